@@ -34,9 +34,9 @@ from invariant_bandits.model.model import load as load
 from invariant_bandits.model.model import save as save
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
 from invariant_bandits.policies.auto import AutoISD as AutoISD
-from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
 from invariant_bandits.policies.base import Policy as Policy
 from invariant_bandits.policies.base import Scores as Scores
+from invariant_bandits.policies.baselines import BOBLinUCB as BOBLinUCB
 from invariant_bandits.policies.baselines import DisjointLinUCB as DisjointLinUCB
 from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen

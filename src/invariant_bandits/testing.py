@@ -20,11 +20,10 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import load, save
-from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.base import Policy, to_bytes
 from invariant_bandits.policies.memory import Discount, Forever, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import POLICIES, Contender, build_policy, find_policy
-from invariant_bandits.policies.state import to_bytes
 
 DIM, ACTIONS = 4, 3
 MEMORIES = {"forever": Forever(), "window": SlidingWindow(7)}

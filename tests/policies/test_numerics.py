@@ -8,10 +8,9 @@ from numba import njit
 
 import invariant_bandits as ib
 from invariant_bandits.policies import kernels
-from invariant_bandits.policies import kernels as forgetting_kernels
 
-learn_growing, factorise = kernels.learn_growing, kernels.factorise
-discount, slide = forgetting_kernels.discount, forgetting_kernels.slide
+learn_growing, learn_discounted = kernels.learn_growing, kernels.learn_discounted
+learn_windowed = kernels.learn_windowed
 MILLION = 1_000_000
 
 
@@ -24,19 +23,15 @@ def feed_growing(rows, rewards, lift, factor, ridge):
 
 
 @njit
-def feed_discounted(row, times, factor, sums, gamma, ridge):
-    q = len(row) - 1
-    for _ in range(times):
-        discount(row, sums, factor, gamma)
-        factorise(factor[:q], ridge)
-        factorise(factor[q:], ridge)
+def feed_discounted(rows, rewards, lift, factor, sums, gamma, ridge):
+    for t in range(len(rows)):
+        learn_discounted(rows[t], rewards[t], lift, factor, sums, gamma, ridge)
 
 
 @njit
-def feed_windowed(rows, factor, sums, ring, clock, ridge):
+def feed_windowed(rows, rewards, lift, factor, sums, ring, clock, ridge):
     for t in range(len(rows)):
-        slide(rows[t], factor, sums, ring, clock)
-        factorise(factor, ridge)
+        learn_windowed(rows[t], rewards[t], lift, factor, sums, ring, clock, ridge)
 
 
 def solve_exactly(gram, right):
@@ -84,16 +79,68 @@ def test_a_million_rounds_leave_no_error_that_matters(spread):
     assert_close_to_exact(factor, gram, cross)
 
 
+def discounted_sums(rows, weights, rewards, ridge):
+    """λI + Σwzzᵀ and Σwzr in extended precision."""
+    weighted = rows.astype(np.longdouble) * weights.astype(np.longdouble)[:, None]
+    gram = weighted.T @ rows.astype(np.longdouble) + ridge * np.eye(rows.shape[1], dtype=np.longdouble)
+    return gram, weighted.T @ rewards.astype(np.longdouble)
+
+
+def assert_discounted_as_exactly(memory, rows, rewards, tolerance=1e-9):
+    """Both matrices of a discounted memory, and the norms that widths are made of, from all its rounds."""
+    q, gamma, ridge = memory.dim, memory.discount, memory.ridge
+    weights = gamma ** np.arange(len(rows) - 1, -1, -1, dtype=np.longdouble)
+    gram, cross = discounted_sums(rows, weights, rewards, ridge)
+    second, _ = discounted_sums(rows, weights**2, rewards, ridge)
+    assert_close_to_exact(memory.factor, gram, cross, tolerance)
+    parts = np.empty((3, q + 1))
+    actions = np.vstack([np.eye(q), np.ones(q)])
+    assert kernels.score(actions, np.zeros((q, 0)), memory.factor, parts) == 0
+    for action, square in zip(actions, parts[1], strict=True):
+        solved = solve_exactly(gram, action)
+        exact = solved @ second @ solved
+        assert abs(square - exact) <= tolerance * exact
+
+
 def test_a_million_times_the_same_action_under_discounting_stays_finite_and_positive_definite():
     q, gamma, ridge = 4, 0.99, 0.1
     row, reward = np.array([1.0, -2.0, 0.5, 3.0]), 1.5
-    factor, sums = np.zeros((2 * q, q + 1)), np.zeros((2, q, q + 1))
-    feed_discounted(np.append(row, reward), MILLION, factor, sums, gamma, ridge)
-    assert np.isfinite(factor).all()
-    assert (np.diagonal(factor[:q, :q]) >= np.sqrt(ridge)).all()
-    weight, second = 1 / (1 - gamma), 1 / (1 - gamma**2)
-    assert_close_to_exact(factor, ridge * np.eye(q) + weight * np.outer(row, row), weight * reward * row)
-    assert_close_to_exact(factor[q:], ridge * np.eye(q) + second * np.outer(row, row), second * reward * row)
+    memory = ib.Discount(gamma).begin(q, ridge)
+    feed_discounted(
+        np.tile(row, (MILLION, 1)),
+        np.full(MILLION, reward),
+        np.zeros((q, 0)),
+        memory.factor,
+        memory.sums,
+        gamma,
+        ridge,
+    )
+    assert np.isfinite(memory.factor).all()
+    assert (np.diagonal(memory.factor[:q, :q]) >= np.sqrt(ridge)).all()
+    assert_discounted_as_exactly(memory, np.tile(row, (10_000, 1)), np.full(10_000, reward))
+
+
+@pytest.mark.parametrize("dim", [1, 3, 4, 10, 33])
+def test_a_million_discounted_rounds_leave_no_error_that_matters(dim):
+    gamma, ridge, rounds = 0.999, 0.1, MILLION // dim
+    rng = np.random.default_rng(5)
+    rows, rewards = rng.normal(size=(rounds, dim)), rng.normal(size=rounds)
+    memory = ib.Discount(gamma).begin(dim, ridge)
+    feed_discounted(rows, rewards, np.zeros((dim, 0)), memory.factor, memory.sums, gamma, ridge)
+    assert_discounted_as_exactly(memory, rows[-50_000:], rewards[-50_000:])
+
+
+@pytest.mark.parametrize("position", [0, 7, 150])
+def test_an_outlier_that_is_discounted_leaves_nothing_behind(position):
+    rng = np.random.default_rng(6)
+    rows, rewards = rng.normal(size=(600, 3)), rng.normal(size=600)
+    rows[position] *= 1e6
+    memory = ib.Discount(0.9).begin(3, 0.1)
+    for t in range(600):
+        memory.learn(rows[t], float(rewards[t]), np.zeros((3, 0)))
+        assert (np.diagonal(memory.factor[:3, :3]) >= np.sqrt(0.1)).all()
+        if t >= position + 300:
+            assert_discounted_as_exactly(memory, rows[: t + 1], rewards[: t + 1])
 
 
 def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
@@ -101,8 +148,8 @@ def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
     memory = ib.SWLinUCB(q, window=window, ridge=ridge).memory.begin(q, ridge)
     rng = np.random.default_rng(1)
     rows, rewards = rng.normal(size=(MILLION, q)), rng.normal(size=MILLION)
-    joined = np.column_stack([rows, rewards])
-    feed_windowed(joined, memory.factor, memory.sums, memory.rows, memory.clock, ridge)
+    state = memory.factor, memory.sums, memory.rows, memory.clock
+    feed_windowed(rows, rewards, np.zeros((q, 0)), *state, ridge)
     last = rows[-window:]
     assert_close_to_exact(memory.factor, last.T @ last + ridge * np.eye(q), last.T @ rewards[-window:])
 

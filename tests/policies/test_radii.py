@@ -36,10 +36,11 @@ def test_radii_are_the_published_formulas():
     assert bounds.theorem1_residual_radius(7, 3, given) == pytest.approx(theorem1)
     theorem2 = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + 2 * 9 * 4 * sqrt(2 / 0.2 * log(7 / 0.1))
     assert bounds.theorem2_invariant_radius(6, 0.2, given) == pytest.approx(theorem2)
+    logs = bounds.Logs(6, 0.2, 900, 0.05)
     lemma2 = theorem2 + sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
-    assert bounds.lemma2_invariant_radius(6, 0.2, 900, 0.05, given) == pytest.approx(lemma2)
+    assert bounds.lemma2_invariant_radius(logs, given) == pytest.approx(lemma2)
     error = lemma2 / sqrt(0.2 * 900) + 0.05 * 4
-    assert bounds.component_error(lemma2, 0.2, 900, 0.05, 4.0) == pytest.approx(error)
+    assert bounds.component_error(lemma2, logs, 4.0) == pytest.approx(error)
     lemma3 = theorem1 + 3 * 4 * 0.05 * sqrt(3 * 7) + 3 * error * sqrt(3 * 7)
     assert bounds.lemma3_residual_radius(7, 3, error, 0.05, given) == pytest.approx(lemma3)
 
@@ -64,27 +65,34 @@ def test_a_feature_bound_that_contradicts_the_eigenvalue_is_refused():
         bounds.theorem2_invariant_radius(6, 2.0, bounds.Assumptions(0.1))
 
 
-def test_bounds_of_theorems_2_and_3_fall_to_that_of_theorem_1_as_logs_grow():
+def theorem1_regret_bound(horizon, residual_dim, confidence=None, **scales):
+    """Split and component are known: nothing is invariant, nothing is wrong."""
+    eta = 1.0 / horizon if confidence is None else confidence
+    return bounds.theorem3_regret_bound(
+        horizon, residual_dim, bounds.Logs(0, 1.0, 1), confidence=eta, **scales
+    )
+
+
+def test_the_bound_of_theorem_3_falls_to_that_of_theorem_1_as_logs_grow():
     common = {"confidence": 0.01, "feature_bound": 2.0}
-    least = bounds.theorem1_regret_bound(300, 3, **common)
-    second = [bounds.theorem2_regret_bound(300, 3, 7, 10**k, 0.1, **common) for k in range(3, 19, 3)]
+    least = theorem1_regret_bound(300, 3, **common)
     third = [
-        bounds.theorem3_regret_bound(300, 3, 7, 10**k, 0.1, 10 ** (-k / 2), **common) for k in range(3, 19, 3)
+        bounds.theorem3_regret_bound(300, 3, bounds.Logs(7, 0.1, 10**k, 10 ** (-k / 2)), **common)
+        for k in range(3, 19, 3)
     ]
-    for sequence in (second, third):
-        assert all(np.diff(sequence) < 0)
-        assert sequence[-1] > least
-        assert sequence[-1] == pytest.approx(least, rel=0.01)
+    assert all(np.diff(third) < 0)
+    assert third[-1] > least
+    assert third[-1] == pytest.approx(least, rel=0.01)
 
 
 def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_of_time():
     for residual_dim in (1, 3, 10):
         for horizon in (10, 1000, 100_000):
-            upper = bounds.theorem1_regret_bound(horizon, residual_dim)
+            upper = theorem1_regret_bound(horizon, residual_dim)
             lower = bounds.regret_lower_bound(horizon, residual_dim)
             assert lower == pytest.approx(exp(-2) / 8 * residual_dim * sqrt(horizon))
             assert upper > lower
-    growth = bounds.theorem1_regret_bound(4 * 10**8, 3) / bounds.theorem1_regret_bound(10**8, 3)
+    growth = theorem1_regret_bound(4 * 10**8, 3) / theorem1_regret_bound(10**8, 3)
     assert 2.0 < growth < 2.3
 
 
@@ -92,7 +100,7 @@ def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_o
 def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant):
     def bound(logged):
         tilt = constant * sqrt(log(10 * 11 * 500) / logged)
-        return bounds.theorem3_regret_bound(500, 3, 7, logged, 0.05, tilt)
+        return bounds.theorem3_regret_bound(500, 3, bounds.Logs(7, 0.05, logged, tilt))
 
     needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant)
     goal = 1.2 * bound(1e300)

@@ -9,7 +9,7 @@ from safetensors.numpy import save as to_safetensors
 import invariant_bandits as ib
 import policy_laws
 from invariant_bandits import storage
-from invariant_bandits.policies.state import from_bytes
+from invariant_bandits.policies.base import from_bytes
 
 FUZZED = [
     "LinUCB, forever",

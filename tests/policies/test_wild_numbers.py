@@ -11,7 +11,7 @@ import invariant_bandits as ib
 import policy_laws
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.auto import MANY_CUT, OutlierWarning
-from invariant_bandits.policies.state import from_bytes, to_bytes
+from invariant_bandits.policies.base import from_bytes, to_bytes
 
 WINDOWS = 8
 

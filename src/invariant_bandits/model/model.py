@@ -34,7 +34,7 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import state
+from invariant_bandits.policies import base
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
 from invariant_bandits.storage import StateSchema
 
@@ -349,7 +349,7 @@ class Model(ThreadSafe):
     def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """What a model with these settings must hold, if its arrays have these names."""
         fitted = storage.schema_of(Model, [name for name in names if not name.startswith(POLICY)])
-        policy = state.state_schema(settings["policy"], list(storage.under(dict.fromkeys(names), POLICY)))
+        policy = base.state_schema(settings["policy"], list(storage.under(dict.fromkeys(names), POLICY)))
         return replace(fitted, parts={**fitted.parts, POLICY: policy})
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -359,7 +359,7 @@ class Model(ThreadSafe):
     def to_bytes(self) -> bytes:
         """The content of a file that holds the model."""
         with self._lock:
-            policy, policy_arrays = state.to_state(self.policy)
+            policy, policy_arrays = base.to_state(self.policy)
             settings, arrays = storage.to_state(self)
         settings["policy"] = policy
         arrays |= storage.prefixed(POLICY, policy_arrays)
@@ -379,7 +379,7 @@ class Model(ThreadSafe):
         """The model in the content of a file; `name` is for messages."""
         arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:
-            policy = state.from_state(settings.pop("policy"), storage.under(arrays, POLICY))
+            policy = base.from_state(settings.pop("policy"), storage.under(arrays, POLICY))
             own = {key: array for key, array in arrays.items() if not key.startswith(POLICY)}
             return storage.from_state(cls, settings, own, policy=policy)
         except Exception as error:
@@ -404,7 +404,7 @@ def load(path: str | PathLike[str]) -> Any:
     invariant_bandits.storage.FileError: ...
     """
     readers: dict[str | None, Any] = {KIND: Model.from_bytes, MOMENTS: WindowedMoments.from_bytes}
-    return readers.get(storage.kind_of(path), state.from_bytes)(storage.contents(path), str(path))
+    return readers.get(storage.kind_of(path), base.from_bytes)(storage.contents(path), str(path))
 
 
 def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
@@ -418,7 +418,7 @@ def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> 
     ...     ib.load(f"{folder}/policy.bin")
     LinUCB(dim=2, memory=Forever(), rounds=1)
     """
-    stored = thing.to_bytes() if isinstance(thing, Model | WindowedMoments) else state.to_bytes(thing)
+    stored = thing.to_bytes() if isinstance(thing, Model | WindowedMoments) else base.to_bytes(thing)
     storage.replace_file(path, stored)
 
 

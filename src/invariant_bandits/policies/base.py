@@ -1,4 +1,7 @@
-"""What every policy offers: Policy, Scores, and the random draws of policies that randomise."""
+"""What every policy offers: Policy, Scores, its state in a file, and random draws for those that randomise.
+
+A file holds the whole state of a policy, checked, without pickle: what is loaded continues bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,28 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from invariant_bandits import storage
 from invariant_bandits.checks import (
     Array,
     InputError,
     finite_array,
     number_between,
-    require_finite,
     shaped_array,
     whole_number,
 )
-from invariant_bandits.locking import ThreadSafe
+from invariant_bandits.locking import ThreadSafe, lock_of
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import find_policy, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema
 
+KIND = "policy"
+PACKAGE = __name__.partition(".")[0]
+Seed: TypeAlias = int | np.random.Generator
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
 finite.
@@ -126,6 +133,9 @@ class BasePolicy(ThreadSafe):
     2
     """
 
+    dim: int
+    rounds: Any
+
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
         """Learn N rounds in their order, exactly as by one `update` each. A bad round changes nothing at all.
 
@@ -145,11 +155,9 @@ class BasePolicy(ThreadSafe):
         gains = finite_array("rewards", rewards, (len(rows),)).tolist()
         sets = [None] * len(rows) if offered is None else list(offered)
         played = [None] * len(rows) if actions is None else list(actions)
-        for name, entries in (("offered", sets), ("actions", played)):
-            if len(entries) != len(rows):
-                raise InputError(
-                    f"{name} must have an entry for each of the {len(rows)} rounds, got {len(entries)}"
-                )
+        for name, count in (("offered", len(sets)), ("actions", len(played))):
+            if count != len(rows):
+                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {count}")
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
@@ -158,6 +166,39 @@ class BasePolicy(ThreadSafe):
             except Exception:
                 self._put_back(before)
                 raise
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the constructor takes as keywords, and that are stored."""
+    _draws: Draws | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """What the draws depend on, beside the rounds learned; None if nothing is drawn."""
+        return None if self._draws is None else self._draws.seed
+
+    def propensities(self, features: Any) -> Array:
+        """One for the action that `select` returns, zero for the others (K,)."""
+        policy: Any = self
+        return one_hot(policy.select(features), len(features))
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, as plain values."""
+        return {name: getattr(self, name) for name in self.options}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The counter."""
+        return {"counters": np.array([self.rounds], dtype=np.int64)}
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(**settings)
+        policy._restore(arrays)
+        return policy
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Continue from these arrays."""
+        self.rounds = int(arrays["counters"][0])
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
@@ -169,9 +210,72 @@ class BasePolicy(ThreadSafe):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
-        from invariant_bandits.policies.state import save
+        storage.replace_file(path, to_bytes(self))
 
-        save(self, path)  # type: ignore[arg-type]
+
+def to_bytes(policy: Any) -> bytes:
+    """The content of a file that holds the whole state of `policy`; InputError if its state is broken."""
+    settings, arrays = to_state(policy)
+    return storage.encode(KIND, arrays, settings)
+
+
+def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The registered name and the settings of a policy, and its arrays, validated."""
+    name = name_of(policy)
+    with lock_of(policy):
+        settings, arrays = policy.settings(), policy.arrays()
+    try:
+        schema_of(type(policy), settings, arrays).check(arrays)
+    except Exception as error:
+        broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
+        raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
+    return {"policy": name, "settings": settings}, arrays
+
+
+def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
+    """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
+
+    A class of another package that does not define `state_schema` itself may keep any finite numbers.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
+    if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
+        return ANYTHING
+    schema: StateSchema = kind.state_schema(settings, names)
+    schema.check_settings(settings)
+    return schema
+
+
+def stored_kind(name: Any) -> Any:
+    """The class of policies that a file names."""
+    if not isinstance(name, str) or "," in name:
+        raise InputError(f"its policy is not known here: it must be a registered name, got {name!r:.80}")
+    try:
+        return find_policy(name).kind
+    except InputError as error:
+        raise InputError(f"its policy is not known here: {error}") from None
+
+
+def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    """What a file with these settings must hold."""
+    return schema_of(stored_kind(settings.get("policy")), settings.get("settings"), names)
+
+
+def from_state(settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+    """The policy that `to_state` took apart."""
+    return stored_kind(settings["policy"]).from_state(settings["settings"], arrays)
+
+
+def from_bytes(content: bytes | bytearray, name: str) -> Any:
+    """The policy in the content of a file; its next decisions are bit for bit those of the saved one.
+
+    Raises FileError if the content is truncated, altered, foreign or newer. `name` is for messages.
+    """
+    arrays, settings = storage.decode(content, KIND, name, state_schema)
+    try:
+        return from_state(settings, arrays)
+    except Exception as error:
+        raise storage.not_whole(name, str(settings["policy"]), error) from None
 
 
 class Draws:
@@ -186,7 +290,7 @@ class Draws:
         A whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
     """
 
-    def __init__(self, seed: int | np.random.Generator) -> None:
+    def __init__(self, seed: Seed) -> None:
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))
         self.seed = seed_number("seed", seed)
@@ -209,10 +313,7 @@ class Draws:
 
 def seed_number(name: str, value: Any) -> int:
     """Return `value` as an int from 0 to 2^63 − 1, or raise."""
-    seed = whole_number(name, value, 0)
-    if seed >= 2**63:
-        raise InputError(f"{name} must be below 2^63, got {value}")
-    return seed
+    return whole_number(name, value, 0)
 
 
 def offered_array(features: Any, dim: int) -> Array:
@@ -269,9 +370,8 @@ def own_propensities(policy: Any, features: Array) -> Array:
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            raise InputError(
-                f"propensities must be {len(features)} probabilities that add up to 1, got {chances}"
-            )
+            wanted = f"{len(features)} probabilities that add up to 1"
+            raise InputError(f"propensities must be {wanted}, got {chances}")
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):
@@ -281,45 +381,33 @@ def own_propensities(policy: Any, features: Array) -> Array:
 
 def positive(name: str, value: float) -> float:
     """Return `value` as a positive float whose square and inverse square are finite, or raise."""
-    return _bearable(name, number_between(name, value, 0.0, np.inf))
+    number = number_between(name, value, 0.0, np.inf)
+    least, most = 1.0 / LARGEST_SETTING, LARGEST_SETTING
+    if not least <= number <= most:
+        raise InputError(f"{name} must lie between {least:g} and {most:g}, got {number:g}")
+    return number
 
 
 def not_negative(name: str, value: float) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
-    if np.ndim(value) == 0 and value == 0:
-        return 0.0
-    return _bearable(name, number_between(name, value, 0.0, np.inf))
+    return 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
 
 
 def share_number(name: str, value: float) -> float:
     """Return `value` as a float from 0 to 1, or raise."""
-    share = 1.0 if np.ndim(value) == 0 and value == 1.0 else not_negative(name, value)
+    share = not_negative(name, value)
     if share > 1.0:
         raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
     return share
-
-
-def _bearable(name: str, number: float) -> float:
-    if not 1.0 / LARGEST_SETTING <= number <= LARGEST_SETTING:
-        raise InputError(
-            f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}"
-        )
-    return number
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:
     """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p),
     contiguous.
 
-    One sum over all of them is enough, nearly always; else every round is asked for its own.
+    Features of all these rounds together must be usable.
     """
     part = features[start:stop]
-    numbers = part.reshape(-1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = numbers @ numbers
-    if total < kernels.LARGEST_SQUARE:
-        return
-    if not np.isfinite(numbers).all():
-        require_finite("features", features)
-    if not all(kernels.usable(actions) for actions in part):
+    if not kernels.usable(part.reshape(1, -1)):
+        finite_array("features", features, features.shape)
         raise too_large()

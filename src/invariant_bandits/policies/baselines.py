@@ -1,35 +1,24 @@
-"""Policies to compare with: greedy, ε-greedy, uniform, and LinUCB with a model per action."""
+"""Policies to compare with: greedy, ε-greedy, uniform, LinUCB with a model per action, bandit over bandit."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import ceil, e, log, sqrt
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
-from invariant_bandits.policies import kernels
+from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import (
-    BasePolicy,
-    Draws,
-    Scores,
-    check_rounds,
-    chosen_array,
-    not_negative,
-    offered_array,
-    one_hot,
-    positive,
-    reward_number,
-    seed_number,
-    share_number,
-    too_large,
-)
-from invariant_bandits.policies.linear import Estimation, LinearPolicy
-from invariant_bandits.policies.memory import FOREVER, Memory, factor_spec
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
+from invariant_bandits.policies.linear import Common, Estimation, LinearPolicy, SWLinUCB
+from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import StateSchema, counters
+from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSchema, counters, prefixed, under
+
+INNER = "inner."
 
 
 @policy("greedy", label="Greedy")
@@ -91,9 +80,9 @@ class Frozen(Greedy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Check the round; nothing is learned from it."""
-        row, value = chosen_array(features, self.dim), reward_number(reward)
+        row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         if kernels.residual_row(row, value, self._lift, np.empty(self.dim + 1)) < 0:
-            raise too_large()
+            raise base.too_large()
         with self._lock:
             self.rounds += 1
 
@@ -122,35 +111,24 @@ class EpsilonGreedy(Greedy):
 
     options = (*Greedy.options, "epsilon", "seed")
 
-    def __init__(
-        self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any
-    ) -> None:
+    def __init__(self, dim: int, *, epsilon: float = 0.1, seed: Seed = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
-        self.epsilon = share_number("epsilon", epsilon)
-        self._chance = Draws(seed)
-
-    @property
-    def seed(self) -> int:
-        """What the draws depend on, beside the rounds learned."""
-        return self._chance.seed
-
-    @property
-    def randomised(self) -> bool:
-        """Actions are drawn."""
-        return True
+        self.epsilon = base.share_number("epsilon", epsilon)
+        self.randomised = True
+        self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
         """The greedy action, or with probability epsilon any of the K."""
         with self._lock:
             greedy = super().select(features)
-            explore, place = self._chance.at(self.rounds).random(2)
+            explore, place = self._draws.at(self.rounds).random(2)
         return int(place * len(features)) if explore < self.epsilon else greedy
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
         with self._lock:
             greedy = super().select_many(features)
-            explore, place = self._chance.at(self.rounds).random((len(greedy), 2)).T
+            explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
         actions = np.shape(features)[1]
         return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
 
@@ -162,7 +140,7 @@ class EpsilonGreedy(Greedy):
 
     def propensities(self, features: Any, *, samples: int = 0) -> Array:
         """ε/K for each action, and 1 − ε more for the greedy one (K,)."""
-        features = offered_array(features, self.dim)
+        features = base.offered_array(features, self.dim)
         result = np.full(len(features), self.epsilon / len(features))
         result[super().select(features)] += 1.0 - self.epsilon
         return result
@@ -184,24 +162,25 @@ class Uniform(BasePolicy):
     [0.25, 0.25, 0.25, 0.25]
     """
 
+    options = ("dim", "seed")
     randomised = True
     exempt_laws: ClassVar[dict[str, str]] = {
         "numbers too large to square are refused": "it computes nothing from features"
     }
 
-    def __init__(self, dim: int, *, seed: int | np.random.Generator = 0) -> None:
+    def __init__(self, dim: int, *, seed: Seed = 0) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.rounds = 0
-        self._draws = Draws(seed)
+        self._draws: Draws = Draws(seed)
 
     @classmethod
-    def from_past(cls, past: Past, *, seed: int | np.random.Generator = 0) -> Self:
+    def from_past(cls, past: Past, *, seed: Seed = 0) -> Self:
         """It needs nothing of the past but the number of features."""
         return cls(past.dim, seed=seed)
 
     def select(self, features: Any) -> int:
         """Any of the K actions."""
-        actions = len(offered_array(features, self.dim))
+        actions = len(base.offered_array(features, self.dim))
         with self._lock:
             return int(self._draws.at(self.rounds).random() * actions)
 
@@ -219,35 +198,20 @@ class Uniform(BasePolicy):
 
     def propensities(self, features: Any) -> Array:
         """1/K for each action (K,)."""
-        actions = len(offered_array(features, self.dim))
+        actions = len(base.offered_array(features, self.dim))
         return np.full(actions, 1.0 / actions)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Check and count the round."""
-        chosen_array(features, self.dim)
-        reward_number(reward)
+        base.chosen_array(features, self.dim)
+        base.reward_number(reward)
         with self._lock:
             self.rounds += 1
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the seed as a number."""
-        return {"dim": self.dim, "seed": self._draws.seed}
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The counter."""
-        return {"counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The counter."""
-        return StateSchema({"counters": counters(1)}, {"seed": seed_number})
-
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """The policy that had these settings and arrays."""
-        policy = cls(**settings)
-        (policy.rounds,) = (int(value) for value in arrays["counters"])
-        return policy
+        return StateSchema({"counters": counters(1)}, {"seed": base.seed_number})
 
     def __repr__(self) -> str:
         return f"Uniform(dim={self.dim}, rounds={self.rounds})"
@@ -280,6 +244,7 @@ class DisjointLinUCB(BasePolicy):
     2
     """
 
+    options = ("dim", "arms", "ridge", "confidence", "exploration")
     exempt_laws: ClassVar[dict[str, str]] = {
         "permuting actions permutes the choice": "a model per position: positions have a meaning"
     }
@@ -289,9 +254,9 @@ class DisjointLinUCB(BasePolicy):
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.arms = whole_number("arms", arms, 1)
-        self.ridge = positive("ridge", ridge)
+        self.ridge = base.positive("ridge", ridge)
         self.confidence = probability("confidence", confidence)
-        self.exploration = not_negative("exploration", exploration)
+        self.exploration = base.not_negative("exploration", exploration)
         self.rounds = 0
         self._radius = bounds.disjoint_radius(self.confidence)
         self._identity = np.zeros((self.dim, 0))
@@ -308,13 +273,19 @@ class DisjointLinUCB(BasePolicy):
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p), K = arms."""
-        features = np.ascontiguousarray(finite_array("features", features, (self.arms, self.dim)))
-        parts = np.empty((self.arms, 3, 1))
+        features = finite_array("features", features, (self.arms, self.dim))
+        means, widths = self._bounds(features[None])
+        return Scores(means[:, 0], widths[:, 0])
+
+    def _bounds(self, features: Array) -> tuple[Array, Array]:
+        """Means and widths (K, N) of the actions of N rounds, given features (N, K, p)."""
+        parts = np.empty((self.arms, 3, len(features)))
         with self._lock:
-            for row, factor, part in zip(features[:, None], self._factors, parts, strict=True):
-                if kernels.score(row, self._identity, factor, part) < 0:
-                    raise too_large()
-        return Scores(parts[:, 0, 0], self._radius * np.sqrt(parts[:, 1, 0]))
+            for arm, factor in enumerate(self._factors):
+                rows = np.ascontiguousarray(features[:, arm])
+                if kernels.score(rows, self._identity, factor, parts[arm]) < 0:
+                    raise base.too_large()
+        return parts[:, 0], self._radius * np.sqrt(parts[:, 1])
 
     def select(self, features: Any) -> int:
         """Index of the action with the highest upper confidence bound."""
@@ -322,63 +293,208 @@ class DisjointLinUCB(BasePolicy):
         return int(np.argmax(scores.mean + self.exploration * scores.width))
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p), one matrix product per action."""
-        from scipy.linalg import solve_triangular
-
-        features = finite_array("features", features, ("N", self.arms, self.dim))
-        check_rounds(features.reshape(-1, 1, self.dim))
-        values = np.empty(features.shape[:2])
-        with self._lock, np.errstate(invalid="ignore", over="ignore"):
-            for arm, factor in enumerate(self._factors):
-                solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
-                width = self._radius * np.sqrt((solved * solved).sum(axis=0))
-                values[:, arm] = factor[:, -1] @ solved + self.exploration * width
-        return np.asarray(values.argmax(axis=1))
-
-    def propensities(self, features: Any) -> Array:
-        """One for the action that `select` returns, zero for the others (K,)."""
-        return one_hot(self.select(features), self.arms)
+        """Actions (N,) for N rounds (N, K, p)."""
+        means, widths = self._bounds(finite_array("features", features, ("N", self.arms, self.dim)))
+        return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""
         if action is None:
-            raise InputError(
-                "action is missing: this policy has a model per action and must know which was played"
-            )
+            raise InputError("action is missing: a policy with a model per action must know which was played")
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
-        row, value = chosen_array(features, self.dim), reward_number(reward)
+        row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
             if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
-                raise too_large()
+                raise base.too_large()
             self.rounds += 1
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        names = ("dim", "arms", "ridge", "confidence", "exploration")
-        return {name: getattr(self, name) for name in names}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The factors of all actions and the counter."""
         with self._lock:
-            return {"factors": self._factors.copy(), "counters": np.array([self.rounds], dtype=np.int64)}
+            return {"factors": self._factors.copy(), **super().arrays()}
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
-        sizes = {
-            letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))
-        }
-        return StateSchema({"factors": factor_spec("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+        sizes = {"p": whole_number("dim", settings["dim"], 1), "K": whole_number("arms", settings["arms"], 1)}
+        return StateSchema({"factors": ArraySpec(("K", "p", "p+1")), "counters": counters(1)}, sizes=sizes)
 
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """The policy that had these settings and arrays."""
-        policy = cls(**settings)
-        policy._factors[...] = arrays["factors"]
-        (policy.rounds,) = (int(value) for value in arrays["counters"])
-        return policy
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        super()._restore(arrays)
+        self._factors[...] = arrays["factors"]
 
     def __repr__(self) -> str:
         return f"DisjointLinUCB(dim={self.dim}, arms={self.arms}, rounds={self.rounds})"
+
+
+@policy("bob-linucb", label="BOB-linUCB")
+class BOBLinUCB(BasePolicy):
+    """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
+
+    Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j =
+    0..Δ = ⌈log H⌉, drawn by EXP3. The draw depends on seed and block alone. Given it, the policy does not
+    randomise.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    horizon : int
+        Rounds T that will be played.
+    block : int, optional
+        Rounds H of a block, ⌊p^{2/3}√T⌋ if not given.
+    reward_bound : float
+        Bounds the absolute value of expected rewards, 1 in the paper.
+    seed : int or numpy.random.Generator
+        Draws the windows.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    Attributes
+    ----------
+    windows : list of int
+        The windows to choose from, in rounds.
+
+    >>> import invariant_bandits as ib
+    >>> policy = ib.BOBLinUCB(2, horizon=100, seed=0)
+    >>> policy.block, policy.windows, policy.window_probabilities().round(2).tolist()
+    (15, [1, 2, 6, 15], [0.25, 0.25, 0.25, 0.25])
+    """
+
+    options = ("dim", "horizon", "block", "reward_bound", "seed")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        horizon: int,
+        block: int | None = None,
+        reward_bound: float = 1.0,
+        seed: Seed = 0,
+        **common: Unpack[Common],
+    ) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.horizon = whole_number("horizon", horizon, 2)
+        published = min(self.horizon, max(2, int(self.dim ** (2 / 3) * sqrt(self.horizon))))
+        self.block = published if block is None else whole_number("block", block, 2)
+        self.reward_bound = base.positive("reward_bound", reward_bound)
+        self.rounds = 0
+        self._draws: Draws = Draws(seed)
+        self._common: Common = common
+        self.windows = windows_of(self.block)
+        arms = len(self.windows)
+        blocks = ceil(self.horizon / self.block)
+        self._mixing = min(1.0, sqrt(arms * log(arms) / ((e - 1.0) * blocks)))
+        self._log_weights = np.zeros(arms)
+        self._block_reward = 0.0
+        self._begin_block()
+
+    @classmethod
+    def from_past(cls, past: Past, *, horizon: int | None = None, **options: Any) -> Self:
+        """The past's horizon, noise scale, feature bound and confidence, unless `options` say otherwise."""
+        horizon = horizon or past.needed_horizon("horizon")
+        return cls(past.dim, horizon=horizon, **{**past.settings(), **options})
+
+    def window_probabilities(self) -> Array:
+        """EXP3's probabilities (Δ + 1,) of the windows for the next block."""
+        with self._lock:
+            weights = np.exp(self._log_weights - self._log_weights.max())
+        arms = len(weights)
+        return np.asarray((1.0 - self._mixing) * weights / weights.sum() + self._mixing / arms)
+
+    @property
+    def window(self) -> int:
+        """The window of the present block."""
+        return self.windows[self._arm]
+
+    def _begin_block(self) -> None:
+        place = self._draws.at(self.rounds).random()
+        steps = np.cumsum(self.window_probabilities())
+        self._arm = min(int(np.searchsorted(steps, place, side="right")), len(steps) - 1)
+        self._block_reward = 0.0
+        self._playing: SWLinUCB | None = None
+
+    @property
+    def _inner(self) -> SWLinUCB:
+        """The policy of the present block, made when it is first needed: its window may be long."""
+        if self._playing is None:
+            self._playing = SWLinUCB(self.dim, window=self.windows[self._arm], **self._common)
+        return self._playing
+
+    def _end_block(self) -> None:
+        """EXP3: the window that was played gets credit for the block's reward, scaled to about [0, 1]."""
+        H, R = self.block, self._inner.noise_scale
+        deviation = R * sqrt(H * max(log(self.horizon / sqrt(H)), 0.0))
+        gain = 0.5 + self._block_reward / (2.0 * H * self.reward_bound + 4.0 * deviation)
+        share = self.window_probabilities()[self._arm]
+        self._log_weights[self._arm] += self._mixing / len(self.windows) * gain / share
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        with self._lock:
+            return self._inner.select(features)
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        with self._lock:
+            return self._inner.select_many(features)
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths under the present window."""
+        with self._lock:
+            return self._inner.scores(features)
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action; at the end of a block, choose the next window."""
+        with self._lock:
+            self._inner.update(features, reward)
+            self.rounds += 1
+            self._block_reward += float(reward)
+            if self.rounds % self.block == 0:
+                self._end_block()
+                self._begin_block()
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        return {**super().settings(), **self._common}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Counters, weights of the windows, and the inner policy."""
+        with self._lock:
+            return prefixed(INNER, self._inner.arrays()) | {
+                "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
+                "weights": self._log_weights.copy(),
+                "block_reward": np.array([self._block_reward]),
+            }
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """Counter and place of the window, log-weights of the windows, the block's reward, and the inner
+        policy.
+        """
+        windows = windows_of(whole_number("block", settings["block"], 2))
+        arrays = {
+            "rounds": ArraySpec((2,), "int64", 0, (MOST_ROUNDS, len(windows) - 1)),
+            "weights": ArraySpec((len(windows),)),
+            "block_reward": ArraySpec((1,)),
+        }
+        return StateSchema(arrays, {"seed": base.seed_number}, parts={INNER: ANYTHING})
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.rounds, self._arm = (int(value) for value in arrays["rounds"])
+        self._log_weights[...] = arrays["weights"]
+        self._block_reward = float(arrays["block_reward"][0])
+        settings = {"dim": self.dim, "window": self.window, **self._common}
+        self._playing = SWLinUCB.from_state(settings, under(arrays, INNER))
+
+    def __repr__(self) -> str:
+        windows = f"windows={self.windows}, window={self.window}"
+        return f"BOBLinUCB(dim={self.dim}, {windows}, rounds={self.rounds})"
+
+
+def windows_of(block: int) -> list[int]:
+    """The windows to choose from in blocks of so many rounds."""
+    steps = max(1, ceil(log(block)))
+    return [max(1, int(block ** (j / steps) + 1e-9)) for j in range(steps + 1)]

@@ -5,38 +5,37 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windowed import WindowedMoments, named_arrays
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
-from invariant_bandits.policies.linear import UPPER_CONFIDENCE, LinearPolicy, Thompson, UpperConfidence
+from invariant_bandits.policies.base import Draws, Seed
+from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, schema_of, under
+from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 
-MOMENTS = ("history.", "recent.")
-"""Prefixes of the moments that recomputing keeps."""
-RADII = ("self-normalised", "theorem")
+RECORD, RECOMPUTE = "record.", "recompute."
+SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
-LARGEST_COEFFICIENT = 1e140
-LONGEST = 1.001
-"""Of an entry of a stored basis."""
 
 
 class RecomputeWarning(UserWarning):
     """The decomposition could not be recomputed; the policy keeps the one it has."""
 
 
+@dataclass(eq=False)
 class InvariantPart:
     """What lasts of the coefficients: the split, its component, and how far the component may be wrong.
 
@@ -53,34 +52,27 @@ class InvariantPart:
         As in ISDLinUCB.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        component: Any,
-        precision: Any = None,
-        *,
-        radius: str = "self-normalised",
-        logged_rounds: int | None = None,
-        min_eigenvalue: float | None = None,
-        subspace_error: float = 0.0,
-    ) -> None:
-        if not isinstance(split, Split):
-            raise InputError(f"split must be a Split, got {type(split).__name__}")
-        self.split, self.invariant_dim, self.residual_dim = split, split.invariant_dim, split.residual_dim
-        self.component = finite_array("component", component, (split.dim,)).copy()
-        self.precision = _checked_precision(precision, split)
-        self.radius = one_of("radius", radius, RADII)
-        self.logged_rounds = (
-            None if logged_rounds is None else whole_number("logged_rounds", logged_rounds, 1)
-        )
-        self.min_eigenvalue = None if min_eigenvalue is None else positive("min_eigenvalue", min_eigenvalue)
-        self.subspace_error = not_negative("subspace_error", subspace_error)
-        if radius == "theorem" and precision is not None:
-            for name, value in (("logged_rounds", logged_rounds), ("min_eigenvalue", min_eigenvalue)):
-                if value is None:
-                    raise InputError(
-                        f"{name} is missing: radius='theorem' with an estimated component needs it"
-                    )
+    split: Split
+    component: Any
+    precision: Any = None
+    radius: str = SELF_NORMALISED
+    logged_rounds: int | None = None
+    min_eigenvalue: float | None = None
+    subspace_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.split, Split):
+            raise InputError(f"split must be a Split, got {type(self.split).__name__}")
+        self.component = finite_array("component", self.component, (self.split.dim,)).copy()
+        self.precision = _checked_precision(self.precision, self.split)
+        one_of("radius", self.radius, (SELF_NORMALISED, THEOREM))
+        base.not_negative("subspace_error", self.subspace_error)
+        estimated = self.radius == THEOREM and self.precision is not None
+        if self.logged_rounds is not None or estimated:
+            whole_number("logged_rounds", self.logged_rounds, 1)
+        if self.min_eigenvalue is not None or estimated:
+            base.positive("min_eigenvalue", self.min_eigenvalue)  # type: ignore[arg-type]
+        self.invariant_dim, self.residual_dim = self.split.invariant_dim, self.split.residual_dim
         self.lift = self._lift()
 
     def _lift(self) -> Array:
@@ -98,74 +90,61 @@ class InvariantPart:
         """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
         over σ².
         """
-        if self.radius == "theorem":
-            gram = self._gram_radius(assumed)
-            return self._theorem_radius(memory.rounds, gram, assumed), gram / assumed.noise_scale
+        if self.radius == THEOREM:
+            return self._theorem_radii(memory.rounds, assumed)
         if self.precision is None:
             return memory.radius(volume, assumed), 0.0
         invariant = bounds.self_normalised_invariant_radius(self.invariant_dim, assumed.confidence)
         return memory.radius(volume, assumed), invariant
 
-    def _gram_radius(self, assumed: bounds.Assumptions) -> float:
-        """Lemma 2's bound on ‖β̂ − β‖ in the logs' Gram matrix; 0 for an exact component."""
-        if self.precision is None or self.logged_rounds is None or self.min_eigenvalue is None:
-            return 0.0
-        return bounds.lemma2_invariant_radius(
-            self.invariant_dim, self.min_eigenvalue, self.logged_rounds, self.subspace_error, assumed
-        )
-
-    def _theorem_radius(self, rounds: int, gram: float, assumed: bounds.Assumptions) -> float:
-        """Lemma 3's radius of the residual part."""
-        error = 0.0
+    def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
+        """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component."""
+        gram, error, tilt = 0.0, 0.0, self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
-            error = bounds.component_error(
-                gram, self.min_eigenvalue, self.logged_rounds, self.subspace_error, assumed.norm_bound
-            )
-        return bounds.lemma3_residual_radius(rounds, self.residual_dim, error, self.subspace_error, assumed)
+            logs = bounds.Logs(self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt)
+            gram = bounds.lemma2_invariant_radius(logs, assumed)
+            error = bounds.component_error(gram, logs, assumed.norm_bound)
+        residual = bounds.lemma3_residual_radius(rounds, self.residual_dim, error, tilt, assumed)
+        return residual, gram / assumed.noise_scale
 
     def thompson_scale(self, rounds: int, confidence: float) -> float:
         """Scale of the draws of the component, in standard deviations; 0 for an exact one."""
-        return (
-            0.0
-            if self.precision is None
-            else bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
-        )
+        if self.precision is None:
+            return 0.0
+        return bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
 
 
+@dataclass(eq=False)
 class Recomputation:
     """Algorithm 1's recompute: every so many rounds become a window of the history, which is decomposed anew.
 
     Parameters
     ----------
-    every : int
-        Number of these rounds.
-    history : WindowedMoments
-        Of the logs, and of the windows since.
     record : MemoryState
         The memory in all p coordinates, to be expressed in those of each new split.
-    fixed_split : Split, optional
-        The true one if it is known.
-    estimates_noise : bool
-        Whether the noise scale is estimated.
+    history : WindowedMoments
+        Of the logs, and of the windows since.
+    recent : WindowedMoments
+        Of the rounds of the present window.
+    every : int
+        Number of these rounds.
+    estimates_noise, keeps_split : bool
+        Whether the noise scale is estimated, and whether the split is known and stays.
     """
 
-    def __init__(
-        self,
-        every: int,
-        history: WindowedMoments,
-        record: MemoryState,
-        fixed_split: Split | None,
-        estimates_noise: bool,
-    ) -> None:
-        self.every = whole_number("recompute_every", every, record.dim + 2)
-        self.history, self.record = history, record
-        self.fixed_split, self.estimates_noise = fixed_split, estimates_noise
-        self.recent = self._empty_window()
+    record: MemoryState = field(metadata={"stored": False})
+    history: WindowedMoments
+    recent: WindowedMoments
+    every: int
+    estimates_noise: bool
+    keeps_split: bool
 
-    def _empty_window(self) -> WindowedMoments:
-        return WindowedMoments.empty(self.record.dim, 1, offered=self.history.offered is not None)
+    def __post_init__(self) -> None:
+        whole_number("recompute_every", self.every, self.record.dim + 2)
 
-    def learn(self, row: Array, reward: float, choice: Array) -> InvariantSubspaceDecomposition | None:
+    def learn(
+        self, row: Array, reward: float, choice: Array, split: Split
+    ) -> InvariantSubspaceDecomposition | None:
         """Record a round with chosen features (p,) and offered ones (K, p); a new fit if it is time for
         one.
         """
@@ -178,86 +157,41 @@ class Recomputation:
         if grown.windows > MOST_WINDOWS:
             grown = grown.coarsen(MOST_WINDOWS // 2)
         try:
-            fit = InvariantSubspaceDecomposition(split=self.fixed_split).fit(grown)
+            fit = InvariantSubspaceDecomposition(split=split if self.keeps_split else None).fit(grown)
         except InputError as error:
             warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
             return None
-        self.history, self.recent = grown, self._empty_window()
+        self.history, self.recent = grown, _empty_window(grown)
         return fit
-
-    def settings(self) -> dict[str, Any]:
-        """As plain values, but for the arrays."""
-        offered = self.history.offered is not None
-        return {"every": self.every, "estimates_noise": self.estimates_noise, "offered": offered}
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """History, recent rounds, record and fixed split, by name."""
-        arrays: dict[str, Any] = prefixed("record.", self.record.arrays())
-        arrays["record.rounds"] = np.array([self.record.rounds], dtype=np.int64)
-        if self.fixed_split is not None:
-            arrays["fixed_split.invariant"] = self.fixed_split.invariant
-            arrays["fixed_split.residual"] = self.fixed_split.residual
-        for part, moments in zip(MOMENTS, (self.history, self.recent), strict=True):
-            arrays |= prefixed(part, named_arrays(moments))
-        return arrays
-
-    @classmethod
-    def from_state(
-        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]], record: MemoryState
-    ) -> Self:
-        """The one that had these settings and arrays; `record` is an empty memory of all p coordinates."""
-        fixed, stored = under(arrays, "fixed_split."), under(arrays, "record.")
-        record.restore(stored, int(stored["rounds"][0]))
-        history, recent = (_moments(under(arrays, part), settings["offered"]) for part in MOMENTS)
-        split = Split(**fixed) if fixed else None
-        recomputation = cls(settings["every"], history, record, split, settings["estimates_noise"])
-        recomputation.recent = recent
-        return recomputation
-
-    @staticmethod
-    def array_specs(
-        settings: Any, memory: Mapping[str, ArraySpec], names: Collection[str]
-    ) -> dict[str, ArraySpec]:
-        """What its arrays must be, but for the moments; `memory` says it of the record."""
-        if not isinstance(settings, Mapping) or settings.keys() != {"every", "estimates_noise", "offered"}:
-            raise InputError(f"recompute must say every, estimates_noise and offered, got {settings!r:.80}")
-        for name in ("estimates_noise", "offered"):
-            if not isinstance(settings[name], bool):
-                raise InputError(f"recompute.{name} must be true or false, got {settings[name]!r:.80}")
-        specs = {**prefixed("record.", memory), "record.rounds": counters(1)}
-        if "fixed_split.invariant" in names:
-            specs |= {
-                "fixed_split.invariant": _basis_spec("p", "j"),
-                "fixed_split.residual": _basis_spec("p", "k"),
-            }
-        return specs
 
 
 class ISDPolicy(LinearPolicy):
-    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores."""
+    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores.
+
+    Attributes
+    ----------
+    split : Split
+        Invariant and residual part.
+    component : array, shape (p,)
+        β̂_inv.
+    component_precision : array, shape (p_inv, p_inv), or None
+        Inverse covariance of the component along split.invariant; None if it is exact.
+    """
 
     part_options: ClassVar[tuple[str, ...]] = ()
     """Options of InvariantPart that the constructor takes."""
 
-    def __init__(self, part: InvariantPart, explorer: UpperConfidence, **rest: Any) -> None:
-        self.part = part
+    def __init__(
+        self, split: Split, component: Any, component_precision: Any, part: Any, **rest: Any
+    ) -> None:
         self._recomputation: Recomputation | None = None
-        super().__init__(part.split.dim, explorer=explorer, invariant=part, **rest)
+        self._take(InvariantPart(split, component, component_precision, **part))
+        super().__init__(split.dim, invariant=self.part, **rest)
 
-    @property
-    def split(self) -> Split:
-        """Invariant and residual part."""
-        return self.part.split
-
-    @property
-    def component(self) -> Array:
-        """β̂_inv (p,)."""
-        return self.part.component
-
-    @property
-    def component_precision(self) -> Array | None:
-        """Inverse covariance of the component along split.invariant (p_inv, p_inv); None if it is exact."""
-        return self.part.precision
+    def _take(self, part: InvariantPart) -> None:
+        """Show what lasts."""
+        self._invariant = self.part = part
+        self.split, self.component, self.component_precision = part.split, part.component, part.precision
 
     @property
     def history(self) -> WindowedMoments | None:
@@ -273,7 +207,6 @@ class ISDPolicy(LinearPolicy):
         *,
         split: Split | None = None,
         recompute_every: int | None = None,
-        noise_scale: float | None = None,
         **rest: Any,
     ) -> Self:
         """Algorithm 1: split and component estimated from the logs' moments.
@@ -288,15 +221,13 @@ class ISDPolicy(LinearPolicy):
             So many online rounds at a time join the history as a new window, and the decomposition is
             estimated again. Give `update` the offered features then: without them the round counts as if the
             chosen action had been the only one, and the policy's own selection biases the covariances.
-        noise_scale : float, optional
-            Standard deviation σ of a reward, estimated if not given.
         **rest :
-            As in the constructor.
+            As in the constructor. Without a noise_scale, the standard deviation of a reward is estimated.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
         fit = InvariantSubspaceDecomposition(split=split).fit(moments)
-        return cls._from_fitted(fit, moments, split, recompute_every, noise_scale, **rest)
+        return cls._from_fitted(fit, moments, split is not None, recompute_every, **rest)
 
     @classmethod
     def from_past(
@@ -318,64 +249,48 @@ class ISDPolicy(LinearPolicy):
         """
         one_of("split", split, SPLITS)
         settings = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
-        noise_scale = settings.pop("noise_scale", past.known_noise_scale)
+        settings.setdefault("noise_scale", past.known_noise_scale)
         if window is not None:
             settings["memory"] = SlidingWindow(window)
-        if split == "known":
-            truth, made = _truth_of(past), cls
-            scale = past.noise_scale if noise_scale is None else noise_scale
-            policy: Self = made(truth.split, truth.component, noise_scale=scale, **settings)
-            return policy
+        if split == "estimated":
+            every = settings.pop("recompute_every", None)
+            return cls._from_fitted(past.decomposition, past.moments, False, every, **settings)
         if split == "published":
             if past.logs is None:
                 raise InputError("split='published' needs the logged rounds row by row")
             published = InvariantSubspaceDecomposition(recipe="published")
-            return cls.from_fit(
-                published.fit(past.logs.features, past.logs.rewards), noise_scale=noise_scale, **settings
-            )
+            return cls.from_fit(published.fit(past.logs.features, past.logs.rewards), **settings)
+        truth = getattr(past, "truth", None)
+        if truth is None:
+            raise InputError("this past has no truth: oracles exist in simulations only")
         if split == "oracle":
-            return cls.from_history(
-                past.moments, split=_truth_of(past).split, noise_scale=noise_scale, **settings
-            )
-        every = settings.pop("recompute_every", None)
-        return cls._from_fitted(past.decomposition, past.moments, None, every, noise_scale, **settings)
+            return cls.from_history(past.moments, split=truth.split, **settings)
+        if settings["noise_scale"] is None:
+            settings["noise_scale"] = past.noise_scale
+        return cls(truth.split, truth.component, **settings)
 
     @classmethod
     def _from_fitted(
-        cls,
-        fit: InvariantSubspaceDecomposition,
-        moments: WindowedMoments,
-        split: Split | None,
-        recompute_every: int | None,
-        noise_scale: float | None,
-        **rest: Any,
+        cls, fit: Any, moments: WindowedMoments, keeps_split: bool, recompute_every: int | None, **rest: Any
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
         if cls.part_options:
             rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
-        policy = cls.from_fit(fit, noise_scale=noise_scale, **rest)
+        policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
         if recompute_every is not None:
-            history = deepcopy(moments)
+            record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
+            history = WindowedMoments(own.chosen, own.offered)
+            recent = _empty_window(history)
             policy._recomputation = Recomputation(
-                recompute_every,
-                WindowedMoments(history.chosen, history.offered),
-                policy.memory.begin(policy.dim, policy.ridge),
-                split,
-                noise_scale is None,
+                record, history, recent, recompute_every, estimates_noise, keeps_split
             )
         return policy
 
     @classmethod
-    def from_fit(
-        cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any
-    ) -> Self:
+    def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
         """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
-        scale = fit.noise_scale_ if noise_scale is None else noise_scale
-        made: Any = cls
-        policy: Self = made(
-            fit.split_, fit.component_, component_precision=_precision_of(fit), noise_scale=scale, **rest
-        )
-        return policy
+        rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
+        return cls(fit.split_, fit.component_, component_precision=_precision_of(fit), **rest)
 
     # -- learning --
 
@@ -386,16 +301,14 @@ class ISDPolicy(LinearPolicy):
         if self._recomputation is None:
             super().update(features, reward)
             return
-        row, value = chosen_array(features, self.dim), reward_number(reward)
-        choice = row[None] if offered is None else offered_array(offered, self.dim)
+        row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
+        choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
-            raise InputError(
-                f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
-                " so that their squares and fourth powers can be summed"
-            )
+            least = f"below {LARGEST_RECORDED:g}: recomputing sums squares and fourth powers"
+            raise InputError(f"features, reward and offered must stay {least}")
         with self._lock:
             super().update(row, value)
-            fit = self._recomputation.learn(row, value, choice)
+            fit = self._recomputation.learn(row, value, choice, self.split)
             if fit is not None:
                 self._adopt(fit, self._recomputation)
 
@@ -403,17 +316,12 @@ class ISDPolicy(LinearPolicy):
         """Express the memory in the residual coordinates of a new decomposition."""
         if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
-        part = self._invariant = self.part = InvariantPart(
-            fit.split_,
-            fit.component_,
-            _precision_of(fit),
-            radius=self.part.radius,
-            subspace_error=self.part.subspace_error,
-            logged_rounds=recomputation.history.rounds,
-            min_eigenvalue=fit.min_eigenvalue_,
-        )
+        known, rounds = self.part, recomputation.history.rounds
+        estimated = fit.split_, fit.component_, _precision_of(fit)
+        logs = rounds, fit.min_eigenvalue_, known.subspace_error
+        self._take(InvariantPart(*estimated, known.radius, *logs))
         self._begin()
-        self._memory.recall(recomputation.record, part.split.residual, part.component)
+        self._memory.recall(recomputation.record, self.split.residual, self.component)
         self._refresh(self._memory.log_volume())
 
     # -- storing --
@@ -423,22 +331,20 @@ class ISDPolicy(LinearPolicy):
         settings = super().settings() | {name: getattr(self.part, name) for name in self.part_options}
         del settings["dim"]
         if self._recomputation is not None:
-            settings["recompute"] = self._recomputation.settings()
+            settings["recompute"], _ = storage.to_state(self._recomputation)
         return settings
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The invariant part, the memory, and what recomputing needs."""
         with self._lock:
-            arrays = {
-                "split.invariant": self.split.invariant,
-                "split.residual": self.split.residual,
-                "component": self.component,
-            }
+            arrays = {f"split.{side}": getattr(self.split, side) for side in ("invariant", "residual")}
+            arrays["component"] = self.component
             if self.component_precision is not None:
                 arrays["component_precision"] = self.component_precision
             if self._recomputation is not None:
-                arrays |= self._recomputation.arrays()
-            return super().arrays() | {name: array.copy() for name, array in arrays.items()}
+                arrays |= prefixed(RECORD, self._recomputation.record.arrays())
+                arrays |= prefixed(RECOMPUTE, storage.to_state(self._recomputation)[1])
+            return super().arrays() | deepcopy(arrays)
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
@@ -446,43 +352,36 @@ class ISDPolicy(LinearPolicy):
         for.
         """
         arrays = {
-            "split.invariant": _basis_spec("p", "i"),
-            "split.residual": _basis_spec("p", "q"),
-            "component": ArraySpec(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
+            "split.invariant": ArraySpec(("p", "i")),
+            "split.residual": ArraySpec(("p", "q")),
+            "component": ArraySpec(("p",)),
             **super().state_schema(settings, names).arrays,
         }
         if "component_precision" in names:
             arrays["component_precision"] = ArraySpec(("i", "i"))
-        parts = {}
-        if settings.get("recompute") is not None:
-            memory = cls._stored_memory(settings).array_specs("p")
-            arrays |= Recomputation.array_specs(settings["recompute"], memory, names)
-            parts = {
-                part: schema_of(WindowedMoments, list(under(dict.fromkeys(names), part))) for part in MOMENTS
-            }
-        return StateSchema(arrays, parts=parts)
+        if settings.get("recompute") is None:
+            return StateSchema(arrays)
+        arrays |= prefixed(RECORD, cls._stored_memory(settings).array_specs("p"))
+        recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
+        return StateSchema(arrays, parts={RECOMPUTE: recomputed})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         options: dict[str, Any] = {**settings, "memory": cls._stored_memory(settings)}
-        recompute, split = options.pop("recompute", None), Split(**under(arrays, "split."))
-        made: Any = cls
-        policy: Self = made(
-            split, arrays["component"], component_precision=arrays.get("component_precision"), **options
-        )
+        recompute, precision = options.pop("recompute", None), arrays.get("component_precision")
+        split = Split(**under(arrays, "split."))
+        policy = cls(split, arrays["component"], component_precision=precision, **options)
+        policy._restore(arrays)
         if recompute is not None:
             record = policy.memory.begin(policy.dim, policy.ridge)
-            policy._recomputation = Recomputation.from_state(recompute, arrays, record)
-        policy._restore(arrays)
+            record.restore(under(arrays, RECORD), policy._memory.rounds)
+            stored = under(arrays, RECOMPUTE)
+            policy._recomputation = storage.from_state(Recomputation, recompute, stored, record=record)
         return policy
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.split!r}, memory={self.memory}, rounds={self.rounds})"
-
-
-def _basis_spec(*shape: str) -> ArraySpec:
-    return ArraySpec(shape, least=-LONGEST, most=LONGEST)
 
 
 def _checked_precision(precision: Any, split: Split) -> Array | None:
@@ -510,17 +409,9 @@ def _precision_of(fit: InvariantSubspaceDecomposition) -> Array:
     return np.asarray(0.5 * (inverse + inverse.T))
 
 
-def _truth_of(past: Past) -> Any:
-    """What an oracle may look at: the true split and component, which only simulated pasts have."""
-    truth = getattr(past, "truth", None)
-    if truth is None:
-        raise InputError("this past has no truth: oracles exist in simulations only")
-    return truth
-
-
-def _moments(arrays: Mapping[str, Array], offered: bool) -> WindowedMoments:
-    chosen = PowerSums(**under(arrays, "chosen."))
-    return WindowedMoments(chosen, PowerSums(**under(arrays, "offered.")) if offered else None)
+def _empty_window(moments: WindowedMoments) -> WindowedMoments:
+    """A window without rounds, of the same kind as those of the moments."""
+    return WindowedMoments.empty(moments.dim, 1, offered=moments.offered is not None)
 
 
 @policy("isd-linucb", label="ISD-linUCB")
@@ -547,7 +438,7 @@ class ISDLinUCB(ISDPolicy):
     subspace_error : float
         ΔΠ = ‖Π̂ − Π‖, 0 if the split is known.
     **rest :
-        As in LinearPolicy, but for dim, explorer and invariant.
+        As in LinearPolicy, but for dim, invariant and draws.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])
@@ -563,22 +454,15 @@ class ISDLinUCB(ISDPolicy):
         component: Any,
         *,
         component_precision: Any = None,
-        radius: str = "self-normalised",
+        radius: str = SELF_NORMALISED,
         logged_rounds: int | None = None,
         min_eigenvalue: float | None = None,
         subspace_error: float = 0.0,
         **rest: Any,
     ) -> None:
-        part = InvariantPart(
-            split,
-            component,
-            component_precision,
-            radius=radius,
-            logged_rounds=logged_rounds,
-            min_eigenvalue=min_eigenvalue,
-            subspace_error=subspace_error,
-        )
-        super().__init__(part, UPPER_CONFIDENCE, **rest)
+        values = radius, logged_rounds, min_eigenvalue, subspace_error
+        part = dict(zip(self.part_options, values, strict=True))
+        super().__init__(split, component, component_precision, part, **rest)
 
 
 @policy("isd-lints", label="ISD-linTS")
@@ -596,7 +480,7 @@ class ISDLinTS(ISDPolicy):
     seed : int or numpy.random.Generator
         Draws the coefficients.
     **rest :
-        As in LinearPolicy, but for dim, explorer and invariant.
+        As in LinearPolicy, but for dim, invariant and draws.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])
@@ -612,7 +496,7 @@ class ISDLinTS(ISDPolicy):
         component: Any,
         *,
         component_precision: Any = None,
-        seed: int | np.random.Generator = 0,
+        seed: Seed = 0,
         **rest: Any,
     ) -> None:
-        super().__init__(InvariantPart(split, component, component_precision), Thompson(seed), **rest)
+        super().__init__(split, component, component_precision, {}, draws=Draws(seed), **rest)

@@ -2,7 +2,7 @@
 
 A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R upper triangular, RᵀR = A = λI +
 Σzzᵀ and w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action,
-no inverse. A discounted memory appends the factor of its second matrix, q more rows [R̃ | w̃] with R̃ᵀR̃ = Ṽ.
+no inverse. A discounted memory appends its second matrix Ṽ = λI + G̃ as q more rows [G̃ | λ], the upper part.
 
 A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the
 norm of φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
@@ -43,22 +43,6 @@ OPTIONS: dict[str, Any] = {
 SHORT: dict[str, Any] = {**OPTIONS, "nogil": False}
 
 
-@njit(types.void(V2, IN2), **OPTIONS)
-def _copy(to: Any, source: Any) -> Any:
-    """Copy a matrix."""
-    for i in range(to.shape[0]):
-        for j in range(to.shape[1]):
-            to[i, j] = source[i, j]
-
-
-@njit(types.void(V2), **OPTIONS)
-def _clear(array: Any) -> Any:
-    """Fill a matrix with zeros."""
-    for i in range(array.shape[0]):
-        for j in range(array.shape[1]):
-            array[i, j] = 0.0
-
-
 @njit(types.void(IN2, IN2, int64, V2), **OPTIONS)
 def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
     """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column
@@ -66,7 +50,7 @@ def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
     """
     K, m = Y.shape
     p = X.shape[1]
-    _clear(Y)
+    Y[:] = 0.0
     j = 0
     while j + 4 <= p:
         end = min(m, q + 5 + j)
@@ -134,22 +118,27 @@ def _solve(Z: Any, factor: Any, parts: Any) -> Any:
 
 @njit(types.void(V2, IN2, V2), **OPTIONS)
 def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
-    """Put zᵀA⁻¹ṼA⁻¹z = ‖R̃A⁻¹z‖² (Russac et al. 2019) in parts[1] for the rows v = R⁻ᵀz of V (K, q)."""
+    """Put zᵀA⁻¹ṼA⁻¹z (Russac et al. 2019) in parts[1] for the rows v = R⁻ᵀz of V (K, q).
+
+    y = R⁻¹v by substitution from below, and yᵀG̃y from the same rows. As G̃ ⪰ 0, yᵀṼy is at least λ·y·y:
+    rounding may not push it below.
+    """
     K, q = V.shape
+    squares, forms = np.zeros(K), np.zeros(K)
+    for i in range(q - 1, -1, -1):
+        R, G = factor[i, i + 1 : q], factor[q + i, i + 1 : q]
+        for k in range(K):
+            y = V[k, i + 1 :]
+            known, inner = 0.0, 0.0
+            for j in range(y.shape[0]):
+                known += R[j] * y[j]
+                inner += G[j] * y[j]
+            new = (V[k, i] - known) / factor[i, i]
+            V[k, i] = new
+            squares[k] += new * new
+            forms[k] += new * (2.0 * inner + factor[q + i, i] * new)
     for k in range(K):
-        y = V[k]
-        for i in range(q - 1, -1, -1):
-            rest = y[i]
-            for j in range(i + 1, q):
-                rest -= factor[i, j] * y[j]
-            y[i] = rest / factor[i, i]
-        total = 0.0
-        for i in range(q):
-            inner = 0.0
-            for j in range(i, q):
-                inner += factor[q + i, j] * y[j]
-            total += inner * inner
-        parts[1, k] = total
+        parts[1, k] = factor[q, q] * squares[k] + max(forms[k], 0.0)
 
 
 @njit(int64(IN2, IN2, IN2, V2), **OPTIONS)
@@ -163,10 +152,10 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
         return WRONG_SHAPE
     if not usable(X):
         return NOT_FINITE
-    _clear(parts)
+    parts[:] = 0.0
     Z = np.empty((K, q))
     if m == 0:
-        _copy(Z, X)
+        Z[:] = X
     else:
         Y = np.empty((K, m))
         _project(X, lift, q, Y)
@@ -198,31 +187,6 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
         if value > best:
             best, chosen = value, k
     return chosen
-
-
-@njit(types.void(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
-def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
-    """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual,
-    invariant part.
-    """
-    m, count = Y.shape
-    K = count // chosen.shape[0]
-    values, norms = np.empty(count), np.empty((2, count))
-    _clear(norms)
-    for j in range(1, m):
-        norm = norms[0] if j <= q else norms[1]
-        for t in range(count):
-            norm[t] += Y[j, t] * Y[j, t]
-    for t in range(count):
-        values[t] = Y[0, t] + residual_radius * np.sqrt(norms[0, t])
-    if m > 1 + q:
-        for t in range(count):
-            values[t] += invariant_radius * np.sqrt(norms[1, t])
-    for t in range(chosen.shape[0]):
-        best, chosen[t] = -np.inf, 0
-        for k in range(K):
-            if values[t * K + k] > best:
-                best, chosen[t] = values[t * K + k], k
 
 
 # -- learning
@@ -308,24 +272,32 @@ def factorise(factor: Any, ridge: float) -> Any:
     A pivot is the Schur complement of a matrix ⪰ λI, so it is at least λ: rounding may not push it below.
     """
     q = factor.shape[1] - 1
+    spare = np.empty(q + 1)
     for i in range(q):
-        row = factor[i]
-        a = 0
-        while a + 4 <= i:
-            R0, R1, R2, R3 = factor[a], factor[a + 1], factor[a + 2], factor[a + 3]
-            f0, f1, f2, f3 = R0[i], R1[i], R2[i], R3[i]
-            for j in range(i, q + 1):
-                row[j] -= f0 * R0[j] + f1 * R1[j] + f2 * R2[j] + f3 * R3[j]
-            a += 4
+        row = factor[i, i:]  # loops that start at 0 are vectorised
+        if i % 2 == 0:  # two rows at a time
+            below = factor[i + 1, i:] if i + 1 < q else spare[i:]
+            a = 0
+            while a + 4 <= i:
+                R0, R1, R2, R3 = factor[a, i:], factor[a + 1, i:], factor[a + 2, i:], factor[a + 3, i:]
+                f0, f1, f2, f3 = R0[0], R1[0], R2[0], R3[0]
+                g0, g1, g2, g3 = R0[1], R1[1], R2[1], R3[1]
+                for j in range(row.shape[0]):
+                    y0, y1, y2, y3 = R0[j], R1[j], R2[j], R3[j]
+                    row[j] -= f0 * y0 + f1 * y1 + f2 * y2 + f3 * y3
+                    below[j] -= g0 * y0 + g1 * y1 + g2 * y2 + g3 * y3
+                a += 4
+            below[0] = 0.0
         for a in range(i - i % 4, i):
-            R = factor[a]
-            f = R[i]
-            for j in range(i, q + 1):
+            R = factor[a, i:]
+            f = R[0]
+            for j in range(row.shape[0]):
                 row[j] -= f * R[j]
-        pivot = np.sqrt(max(row[i] + ridge, ridge))
-        row[i] = pivot
-        for j in range(i + 1, q + 1):
-            row[j] /= pivot
+        pivot = np.sqrt(max(row[0] + ridge, ridge))
+        row[0] = pivot
+        rest = row[1:]
+        for j in range(rest.shape[0]):
+            rest[j] /= pivot
     return log_volume(factor, ridge)
 
 
@@ -340,21 +312,27 @@ def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any
     return log_volume(factor, ridge)
 
 
-@njit(types.void(IN1, V3, V2, float64), **SHORT)
-def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
-    """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
+@njit(float64(IN1, float64, IN2, V2, V2, float64, float64), **SHORT)
+def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float) -> Any:
+    """Discount by γ and γ² and add one round (Russac et al. 2019, Algorithm 1).
 
-    sums (2, q, q+1) become Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr], factor (2q, q+1) a copy of both. Adding the
-    ridge afresh to these is the same as re-injecting (1−γ)λI every round.
+    sums (q, q+1) become Σγ^s[zzᵀ | zr], the second half of factor (2q, q+1) Σγ^{2s}zzᵀ, each discounted from
+    itself. Adding the ridge afresh is the same as re-injecting (1−γ)λI every round. Returns as
+    `learn_growing`.
     """
+    row = np.empty(factor.shape[1])
+    status = residual_row(x, r, lift, row)
+    if status < 0:
+        return float(status)
     q = row.shape[0] - 1
     for i in range(q):
-        for j in range(i, q + 1):
-            product = row[i] * row[j]
-            sums[0, i, j] = gamma * sums[0, i, j] + product
-            sums[1, i, j] = gamma * gamma * sums[1, i, j] + product
-            factor[i, j] = sums[0, i, j]
-            factor[q + i, j] = sums[1, i, j]
+        z, first, second, copy = row[i:], sums[i, i:], factor[q + i, i:q], factor[i, i:]
+        for j in range(z.shape[0]):
+            first[j] = gamma * first[j] + z[0] * z[j]
+            copy[j] = first[j]
+        for j in range(second.shape[0]):
+            second[j] = gamma * gamma * second[j] + z[0] * z[j]
+    return factorise(factor[:q], ridge)
 
 
 # -- a sliding window, additions only
@@ -366,12 +344,6 @@ def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
 # clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C = ⌈w/B⌉: sums[0] is the running
 # sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so sums[C] is zero, and sums[1
 # + C + i] the one after row i of the present segment.
-
-
-@njit(int64(int64), **OPTIONS)
-def window_segment(w: int) -> Any:
-    """Length B of the segments of a window of w rounds, about √w."""
-    return max(1, int(np.sqrt(w)))
 
 
 @njit(types.void(V2, V2, IN1), **OPTIONS)
@@ -406,11 +378,17 @@ def _open_segment(rows: Any, sums: Any, B: int, c: int) -> Any:
         _sum_to(sums[first + i], after, rows[c * B + i + 1])
 
 
-@njit(types.void(IN1, V2, V3, V2, int64[::1]), **SHORT)
-def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
-    """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
-    w, q = rows.shape[0], row.shape[0] - 1
-    B = window_segment(w)
+@njit(float64(IN1, float64, IN2, V2, V3, V2, int64[::1], float64), **SHORT)
+def learn_windowed(
+    x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float
+) -> Any:
+    """Add one round to the window and drop the oldest. Returns as `learn_growing`."""
+    w, q = rows.shape[0], factor.shape[1] - 1
+    row = np.empty(q + 1)
+    status = residual_row(x, r, lift, row)
+    if status < 0:
+        return float(status)
+    B = max(1, int(np.sqrt(w)))
     C = (w + B - 1) // B
     k = clock[0]
     c, i = k // B, k % B
@@ -429,3 +407,4 @@ def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
     if k + 1 == w:
         _close_block(rows, sums, B)
         clock[0], clock[1] = 0, 1
+    return factorise(factor, ridge)

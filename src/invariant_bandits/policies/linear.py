@@ -6,42 +6,19 @@ of φ. LinUCB is the case without an invariant part, z = φ.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
-from invariant_bandits.policies import kernels
+from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import (
-    BasePolicy,
-    Draws,
-    Scores,
-    batch_array,
-    check_rounds,
-    chosen_array,
-    not_negative,
-    offered_array,
-    one_hot,
-    positive,
-    refuse_offered,
-    refuse_round,
-    reward_number,
-)
-from invariant_bandits.policies.memory import (
-    FOREVER,
-    Discount,
-    Memory,
-    MemoryState,
-    Restart,
-    SlidingWindow,
-    checked_memory,
-    memory_from_settings,
-    memory_to_settings,
-)
-from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, chosen_array, offered_array
+from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import StateSchema, counters, prefixed, under
 
@@ -64,54 +41,14 @@ class Common(Estimation, total=False):
     exploration: float
 
 
-class Invariant(Protocol):
-    """The invariant part of a linear policy, see `isd.InvariantPart`."""
-
-    lift: Array
-    residual_dim: int
-
-    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
-        """Radii of the residual and of the invariant part."""
-
-    def thompson_scale(self, rounds: int, confidence: float) -> float:
-        """Scale of the draws of the invariant part."""
-
-
-class UpperConfidence:
-    """Optimism: the action with the highest upper confidence bound, with the radii published with the
-    memory.
-    """
-
-    def radii(
-        self, memory: MemoryState, part: Invariant | None, volume: float, assumed: bounds.Assumptions
-    ) -> tuple[float, float]:
-        """Radii of the residual and of the invariant part."""
-        return (memory.radius(volume, assumed), 0.0) if part is None else part.radii(memory, volume, assumed)
-
-
-class Thompson(UpperConfidence):
-    """Coefficients are drawn once per learned round, and the best action under them is played.
-
-    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal
-    (2013) for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
-    """
-
-    def __init__(self, seed: int | np.random.Generator) -> None:
-        self.draws = Draws(seed)
-
-    def radii(
-        self, memory: MemoryState, part: Invariant | None, volume: float, assumed: bounds.Assumptions
-    ) -> tuple[float, float]:
-        """Scales of the draws of the residual and of the invariant part."""
-        residual = bounds.thompson_scale(memory.rounds, memory.dim, assumed.confidence, assumed.noise_scale)
-        return residual, 0.0 if part is None else part.thompson_scale(memory.rounds, assumed.confidence)
-
-
-UPPER_CONFIDENCE = UpperConfidence()
-
-
 class LinearPolicy(BasePolicy):
     """A linear policy over any memory, with any exploration, with an invariant part or without.
+
+    Without draws it is optimistic: it plays the highest upper confidence bound, with the radii published
+    with the memory. With draws it samples (Thompson): coefficients are drawn once per learned round, and the
+    best action under them is played. The draw is N(estimate, (exploration · scale)² · covariance), with the
+    scale of Agrawal & Goyal (2013) for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim &
+    Tewari 2020).
 
     Parameters
     ----------
@@ -129,10 +66,10 @@ class LinearPolicy(BasePolicy):
         Factor on the widths, or on the spread of the draws.
     memory : Memory
         What of the online past counts.
-    explorer : UpperConfidence or Thompson
-        How uncertainty becomes an action.
-    invariant : InvariantPart, optional
+    invariant : isd.InvariantPart, optional
         What lasts. None: all coefficients are learned online, q = p.
+    draws : Draws, optional
+        Of the coefficients.
     """
 
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
@@ -151,19 +88,22 @@ class LinearPolicy(BasePolicy):
         feature_bound: float = 1.0,
         exploration: float = 1.0,
         memory: Memory = FOREVER,
-        explorer: UpperConfidence = UPPER_CONFIDENCE,
-        invariant: Invariant | None = None,
+        invariant: Any = None,
+        draws: Draws | None = None,
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
-        self.ridge = positive("ridge", ridge)
+        self.ridge = base.positive("ridge", ridge)
         self.confidence = probability("confidence", confidence)
-        self.noise_scale = positive("noise_scale", noise_scale)
-        self.norm_bound = not_negative("norm_bound", norm_bound)
-        self.feature_bound = positive("feature_bound", feature_bound)
-        self.exploration = not_negative("exploration", exploration)
-        self.memory = checked_memory(memory)
+        self.noise_scale = base.positive("noise_scale", noise_scale)
+        self.norm_bound = base.not_negative("norm_bound", norm_bound)
+        self.feature_bound = base.positive("feature_bound", feature_bound)
+        self.exploration = base.not_negative("exploration", exploration)
+        if not isinstance(memory, Memory):
+            raise InputError(f"memory must be Forever, SlidingWindow, Discount or Restart, got {memory!r}")
+        self.memory = memory
         self.rounds = 0
-        self._explorer, self._draws = explorer, getattr(explorer, "draws", None)
+        self.randomised = self._samples = draws is not None
+        self._draws = draws
         self._invariant = invariant
         self._decision: tuple[Array, Array, float, float] | None = None
         self._begin()
@@ -202,9 +142,9 @@ class LinearPolicy(BasePolicy):
             return
         skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
         for part in past.logs_in_parts():
-            first = min(skipped, len(part.rewards))
-            skipped -= first
-            for features, reward in zip(part.features[first:], part.rewards[first:].tolist(), strict=True):
+            rows = zip(part.features[skipped:], part.rewards[skipped:].tolist(), strict=True)
+            skipped = max(0, skipped - len(part.rewards))
+            for features, reward in rows:
                 LinearPolicy.update(self, features, reward)
 
     def _learn_moments(self, past: Past) -> None:
@@ -212,9 +152,8 @@ class LinearPolicy(BasePolicy):
         rounding.
         """
         if self.memory != FOREVER:
-            raise InputError(
-                f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}"
-            )
+            needed = "a memory that forgets needs the logged rounds themselves"
+            raise InputError(f"warm: {needed}, got {self.memory}")
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
@@ -222,12 +161,9 @@ class LinearPolicy(BasePolicy):
         try:
             root = np.linalg.cholesky(gram)
         except np.linalg.LinAlgError:
-            raise InputError(
-                "features must be of similar size: their Gram matrix is singular in double precision"
-            ) from None
-        counts = np.array([moments.rounds, moments.rounds], dtype=np.int64)
+            raise InputError("features must be of similar size: their Gram matrix is singular") from None
         factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
-        self._restore({"counters": counts, "memory.factor": factor})
+        self._restore({"counters": np.array([moments.rounds] * 2), "memory.factor": factor})
 
     # -- deciding --
 
@@ -244,7 +180,7 @@ class LinearPolicy(BasePolicy):
             return LinearPolicy.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
-        return action if action >= 0 else refuse_offered(features, self.dim)
+        return action if action >= 0 else base.refuse_offered(features, self.dim)
 
     def _drawn_decision(self) -> tuple[Array, Array, float, float]:
         """Draw the coefficients of the next decision, a function of seed and state alone."""
@@ -267,7 +203,7 @@ class LinearPolicy(BasePolicy):
         parts = np.empty((3, len(features)))
         with self._lock:
             if kernels.score(features, self._lift, self._memory.factor, parts) < 0:
-                refuse_offered(features, self.dim)
+                base.refuse_offered(features, self.dim)
             width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
@@ -276,10 +212,10 @@ class LinearPolicy(BasePolicy):
 
         By matrix products; coefficients that are drawn are drawn anew for each round.
         """
-        features = batch_array(features, self.dim)
-        if self._draws is None:
+        features = base.batch_array(features, self.dim)
+        if not self._samples:
             return self._best_bounds(features)
-        check_rounds(features)
+        base.check_rounds(features)
         panel, noise = self._draw_many(len(features))
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
@@ -289,18 +225,21 @@ class LinearPolicy(BasePolicy):
     def _best_bounds(self, features: Array) -> np.ndarray[Any, Any]:
         """Actions (N,) with the highest upper confidence bounds, given features (N, K, p)."""
         rounds, actions, _ = features.shape
-        flat = features.reshape(-1, self.dim).T
         with self._lock:
             panel, q = self._panel().T, self._memory.dim
-            spreads = self._spread, self._invariant_spread
+            parts = [(slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)]
+        parts = parts if len(panel) > 1 + q else parts[:1]
         chosen = np.empty(rounds, dtype=np.int64)
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
             stop = min(start + step, rounds)
-            check_rounds(features, start, stop)
+            base.check_rounds(features, start, stop)
             with np.errstate(invalid="ignore", over="ignore"):
-                projected = panel @ flat[:, start * actions : stop * actions]
-            kernels.best_of_columns(projected, q, *spreads, chosen[start:stop])
+                projected = panel @ features[start:stop].reshape(-1, self.dim).T
+                values = projected[0]
+                for rows, spread in parts:
+                    values += spread * np.sqrt(np.einsum("jt,jt->t", projected[rows], projected[rows]))
+            chosen[start:stop] = values.reshape(-1, actions).argmax(axis=1)
         return chosen
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
@@ -314,10 +253,10 @@ class LinearPolicy(BasePolicy):
             Number of draws of the coefficients, where these are drawn; each action has its share of draws in
             which it is the best. The standard error is at most 0.5/√samples.
         """
-        if self._draws is None:
-            return one_hot(self.select(features), len(features))
+        if not self._samples:
+            return super().propensities(features)
         features = offered_array(features, self.dim)
-        check_rounds(features[None])
+        base.check_rounds(features[None])
         panel, noise = self._draw_many(whole_number("samples", samples, 1), purpose=1)
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
@@ -357,11 +296,10 @@ class LinearPolicy(BasePolicy):
                 row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
                 volume = self._memory.learn(row, reward, self._lift)
             except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
-                volume = self._memory.learn(
-                    chosen_array(features, self.dim), reward_number(reward), self._lift
-                )
+                row = chosen_array(features, self.dim)
+                volume = self._memory.learn(row, base.reward_number(reward), self._lift)
             if volume < 0.0:
-                refuse_round(features, reward, self.dim)
+                base.refuse_round(features, reward, self.dim)
             self.rounds += 1
             self._refresh(volume)
         finally:
@@ -369,77 +307,60 @@ class LinearPolicy(BasePolicy):
 
     def _refresh(self, volume: float) -> None:
         """What decisions need after a change of the memory, whose log det A/det λI is `volume`."""
-        memory, exploration, drawn = self._memory, self.exploration, self._draws is not None
-        if drawn or self._invariant is not None:
-            radii = self._explorer.radii(memory, self._invariant, volume, self._assumed)
-        else:  # the usual case, without a call in between
-            radii = memory.radius(volume, self._assumed), 0.0
+        memory, part, assumed = self._memory, self._invariant, self._assumed
+        if self._samples:
+            residual = bounds.thompson_scale(memory.rounds, memory.dim, self.confidence, self.noise_scale)
+            radii = residual, 0.0 if part is None else part.thompson_scale(memory.rounds, self.confidence)
+        elif part is None:
+            radii = memory.radius(volume, assumed), 0.0
+        else:
+            radii = part.radii(memory, volume, assumed)
         self._radius, self._invariant_radius = radii
-        spread = self._spread = exploration * radii[0]
-        invariant_spread = self._invariant_spread = exploration * radii[1]
+        spread = self._spread = self.exploration * radii[0]
+        invariant_spread = self._invariant_spread = self.exploration * radii[1]
         # Coefficients are drawn when they are first needed.
-        self._decision = None if drawn else (self._lift, memory.factor, spread, invariant_spread)
+        self._decision = None if self._samples else (self._lift, memory.factor, spread, invariant_spread)
 
     @property
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
         with self._lock:
-            estimate = self._memory.estimate()
-            if not self._lift.size:
-                return estimate
-            return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
-
-    @property
-    def seed(self) -> int | None:
-        """What the draws depend on, beside the rounds learned; None if nothing is drawn."""
-        return None if self._draws is None else self._draws.seed
-
-    @property
-    def randomised(self) -> bool:
-        """Whether actions are drawn."""
-        return self._draws is not None
+            return self._panel()[:, 0].copy()
 
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
         kind = self.memory_kind
-        memory = {"memory": memory_to_settings(self.memory)} if kind is None else asdict(self.memory)
-        return {"dim": self.dim, **memory, **{name: getattr(self, name) for name in self.options}}
+        memory = {"memory": self.memory.to_settings()} if kind is None else asdict(self.memory)
+        return {"dim": self.dim, **memory, **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""
         with self._lock:
             counts = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
-            return {"counters": counts} | {f"memory.{k}": v.copy() for k, v in self._memory.arrays().items()}
+            return {"counters": counts} | prefixed("memory.", copy.deepcopy(self._memory.arrays()))
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
-        arrays = {
-            "counters": counters(2),
-            **prefixed("memory.", cls._stored_memory(settings).array_specs("q")),
-        }
-        return StateSchema(
-            arrays, sizes={"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
-        )
+        memory = prefixed("memory.", cls._stored_memory(settings).array_specs("q"))
+        sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
+        return StateSchema({"counters": counters(2), **memory}, sizes=sizes)
 
     @classmethod
     def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory:
         """The memory of a policy with these settings."""
         if cls.memory_kind is None:
-            return memory_from_settings(settings["memory"])
+            return Memory.from_settings(settings["memory"])
         return cls.memory_kind(**{name: settings[name] for name in cls.memory_kind.__annotations__})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        options = dict(settings)
         if cls.memory_kind is None:
-            options["memory"] = cls._stored_memory(settings)
-        policy = cls(**options)
-        policy._restore(arrays)
-        return policy
+            settings = {**settings, "memory": cls._stored_memory(settings)}
+        return super().from_state(settings, arrays)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
@@ -499,14 +420,9 @@ class LinTS(LinearPolicy):
     options = (*LinearPolicy.options, "seed")
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        seed: int | np.random.Generator = 0,
-        memory: Memory = FOREVER,
-        **common: Unpack[Common],
+        self, dim: int, *, seed: Seed = 0, memory: Memory = FOREVER, **common: Unpack[Common]
     ) -> None:
-        super().__init__(dim, memory=memory, explorer=Thompson(seed), **common)
+        super().__init__(dim, memory=memory, draws=Draws(seed), **common)
 
 
 @policy("sw-linucb", label="sliding window")
@@ -525,7 +441,7 @@ class SWLinUCB(LinearPolicy):
     @classmethod
     def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
         """Without a `window` that which the past suggests, or the horizon, as in the paper."""
-        window = window or past.suggested_window or needed_horizon(past, "window")
+        window = window or past.suggested_window or past.needed_horizon("window")
         return super().from_past(past, window=window, **options)
 
 
@@ -569,5 +485,5 @@ class RestartLinUCB(LinearPolicy):
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
         """Without `every` the window that the past suggests, or the horizon."""
-        every = every or past.suggested_window or needed_horizon(past, "every")
+        every = every or past.suggested_window or past.needed_horizon("every")
         return super().from_past(past, every=every, **options)

@@ -7,10 +7,10 @@ has a state with a `factor` (see `kernels`), from which estimate and norms are r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from math import inf, isqrt
-from typing import Any
+from math import isqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.storage import ArraySpec
 
-LARGEST_NUMBER = 1e101
-"""Features and rewards are smaller: the sum of their squares is below 1e200."""
-LARGEST_ROOT, LARGEST_SUM = 1e150, 1e250
-
 
 def sums_of_window(window: int) -> int:
     """How many sums a window keeps, see `kernels`: its segments are ⌊√window⌋ rounds long."""
@@ -30,20 +26,15 @@ def sums_of_window(window: int) -> int:
     return 1 + -(-window // segment) + segment
 
 
-def factor_spec(*shape: int | str) -> ArraySpec:
-    """Factors [R | w] (..., q, q + 1)."""
-    return ArraySpec(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT)
+def _solve(R: Array, right: Array, transposed: bool = False) -> Array:
+    """R⁻¹·right, or R⁻ᵀ·right, for an upper triangular R."""
+    from scipy.linalg import solve_triangular
 
-
-def _sums_spec(count: int, q: str) -> ArraySpec:
-    """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
-    return ArraySpec((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM)
+    return np.asarray(solve_triangular(R, right, trans=1 if transposed else 0, check_finite=False))
 
 
 class MemoryState(ABC):
     """Running state of a memory of q coordinates.
-
-    `learn` returns log det A/det λI, or a negative status after which nothing has changed.
 
     Parameters
     ----------
@@ -60,22 +51,19 @@ class MemoryState(ABC):
         How many rounds it holds.
     """
 
-    factor: Array
-    rounds: int
-
-    most_rounds: float = inf
-    """How many rounds it can hold."""
+    stored: tuple[str, ...] = ("factor",)
+    """Names of the arrays that make up the state."""
 
     def __init__(self, dim: int, ridge: float) -> None:
         self.dim, self.ridge = dim, ridge
-        self.rounds = 0
         self.factor = np.zeros((dim, dim + 1))
         self.clear()
 
     def clear(self) -> None:
         """Forget everything: A = λI, b = 0."""
         self.rounds = 0
-        self.factor[:] = 0.0
+        for array in self.arrays().values():
+            array[...] = 0
         np.fill_diagonal(self.factor[: self.dim], np.sqrt(self.ridge))
 
     @abstractmethod
@@ -97,24 +85,13 @@ class MemoryState(ABC):
             log det A/det λI, or a negative status after which nothing has changed.
         """
 
-    def gram(self) -> tuple[Array, Array]:
-        """A (q, q) with its ridge, and b (q,)."""
-        R = np.triu(self.factor[: self.dim, : self.dim])
-        return R.T @ R, R.T @ self.factor[: self.dim, self.dim]
-
     def norm_root(self) -> Array:
         """N (q, q) such that ‖Nᵀz‖ is the norm of z that widths are made of."""
-        from scipy.linalg import solve_triangular
-
-        R = self.factor[: self.dim, : self.dim]
-        return np.asarray(solve_triangular(R, np.eye(self.dim), check_finite=False))
+        return _solve(self.factor[: self.dim, : self.dim], np.eye(self.dim))
 
     def estimate(self) -> Array:
         """δ̂ = A⁻¹b (q,)."""
-        from scipy.linalg import solve_triangular
-
-        R = self.factor[: self.dim, : self.dim]
-        return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
+        return _solve(self.factor[: self.dim, : self.dim], self.factor[: self.dim, self.dim])
 
     def perturbed(self, noise: Array) -> Array:
         """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
@@ -123,13 +100,11 @@ class MemoryState(ABC):
         return factor
 
     def arrays(self) -> dict[str, Array]:
-        """The state as arrays by name."""
-        return {"factor": self.factor}
+        """The state as arrays by name; bits depend on the order in which rounds were added."""
+        return {name: getattr(self, name) for name in self.stored}
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
         """Continue from the state that `arrays` returned after so many rounds."""
-        if rounds > self.most_rounds:
-            raise InputError(f"rounds must be at most {self.most_rounds:g} in this memory, got {rounds}")
         for name, array in self.arrays().items():
             array[...] = arrays[name]
         self.rounds = rounds
@@ -138,7 +113,8 @@ class MemoryState(ABC):
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """The radius that was published with the memory, log det A/det λI being `volume`."""
 
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    @abstractmethod
+    def recall(self, raw: Any, residual: Array, component: Array) -> None:
         """Become what a `raw` memory of all p coordinates is after the invariant part has been taken out.
 
         A = UᵀA_rawU and b = Uᵀ(b_raw − G_raw·β), G = A − λI.
@@ -146,17 +122,12 @@ class MemoryState(ABC):
         Parameters
         ----------
         raw : MemoryState
-            The memory of all p coordinates.
+            The memory of all p coordinates, of the same kind.
         residual : array, shape (p, q)
             U_res, orthonormal columns.
         component : array, shape (p,)
             β.
         """
-        A, b = raw.gram()
-        self.factor[: self.dim, : self.dim] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
-        self.factor[: self.dim, self.dim] = residual.T @ (b - A @ component + self.ridge * component)
-        kernels.factorise(self.factor, self.ridge)
-        self.rounds = raw.rounds
 
     def log_volume(self) -> float:
         """log det A/det λI."""
@@ -166,10 +137,9 @@ class MemoryState(ABC):
 class GrowingState(MemoryState):
     """Rounds are only added, by rotations of the factor. With `every`, all are forgotten after so many."""
 
-    def __init__(self, dim: int, ridge: float, every: int | None) -> None:
+    def __init__(self, dim: int, ridge: float, every: int | None = None) -> None:
         super().__init__(dim, ridge)
         self.every = every
-        self.most_rounds = inf if every is None else every - 1
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
@@ -186,68 +156,63 @@ class GrowingState(MemoryState):
         confidence, noise_scale, ridge, norm_bound, _ = assumed
         return bounds.lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
 
+    def recall(self, raw: GrowingState, residual: Array, component: Array) -> None:
+        """The sums from the factor, in the new coordinates."""
+        R, w = np.triu(raw.factor[:, :-1]), raw.factor[:, -1]
+        A, b = R.T @ R, R.T @ w
+        self.factor[:, :-1] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
+        self.factor[:, -1] = residual.T @ (b - A @ component + self.ridge * component)
+        kernels.factorise(self.factor, self.ridge)
+        self.rounds = raw.rounds
+
 
 class DiscountedState(MemoryState):
     """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
 
+    stored = ("factor", "sums")
+
     def __init__(self, dim: int, ridge: float, discount: float) -> None:
         self.discount = discount
-        self._row = np.empty(dim + 1)
-        self.sums = np.zeros((2, dim, dim + 1))
+        self.sums = np.zeros((dim, dim + 1))
         super().__init__(dim, ridge)
 
     def clear(self) -> None:
         """Forget everything; the second matrix is λI too."""
         self.factor = np.zeros((2 * self.dim, self.dim + 1))
         super().clear()
-        np.fill_diagonal(self.factor[self.dim :], np.sqrt(self.ridge))
-        self.sums[:] = 0.0
+        self.factor[self.dim :, self.dim] = self.ridge
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Discount and add one round."""
-        status: int = kernels.residual_row(features, reward, lift, self._row)
-        if status < 0:
-            return status
-        kernels.discount(self._row, self.sums, self.factor, self.discount)
-        self.rounds += 1
-        return self._factorise()
-
-    def _factorise(self) -> float:
-        kernels.factorise(self.factor[self.dim :], self.ridge)
-        volume: float = kernels.factorise(self.factor[: self.dim], self.ridge)
+        volume: float = kernels.learn_discounted(
+            features, reward, lift, self.factor, self.sums, self.discount, self.ridge
+        )
+        self.rounds += volume >= 0.0
         return volume
 
-    def norm_root(self) -> Array:
-        """A⁻¹R̃ᵀ with R̃ᵀR̃ = Ṽ."""
-        from scipy.linalg import solve_triangular
+    def _half_root(self) -> Array:
+        """R⁻ᵀR̃ᵀ (q, q) with R̃ᵀR̃ = Ṽ."""
+        second = self.factor[self.dim :].copy()
+        kernels.factorise(second, self.ridge)
+        return _solve(self.factor[: self.dim, : self.dim], np.triu(second[:, : self.dim]).T, True)
 
-        second = np.triu(self.factor[self.dim :, : self.dim])
-        R = self.factor[: self.dim, : self.dim]
-        half = solve_triangular(R, second.T, trans="T", check_finite=False)
-        return np.asarray(solve_triangular(R, half, check_finite=False))
+    def norm_root(self) -> Array:
+        """A⁻¹R̃ᵀ."""
+        return _solve(self.factor[: self.dim, : self.dim], self._half_root())
 
     def perturbed(self, noise: Array) -> Array:
         """As R·A⁻¹R̃ᵀ = R⁻ᵀR̃ᵀ, the last column moves by R⁻ᵀR̃ᵀ·noise."""
-        from scipy.linalg import solve_triangular
+        return super().perturbed(self._half_root() @ noise)
 
-        second = np.triu(self.factor[self.dim :, : self.dim])
-        R = self.factor[: self.dim, : self.dim]
-        return super().perturbed(solve_triangular(R, noise @ second, trans="T", check_finite=False))
-
-    def arrays(self) -> dict[str, Array]:
-        """Factor and both sums."""
-        return {"factor": self.factor, "sums": self.sums}
-
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    def recall(self, raw: DiscountedState, residual: Array, component: Array) -> None:
         """Both sums in the new coordinates."""
-        assert isinstance(raw, DiscountedState)
-        for mine, theirs in zip(self.sums, raw.sums, strict=True):
-            upper = np.triu(theirs[:, :-1])
-            gram = upper + np.triu(upper, 1).T
-            mine[:, :-1] = np.triu(residual.T @ gram @ residual)
-            mine[:, -1] = residual.T @ (theirs[:, -1] - gram @ component)
-        self.factor[...] = self.sums.reshape(self.factor.shape)
-        self._factorise()
+        p, q = raw.dim, self.dim
+        first, second = (half + np.triu(half, 1).T for half in (raw.sums[:, :p], raw.factor[p:, :p]))
+        self.sums[:, :q] = np.triu(residual.T @ first @ residual)
+        self.sums[:, q] = residual.T @ (raw.sums[:, p] - first @ component)
+        self.factor[q:, :q] = np.triu(residual.T @ second @ residual)
+        self.factor[:q] = self.sums
+        kernels.factorise(self.factor[:q], self.ridge)
         self.rounds = raw.rounds
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
@@ -258,47 +223,31 @@ class DiscountedState(MemoryState):
 class WindowState(MemoryState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
+    stored = ("factor", "sums", "rows", "clock")
+
     def __init__(self, dim: int, ridge: float, window: int) -> None:
-        self.window = self.most_rounds = window
-        self._row = np.empty(dim + 1)
+        self.window = window
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
         self.sums = np.zeros((sums_of_window(window), dim, dim + 1))
         super().__init__(dim, ridge)
 
-    def clear(self) -> None:
-        """An empty window."""
-        super().clear()
-        self.clock[:] = 0
-        self.sums[:] = 0.0
-
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round and drop the one that leaves the window."""
-        status: int = kernels.residual_row(features, reward, lift, self._row)
-        if status < 0:
-            return status
-        kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
-        if self.rounds < self.window:
+        volume: float = kernels.learn_windowed(
+            features, reward, lift, self.factor, self.sums, self.rows, self.clock, self.ridge
+        )
+        if volume >= 0.0 and self.rounds < self.window:
             self.rounds += 1
-        volume: float = kernels.factorise(self.factor, self.ridge)
         return volume
 
-    def arrays(self) -> dict[str, Array]:
-        """The rounds of the window and the sums over them; bits depend on the order in which they were
-        added.
-        """
-        return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
-
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    def recall(self, raw: WindowState, residual: Array, component: Array) -> None:
         """The rounds of the window in the new coordinates, learned again in their order."""
-        assert isinstance(raw, WindowState)
         self.clear()
-        position = int(raw.clock[0])
-        order = np.arange(raw.rounds) if raw.clock[1] == 0 else np.roll(np.arange(raw.window), -position)
-        identity = np.zeros((self.dim, 0))
+        order = np.roll(np.arange(raw.window), -int(raw.clock[0]) if raw.clock[1] else 0)[: raw.rounds]
         for row in raw.rows[order]:
             features = np.ascontiguousarray(residual.T @ row[:-1])
-            self.learn(features, float(row[-1] - row[:-1] @ component), identity)
+            self.learn(features, float(row[-1] - row[:-1] @ component), np.zeros((self.dim, 0)))
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Cheung et al. (2019)."""
@@ -306,7 +255,44 @@ class WindowState(MemoryState):
 
 
 @dataclass(frozen=True)
-class Forever:
+class Memory:
+    """What of the online past counts: Forever, SlidingWindow, Discount or Restart."""
+
+    state: ClassVar[Callable[..., MemoryState]] = GrowingState
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            object.__setattr__(self, name, self._checked(name, value))
+
+    @staticmethod
+    def _checked(name: str, value: Any) -> Any:
+        """The one number of a memory, as it is used."""
+        return whole_number(name, value, 1)
+
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+        return type(self).state(dim, ridge, **vars(self))
+
+    def array_specs(self, q: str) -> dict[str, ArraySpec]:
+        """What the arrays of its state must be, for q coordinates."""
+        return {"factor": ArraySpec((q, f"{q}+1"))}
+
+    def to_settings(self) -> dict[str, Any]:
+        """The memory as plain values."""
+        return {"kind": type(self).__name__, **asdict(self)}
+
+    @staticmethod
+    def from_settings(settings: Mapping[str, Any]) -> Memory:
+        """The memory of which `to_settings` made these."""
+        kinds, rest = {kind.__name__: kind for kind in Memory.__subclasses__()}, dict(settings)
+        kind = rest.pop("kind", None)
+        if kind not in kinds:
+            raise InputError(f"memory must be one of {', '.join(kinds)}, got {kind!r}")
+        return kinds[kind](**rest)
+
+
+@dataclass(frozen=True)
+class Forever(Memory):
     """Every round counts the same.
 
     >>> import invariant_bandits as ib
@@ -314,17 +300,9 @@ class Forever:
     LinUCB(dim=3, memory=Forever(), rounds=0)
     """
 
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return GrowingState(dim, ridge, None)
-
-    def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return {"factor": factor_spec(q, f"{q}+1")}
-
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(Memory):
     """Only the last `window` rounds count (Cheung et al. 2019).
 
     Parameters
@@ -338,26 +316,19 @@ class SlidingWindow:
     """
 
     window: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "window", whole_number("window", self.window, 1))
-
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return WindowState(dim, ridge, self.window)
+    state = WindowState
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return {
-            "factor": factor_spec(q, f"{q}+1"),
-            "rows": ArraySpec((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
-            "sums": _sums_spec(sums_of_window(self.window), q),
+        """The rounds of the window, sums over them, and where the next round goes."""
+        return super().array_specs(q) | {
+            "rows": ArraySpec((self.window, f"{q}+1")),
+            "sums": ArraySpec((sums_of_window(self.window), q, f"{q}+1")),
             "clock": ArraySpec((2,), "int64", 0, (self.window - 1, 1)),
         }
 
 
 @dataclass(frozen=True)
-class Discount:
+class Discount(Memory):
     """A round that is s rounds old counts discount^s (Russac et al. 2019).
 
     Parameters
@@ -371,21 +342,15 @@ class Discount:
     """
 
     discount: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "discount", probability("discount", self.discount))
-
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return DiscountedState(dim, ridge, self.discount)
+    state, _checked = DiscountedState, staticmethod(probability)
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return {"factor": factor_spec(f"2{q}", f"{q}+1"), "sums": _sums_spec(2, q)}
+        """Factor over the second sum, and the first."""
+        return {"factor": ArraySpec((f"2{q}", f"{q}+1")), "sums": ArraySpec((q, f"{q}+1"))}
 
 
 @dataclass(frozen=True)
-class Restart:
+class Restart(Memory):
     """Everything is forgotten after `every` rounds (Zhao et al. 2020).
 
     Parameters
@@ -403,43 +368,5 @@ class Restart:
 
     every: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "every", whole_number("every", self.every, 1))
 
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return GrowingState(dim, ridge, self.every)
-
-    def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return FOREVER.array_specs(q)
-
-
-Memory = Forever | SlidingWindow | Discount | Restart
 FOREVER = Forever()
-_KINDS: dict[str, type[Forever | SlidingWindow | Discount | Restart]] = {
-    kind.__name__: kind for kind in (Forever, SlidingWindow, Discount, Restart)
-}
-
-
-def checked_memory(memory: Any) -> Memory:
-    """Return `memory` if it is one, or raise."""
-    if not isinstance(memory, Memory):
-        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {memory!r}")
-    return memory
-
-
-def memory_to_settings(memory: Memory) -> dict[str, Any]:
-    """The memory as plain values."""
-    return {"kind": type(memory).__name__, **asdict(memory)}
-
-
-def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
-    """The memory of which `memory_to_settings` made these."""
-    if not isinstance(settings, Mapping):
-        raise InputError(f"memory must be a dictionary, got {type(settings).__name__}")
-    rest = dict(settings)
-    kind = rest.pop("kind", None)
-    if kind not in _KINDS:
-        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {kind!r}")
-    return _KINDS[kind](**rest)

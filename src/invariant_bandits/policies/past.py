@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from copy import copy
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -22,28 +23,6 @@ DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
 
 
-def needed_horizon(past: Past, option: str) -> int:
-    """The horizon, or InputError that asks for the option it would have decided."""
-    if past.horizon is None:
-        raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
-    return past.horizon
-
-
-class LoggedRows(Protocol):
-    """Logged rounds, row by row: Feedback, or the logs of a simulated world."""
-
-    @property
-    def features(self) -> Array:
-        """Features of the chosen actions (n, p)."""
-
-    @property
-    def rewards(self) -> Array:
-        """Their rewards (n,)."""
-
-    def moments(self, windows: int | None = None) -> WindowedMoments:
-        """Moments in so many equal segments of rounds."""
-
-
 class Past:
     """What is known before the first round that a policy plays.
 
@@ -52,8 +31,9 @@ class Past:
 
     Parameters
     ----------
-    logs : LoggedRows, optional
-        The logged rounds row by row, where they are at hand.
+    logs : Feedback, optional
+        The logged rounds row by row, where they are at hand; any object with `features`, `rewards` and
+        `moments(windows)` will do, such as the logs of a simulated world.
     moments : WindowedMoments, optional
         Their moments; made of `logs` in `windows` equal segments if not given.
     windows : int
@@ -89,7 +69,7 @@ class Past:
     def __init__(
         self,
         *,
-        logs: LoggedRows | None = None,
+        logs: Any = None,
         moments: WindowedMoments | None = None,
         windows: int = DEFAULT_WINDOWS,
         horizon: int | None = None,
@@ -145,33 +125,23 @@ class Past:
         """The same past with its logged rounds in another number of windows."""
         if self.logs is None:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
-        return Past(
-            logs=self.logs,
-            windows=windows,
-            horizon=self.horizon,
-            actions=self.actions,
-            baseline=self.baseline,
-            noise_scale=self.known_noise_scale,
-            feature_bound=self.known_feature_bound,
-            confidence=self.known_confidence,
-            suggested_window=self.suggested_window,
-            arm_statistics=self._rewindowed(windows),
-        )
+        past = copy(self)
+        past.windows = windows
+        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", "noise_scale"):
+            vars(past).pop(worked_out, None)
+        if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
+            past._arm_statistics = partial(_of_arms, self.logs, windows, None)
+        return past
 
-    def _rewindowed(self, windows: int) -> Any:
-        """How to find what the logs say of labelled arms, with another number of windows."""
-        if not isinstance(self.logs, Feedback) or self.logs.arm_features is None:
-            return self._arm_statistics
-        return partial(_of_arms, self.logs, windows, None)
+    def needed_horizon(self, option: str) -> int:
+        """The horizon, or InputError that asks for the option it would have decided."""
+        if self.horizon is None:
+            raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
+        return self.horizon
 
     # -- what follows --
 
-    @property
-    def feedback(self) -> Any:
-        """The logged rounds row by row, or None: another name for `logs`."""
-        return self.logs
-
-    def logs_in_parts(self) -> Iterable[LoggedRows]:
+    def logs_in_parts(self) -> Iterable[Any]:
         """The logged rounds row by row, in parts that fit into memory; none if they are not at hand."""
         if self.logs is None:
             return ()
@@ -180,8 +150,8 @@ class Past:
     @cached_property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logged rounds."""
-        assert self.logs is not None
-        return self.logs.moments(self.windows)
+        moments: WindowedMoments = self.logs.moments(self.windows)
+        return moments
 
     @cached_property
     def dim(self) -> int:
@@ -239,23 +209,17 @@ class Past:
 
     def settings(self) -> dict[str, float]:
         """What every published linear policy is given: noise_scale, feature_bound and confidence."""
-        return {
-            "noise_scale": self.noise_scale,
-            "feature_bound": self.feature_bound,
-            "confidence": self.confidence,
-        }
+        names = ("noise_scale", "feature_bound", "confidence")
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         kind = "moments" if self.logs is None else "rounds"
         return f"Past(dim={self.dim}, logged {kind}, horizon={self.horizon})"
 
 
-def _of_arms(feedback: Feedback, windows: int, edges: Any) -> ArmStatistics:
+def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
-    assert feedback.arm_features is not None
-    if edges is None:
-        return ArmStatistics.from_features(
-            feedback.arm_features, feedback.features, feedback.rewards, windows
-        )
-    at = place_times(feedback.rounds, feedback.times, np.asarray(edges))
-    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, at)
+    cut: Any = windows
+    if edges is not None:
+        cut = place_times(feedback.rounds, feedback.times, np.asarray(edges))
+    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, cut)

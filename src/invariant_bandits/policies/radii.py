@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import exp, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from invariant_bandits.checks import InputError, number_between, probability, whole_number
 
@@ -23,6 +23,15 @@ class Assumptions(NamedTuple):
     ridge: float = 0.1
     norm_bound: float = 1.0
     feature_bound: float = 1.0
+
+
+class Logs(NamedTuple):
+    """What the logs leave unknown; symbols as above."""
+
+    invariant_dim: int
+    min_eigenvalue: float
+    logged_rounds: float
+    subspace_error: float = 0.0
 
 
 # -- radii of published policies
@@ -91,40 +100,27 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
         return 0.0
     ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
-        raise InputError(
-            f"feature_bound must be at least √(invariant_dim·min_eigenvalue) ="
-            f" {sqrt(invariant_dim * min_eigenvalue):g}, got {assumed.feature_bound:g}"
-        )
+        least = f"√(invariant_dim·min_eigenvalue) = {sqrt(invariant_dim * min_eigenvalue):g}"
+        raise InputError(f"feature_bound must be at least {least}, got {assumed.feature_bound:g}")
     noise = assumed.noise_scale * sqrt(-2.0 * log(assumed.confidence) + invariant_dim * log(ratio))
     crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
 
-def lemma2_invariant_radius(
-    invariant_dim: int,
-    min_eigenvalue: float,
-    logged_rounds: float,
-    subspace_error: float,
-    assumed: Assumptions,
-) -> float:
+def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
     """Lemma 2 (estimated subspaces), with probability 1 − 4η.
 
     Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
     """
-    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
-    tilt = sqrt(invariant_dim) + assumed.feature_bound / sqrt(min_eigenvalue)
-    return exact + sqrt(logged_rounds) * subspace_error * assumed.feature_bound * assumed.norm_bound * tilt
+    exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed)
+    tilt = sqrt(logs.invariant_dim) + assumed.feature_bound / sqrt(logs.min_eigenvalue)
+    length = assumed.feature_bound * assumed.norm_bound
+    return exact + sqrt(logs.logged_rounds) * logs.subspace_error * length * tilt
 
 
-def component_error(
-    invariant_radius: float,
-    min_eigenvalue: float,
-    logged_rounds: float,
-    subspace_error: float,
-    norm_bound: float,
-) -> float:
+def component_error(radius: float, logs: Logs, norm_bound: float) -> float:
     """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M, by Assumption 2 and because Π̂β differs from β by at most ΔΠ·M."""
-    return invariant_radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
+    return radius / sqrt(logs.min_eigenvalue * logs.logged_rounds) + logs.subspace_error * norm_bound
 
 
 def lemma3_residual_radius(
@@ -160,57 +156,23 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 # -------------
 
 
-def theorem1_regret_bound(
-    horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: float
-) -> float:
-    """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
-    assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
-    return _residual_regret(
-        horizon, residual_dim, theorem1_residual_radius(horizon, residual_dim, assumed), assumed
-    )
-
-
-def theorem2_regret_bound(
-    horizon: int,
-    residual_dim: int,
-    invariant_dim: int,
-    logged_rounds: float,
-    min_eigenvalue: float,
-    *,
-    confidence: float | None = None,
-    **scales: float,
-) -> float:
-    """Theorem 2: the split is known, the component comes from the logs; η = 1/(5T) if not given."""
-    assumed = Assumptions(0.2 / horizon if confidence is None else confidence, **scales)
-    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
-    length = exact / sqrt(min_eigenvalue * logged_rounds)
-    doubt = log(residual_dim + invariant_dim + 1.0) - log(assumed.confidence)
-    crossing = 2.0 * assumed.feature_bound**2 * sqrt(2.0 * horizon / assumed.ridge * doubt)
-    radius = crossing * length + theorem1_residual_radius(horizon, residual_dim, assumed)
-    residual = _residual_regret(horizon, residual_dim, radius, assumed)
-    return 2.0 * assumed.feature_bound * horizon * length + residual
-
-
 def theorem3_regret_bound(
-    horizon: int,
-    residual_dim: int,
-    invariant_dim: int,
-    logged_rounds: float,
-    min_eigenvalue: float,
-    subspace_error: float,
-    *,
-    confidence: float | None = None,
-    **scales: float,
+    horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
 ) -> float:
-    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given."""
+    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given.
+
+    Without invariant directions and errors it is Theorem 1's bound, in which η is 1/T.
+
+    Its last term, 2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), is the last step of Theorem 1's proof.
+    """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
-    invariant = lemma2_invariant_radius(invariant_dim, min_eigenvalue, logged_rounds, subspace_error, assumed)
-    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, assumed.norm_bound)
-    radius = lemma3_residual_radius(horizon, residual_dim, error, subspace_error, assumed)
-    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + assumed.norm_bound * subspace_error
-    return horizon * assumed.feature_bound * per_round + _residual_regret(
-        horizon, residual_dim, radius, assumed
-    )
+    L, M = assumed.feature_bound, assumed.norm_bound
+    invariant = lemma2_invariant_radius(logs, assumed)
+    error = component_error(invariant, logs, M)
+    radius = lemma3_residual_radius(horizon, residual_dim, error, logs.subspace_error, assumed)
+    per_round = 2.0 * invariant / sqrt(logs.min_eigenvalue * logs.logged_rounds) + M * logs.subspace_error
+    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, L)
+    return horizon * L * per_round + 2.0 * max(L * M, 1.0) * radius * sqrt(horizon * volume)
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
@@ -218,12 +180,6 @@ def regret_lower_bound(horizon: int, residual_dim: int) -> float:
     e⁻²/8·p_res·√T.
     """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
-
-
-def _residual_regret(horizon: int, residual_dim: int, radius: float, assumed: Assumptions) -> float:
-    """2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), the last step of the proof of Theorem 1."""
-    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, assumed.feature_bound)
-    return 2.0 * max(assumed.feature_bound * assumed.norm_bound, 1.0) * radius * sqrt(horizon * volume)
 
 
 def logs_needed(
@@ -234,7 +190,7 @@ def logs_needed(
     *,
     share: float = 0.1,
     subspace_constant: float = 0.0,
-    **scales: float,
+    **scales: Any,
 ) -> int:
     """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret
     bound.
@@ -271,9 +227,8 @@ def logs_needed(
 
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
-        return theorem3_regret_bound(
-            horizon, residual_dim, invariant_dim, logged, min_eigenvalue, tilt, **scales
-        )
+        logs = Logs(invariant_dim, min_eigenvalue, logged, tilt)
+        return theorem3_regret_bound(horizon, residual_dim, logs, **scales)
 
     goal = (1.0 + share) * bound(1e300)
     low, high = 1, 2

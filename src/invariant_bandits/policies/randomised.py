@@ -13,27 +13,17 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.locking import ThreadSafe
-from invariant_bandits.policies.base import (
-    BasePolicy,
-    Draws,
-    Scores,
-    offered_array,
-    own_propensities,
-    positive,
-    seed_number,
-    share_number,
-)
+from invariant_bandits.policies import base
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
-from invariant_bandits.policies.state import schema_of, stored_kind
-from invariant_bandits.storage import StateSchema, under
+from invariant_bandits.storage import StateSchema, prefixed, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
 DEFAULT_SHARPNESS = 100.0
 STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
-DEEPEST = 8
 
 
 @policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
@@ -77,6 +67,7 @@ class Randomised(BasePolicy):
     (1, 0.9500000000000001)
     """
 
+    options = ("floor", "kind", "sharpness", "seed")
     randomised = True
 
     def __init__(
@@ -86,38 +77,26 @@ class Randomised(BasePolicy):
         kind: str = UNIFORM,
         *,
         sharpness: float = DEFAULT_SHARPNESS,
-        seed: int | np.random.Generator = 0,
+        seed: Seed = 0,
     ) -> None:
         self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
         needed = ("select", "update", "dim", "rounds", *(["scores"] if kind == INVERSE_GAP else []))
         missing = [name for name in needed if not hasattr(policy, name)]
-        if missing or isinstance(policy, type):
-            lacks = f", which lacks {', '.join(missing)}" if missing else ": the class, not a policy of it"
-            raise InputError(
-                f"policy must be a policy, got {getattr(policy, '__name__', type(policy).__name__)}{lacks}"
-            )
+        if missing:
+            name = getattr(policy, "__name__", type(policy).__name__)
+            raise InputError(f"policy must be a policy, got {name}, which lacks {', '.join(missing)}")
         self.policy = policy
         self._share_lock()
         self.dim: int = policy.dim
-        self.floor = share_number("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
-        self.sharpness = positive("sharpness", sharpness)
-        self._draws = Draws(seed)
+        self.floor = base.share_number("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
+        self.sharpness = base.positive("sharpness", sharpness)
+        self._draws: Draws = Draws(seed)
 
     @classmethod
-    def from_past(
-        cls,
-        past: Past,
-        *,
-        policy: str = "auto-isd",
-        floor: float | None = None,
-        kind: str = UNIFORM,
-        sharpness: float = DEFAULT_SHARPNESS,
-        seed: int | np.random.Generator = 0,
-        **options: Any,
-    ) -> Self:
+    def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
         """The registered policy of this name, started from the past with its own `options`, and wrapped."""
-        inner = find_policy(policy).build(past, **options)
-        return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
+        own = {name: options.pop(name) for name in cls.options if name in options}
+        return cls(find_policy(policy).build(past, **options), **own)
 
     def _share_lock(self) -> None:
         """One lock for both, so that no thread changes the wrapped policy between its answers and the
@@ -148,10 +127,11 @@ class Randomised(BasePolicy):
             Number of the decision, where several are made about the same features before the next update:
             each number has a draw of its own.
         """
-        features = offered_array(features, self.dim)
+        features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
         with self._lock:
-            propensities = self._mixed(self._shares(features), own_propensities(self.policy, features))
+            shares, own = self._shares(features), base.own_propensities(self.policy, features)
+            propensities = np.asarray(shares + max(0.0, 1.0 - fsum(shares.tolist())) * own)  # in any order
             return self._drawn(features, propensities, number), propensities
 
     def select(self, features: Any) -> int:
@@ -162,9 +142,8 @@ class Randomised(BasePolicy):
         """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
         features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
         with self._lock:
-            return np.array(
-                [self.choose(offered, draw=n)[0] for n, offered in enumerate(features)], dtype=np.int64
-            )
+            actions = [self.choose(offered, draw=n)[0] for n, offered in enumerate(features)]
+        return np.array(actions, dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
@@ -186,10 +165,6 @@ class Randomised(BasePolicy):
         scale = float(getattr(self.policy, "noise_scale", 1.0))
         gaps = (mean.max() - mean) / max(scale, np.finfo(float).tiny)
         return np.asarray(np.maximum(1.0 / (actions + self.sharpness * gaps), least))
-
-    @staticmethod
-    def _mixed(shares: Array, own: Array) -> Array:
-        return np.asarray(shares + max(0.0, 1.0 - fsum(shares.tolist())) * own)  # the same sum in any order
 
     def _drawn(self, features: Array, propensities: Array, draw: int) -> int:
         """The action that the stream of this state, these features and this number draws."""
@@ -223,11 +198,8 @@ class Randomised(BasePolicy):
         attribute = getattr(self.policy, name)
         if name not in ("with_arm", "without_arm"):
             return attribute
-        return lambda *values, **named: self._around(attribute(*values, **named))
-
-    def _around(self, policy: Any) -> Self:
-        """Another policy, wrapped like this one."""
-        return type(self)(policy, self.floor, self.kind, sharpness=self.sharpness, seed=self._draws.seed)
+        own = {option: getattr(self, option) for option in self.options}
+        return lambda *values, **named: type(self)(attribute(*values, **named), **own)
 
     # -- storing --
 
@@ -235,30 +207,26 @@ class Randomised(BasePolicy):
         """What the constructor was given, the wrapped policy by its name and settings, the seed as a
         number.
         """
-        own = {name: getattr(self, name) for name in ("floor", "kind", "sharpness")}
         with self._lock:
             wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}
-        return {**own, "seed": self._draws.seed, **wrapped}
+        return super().settings() | wrapped
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays of the wrapped policy, under "inner."."""
         with self._lock:
-            return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
+            return prefixed(INNER, self.policy.arrays())
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Nothing but the arrays of the wrapped policy, which its class describes."""
-        _refuse_deep(settings)
-        inside = [name.removeprefix(INNER) for name in names if name.startswith(INNER)]
-        inner = schema_of(stored_kind(settings.get("policy")), settings.get("settings"), inside)
-        return StateSchema(settings={"seed": seed_number}, parts={INNER: inner})
+        inner = base.state_schema(settings, list(under(dict.fromkeys(names), INNER)))
+        return StateSchema(settings={"seed": base.seed_number}, parts={INNER: inner})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        own = dict(settings)
-        inner = stored_kind(own.pop("policy")).from_state(own.pop("settings"), under(arrays, INNER))
-        return cls(inner, **own)
+        own = {name: settings[name] for name in cls.options}
+        return cls(base.from_state(settings, under(arrays, INNER)), **own)
 
     def __repr__(self) -> str:
         how = f", sharpness={self.sharpness:g}" if self.kind == INVERSE_GAP else ""
@@ -268,12 +236,3 @@ class Randomised(BasePolicy):
 def unwrapped(policy: Any) -> Any:
     """The policy inside all wrappers; the policy itself if there are none."""
     return unwrapped(policy.policy) if isinstance(policy, Randomised) else policy
-
-
-def _refuse_deep(settings: Mapping[str, Any]) -> None:
-    """Raise if more policies are wrapped in each other than anybody would."""
-    inside: Any = settings
-    for _ in range(DEEPEST):
-        inside = inside.get("settings") if isinstance(inside, Mapping) else None
-    if inside is not None:
-        raise InputError(f"policy: more than {DEEPEST} policies are wrapped in each other")

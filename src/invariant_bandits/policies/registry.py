@@ -25,7 +25,6 @@ Kind = TypeVar("Kind", bound=type)
 Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
 
-PLAYS = ("select", "update")
 LONGEST_OPTION = 80
 """How many signs of an option a message shows."""
 
@@ -70,31 +69,23 @@ class RegisteredPolicy:
     @property
     def keeps_baseline(self) -> bool:
         """Whether the policy has an intercept of its own; the others learn rewards less a baseline."""
-        if self.wraps is not None:
-            return find_policy(self.wraps).keeps_baseline
-        return bool(getattr(self.kind, "keeps_baseline", False))
+        return bool(getattr(self.kinds({})[-1], "keeps_baseline", False))
 
     def build(self, past: Past, **options: Any) -> Any:
         """A fresh policy that knows the past; options of the caller's, and those of the name, which come
         first.
         """
-        start = getattr(self.kind, "from_past", None)
+        start = getattr(self.kind, "from_past", None) or (lambda past, **rest: self.kind(past.dim, **rest))
         try:
-            with warnings.catch_warnings(
-                action="ignore", category=ConvergenceWarning
-            ):  # used like any other fit
-                if start is None:
-                    return self.kind(past.dim, **{**options, **self.options})
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                 return start(past, **{**options, **self.options})
         except InputError:
             raise
         except (TypeError, ValueError, OverflowError, AttributeError, MemoryError) as error:
-            if "argument" in str(error):
-                raise InputError(f"policy {self.name!r}: {str(error).split('() ', 1)[-1]}") from error
-            if not options:
-                raise
             words = ", ".join(f"{name}={value!r}"[:LONGEST_OPTION] for name, value in options.items())
-            raise InputError(f"policy {self.name!r} cannot be made with {words}: {error}") from error
+            raise InputError(
+                f"policy {self.name!r} cannot be made with {words or 'no options'}: {error}"
+            ) from error
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not
@@ -110,27 +101,22 @@ class RegisteredPolicy:
             raise InputError(f"policy {self.name!r} has no option {unknown[0]!r}; it has {known}")
 
     def open_options(self) -> set[str]:
-        """Names of the options that can be given."""
-        return self._known_options() - set(self.options)
-
-    def _known_options(self) -> set[str]:
-        """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind
-        it.
+        """Names of the options that can be given: keywords of `from_past` and, as far as it hands others on,
+        of the constructors behind it.
         """
         names: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
         starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
         for function in (*starts, *behind):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
-            names |= {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
+            optional = [each for each in parameters if each.default is not each.empty]
+            names |= {each.name for each in parameters if each.kind is each.KEYWORD_ONLY or each in optional}
             others = [option for option in parameters if option.kind is option.VAR_KEYWORD]
-            listed = [
-                kind for option in others for kind in get_args(option.annotation)
-            ]  # **common: Unpack[Common]
+            listed = [kind for option in others for kind in get_args(option.annotation)]  # Unpack[Common]
             names |= {name for kind in listed for name in kind.__annotations__}
             if not others or listed:
                 break
-        return names
+        return names - set(self.options)
 
 
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
@@ -154,9 +140,7 @@ def policy(
         Options of `from_past` that the name stands for: one class may be registered under several names.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise InputError(
-            f"name must be lower case words joined by hyphens, such as 'linucb-decaying', got {name!r}"
-        )
+        raise InputError(f"name must be lower case words joined by hyphens, like 'my-linucb', got {name!r}")
 
     def registered(kind: Kind) -> Kind:
         POLICIES.add(RegisteredPolicy(name, kind, label or name, options, wraps))
@@ -227,26 +211,20 @@ class Contender:
         return find_policy(self.kind).build(past, **self.options)
 
 
-def build_policy(maker: Any, past: Any, methods: Sequence[str] = PLAYS) -> Any:
+def build_policy(maker: Any, past: Any) -> Any:
     """A fresh policy from a maker, called with the past, or with nothing if it takes nothing.
 
-    methods: what the policy must be able to do, or InputError.
+    InputError if what it returns cannot select and update.
     """
-    if inspect.isclass(maker) and hasattr(maker, "from_past"):
-        maker = maker.from_past
+    maker = getattr(maker, "from_past", maker) if inspect.isclass(maker) else maker
     try:
         takes_nothing = not inspect.signature(maker).parameters
     except (TypeError, ValueError):
         takes_nothing = False
-    with warnings.catch_warnings(
-        action="ignore", category=ConvergenceWarning
-    ):  # such a fit is used like any other
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         made = maker() if takes_nothing else maker(past)
-    for method in methods:
-        if not callable(getattr(made, method, None)):
-            raise InputError(
-                f"its maker must return a policy with {', '.join(methods)}, got {type(made).__name__}"
-            )
+    if not all(callable(getattr(made, method, None)) for method in ("select", "update")):
+        raise InputError(f"its maker must return a policy with select, update, got {type(made).__name__}")
     return made
 
 
@@ -264,12 +242,8 @@ def checked_makers(policies: Any) -> dict[str, Maker]:
     for label, maker in policies.items():
         if not isinstance(label, str):
             raise InputError(f"policies must have strings as names, got {label!r}")
-        if isinstance(maker, str):
-            maker = Contender(find_policy(maker).name)
-        if not callable(maker):
-            raise InputError(
-                f"policies[{label!r}] must be callable, past -> policy, or a registered name, got"
-                f" {type(maker).__name__}: every run needs a fresh policy"
-            )
-        makers[label] = maker
+        makers[label] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker
+        if not callable(makers[label]):
+            needed = f"must be callable, past -> policy, or a registered name, got {type(maker).__name__}"
+            raise InputError(f"policies[{label!r}] {needed}: every run needs a fresh policy")
     return makers

@@ -14,7 +14,7 @@ import numpy as np
 
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
-from invariant_bandits.policies import state
+from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.linear import Common, LinUCB
@@ -416,7 +416,7 @@ class OpenLearner(Learner, kind="open"):
         """The whole state."""
         columns = None if self.columns is None else list(self.columns)
         settings = OpenSettings(self._arms, columns, self.limit, self.seed, list(self.places))
-        policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
+        policy = np.frombuffer(base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 
     @classmethod
@@ -425,7 +425,7 @@ class OpenLearner(Learner, kind="open"):
         arrays, about = storage.decode(content, KIND, name, _schema)
         try:
             settings = msgspec.structs.asdict(msgspec.json.decode(about["said"], type=OpenSettings))
-            return cls(**settings, policy=state.from_bytes(arrays["policy"].tobytes(), name))
+            return cls(**settings, policy=base.from_bytes(arrays["policy"].tobytes(), name))
         except FileError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError) as error:
