@@ -13,15 +13,6 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 
-NO_NUMBERS = {
-    "c": "complex numbers have no order",
-    "M": "dates are no numbers",
-    "m": "durations are no numbers",
-    "U": "texts are no numbers",
-    "S": "bytes are no numbers",
-    "V": "records are no numbers",
-}
-"""Kinds of arrays that are refused, and why."""
 LARGEST_WHOLE, LARGEST_SEED = 2**63 - 1, 2**128 - 1
 
 
@@ -44,7 +35,7 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     try:
         raw = np.asarray(value)
         _refuse_no_numbers(value, raw)
-        array = _as_doubles(raw)
+        array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError, Warning) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):
@@ -61,22 +52,9 @@ def _refuse_no_numbers(value: Any, raw: Array) -> None:
     """Raise unless the array that was made of `value` holds numbers, all of them at hand."""
     if _is_masked(value):
         raise ValueError("masked entries have no value, fill them in or leave their rows out")
-    kind = raw.dtype.kind
-    if kind in NO_NUMBERS:
-        raise ValueError(NO_NUMBERS[kind])
-    if kind == "O":
-        foreign = [entry for entry in raw.flat if not isinstance(entry, Real | Decimal)]
-        if foreign or isinstance(value, np.ndarray):
-            raise ValueError(
-                f"objects ({type(foreign[0] if foreign else raw.flat[0]).__name__}) are no numbers"
-            )
-
-
-def _as_doubles(raw: Array) -> Array:
-    if raw.dtype.itemsize <= 8:
-        return np.asarray(raw, dtype=np.float64)
-    with np.errstate(over="ignore"):  # of long doubles; what has become infinite is refused as such
-        return np.asarray(raw, dtype=np.float64)
+    foreign = raw.dtype.kind == "O" and any(not isinstance(entry, Real | Decimal) for entry in raw.flat)
+    if foreign or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and raw is value):
+        raise ValueError(f"values of type {raw.dtype.name} are not numbers")
 
 
 def _is_masked(value: Any) -> bool:
