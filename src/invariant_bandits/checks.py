@@ -91,13 +91,9 @@ def number_between(name: str, value: float, low: float, high: float) -> float:
     """Return `value` as a float strictly between `low` and `high`, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = np.inf
-    if not low < number < high:
+    if not low < value < high:
         raise InputError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r:.40}")
-    return number
+    return float(value)
 
 
 def whole_number(name: str, value: Any, least: int, most: int = LARGEST_WHOLE) -> int:

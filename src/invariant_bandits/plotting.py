@@ -19,21 +19,10 @@ from invariant_bandits.optional import require
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLOURS = ("paper", "ink", "faint", "stable", "varies")
 THEMES: dict[str, dict[str, str]] = {
-    "light": {
-        "paper": "#ffffff",
-        "ink": "#1f2933",
-        "faint": "#d5dbe1",
-        "stable": "#0072b2",
-        "varies": "#d55e00",
-    },
-    "dark": {
-        "paper": "#0d1117",
-        "ink": "#e6edf3",
-        "faint": "#3d444d",
-        "stable": "#56b4e9",
-        "varies": "#ff9e4a",
-    },
+    "light": dict(zip(COLOURS, ("#ffffff", "#1f2933", "#d5dbe1", "#0072b2", "#d55e00"), strict=True)),
+    "dark": dict(zip(COLOURS, ("#0d1117", "#e6edf3", "#3d444d", "#56b4e9", "#ff9e4a"), strict=True)),
 }
 PATH_STYLES = ("-", "--", "-.", ":")
 PATH_COLOURS = {

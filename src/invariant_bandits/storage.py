@@ -290,12 +290,12 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
-    """Return the schema of a dataclass whose fields carry specs and checks; `names` are those of the arrays
-    present.
+    """Return the schema of a dataclass whose fields carry specs; `names` are those of the arrays present.
 
-    Arrays whose field carries no spec may be any finite numbers.
+    Arrays whose field carries no spec may be any finite numbers. Checks that fields carry are those of
+    `from_state`.
     """
-    specs, checks, parts = {}, {}, {}
+    specs, parts = {}, {}
     for each in fields(kind):
         kinds = _alternatives(_hints(kind)[each.name])
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
@@ -303,17 +303,11 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
         if notes and isinstance(notes[0], ArraySpec):
             if each.name in names or (each.default is MISSING and each.default_factory is MISSING):
                 specs[each.name] = notes[0]
-        elif notes:
-            checks[each.name] = partial(_unless_none, notes[0]) if type(None) in kinds else notes[0]
         elif inside:
             outer = {name.partition(".")[0] for name in inside}
             nested = next(other for other in kinds if is_dataclass(other) and outer <= _hints(other).keys())
             parts[f"{each.name}."] = schema_of(nested, inside)
-    return StateSchema(specs, checks, parts=parts, others=True)
-
-
-def _unless_none(check: Check, name: str, value: Any) -> Any:
-    return None if value is None else check(name, value)
+    return StateSchema(specs, parts=parts, others=True)
 
 
 def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
