@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
@@ -91,7 +92,7 @@ def number_between(name: str, value: float, low: float, high: float) -> float:
     """Return `value` as a float strictly between `low` and `high`, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
-    if not low < value < high:
+    if not low < value < high or abs(value) > sys.float_info.max:
         raise InputError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r:.40}")
     return float(value)
 
