@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from invariant_bandits.checks import InputError, escape_control_chars
-from invariant_bandits.storage import kind_of, read_toml, replace_file
+from invariant_bandits.storage import kind_of, read_toml
 
 
 class Terminal(Console):
@@ -74,8 +74,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         for name, kind in groups.items():
             values[name] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
-        with words_on_stderr(bool(values.get("as_json"))):
+        console.stderr = plain_console.stderr = bool(values.get("as_json"))
+        try:
             function(**values)
+        finally:
+            console.stderr = plain_console.stderr = False
 
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {item.name: item.annotation for item in parameters}
@@ -121,39 +124,11 @@ def width() -> int:
     return max(60, min(int(columns) if columns.isdigit() else plain_console.width, 140))
 
 
-@contextmanager
-def words_on_stderr(wanted: bool) -> Iterator[None]:
-    """Words and bars go to standard error meanwhile, if that is wanted."""
-    console.stderr = plain_console.stderr = wanted
-    try:
-        yield
-    finally:
-        console.stderr = plain_console.stderr = False
-
-
 def print_json(values: dict[str, Any]) -> None:
     """The answer for programs, on standard output."""
     from invariant_bandits.reports.values import as_json
 
     print(as_json(values), flush=True)
-
-
-def write_report(path: Path | None, draw: Callable[[], str]) -> str | None:
-    """Draw a page and store it, if a path is given; its path, None if drawing failed, which costs nothing of
-    what was stored before.
-    """
-    if path is None:
-        return None
-    try:
-        with plain_console.status("drawing the report"):
-            page = draw()
-    except Exception as error:
-        words = f"error: the report could not be drawn ({type(error).__name__}: {error})"
-        print(escape_control_chars(words), file=sys.stderr)
-        return None
-    replace_file(path, page.encode())
-    plain_console.print(f"report: {path}")
-    return str(path)
 
 
 @contextmanager
@@ -225,12 +200,8 @@ def check_target(
     only. None says that the command has no such option. reads: paths that the command reads, None among them
     or not: they are never written over.
     """
-    if path.is_dir():
-        raise InputError(f"{option} must be a file, but {path} is a folder")
-    if not path.parent.is_dir():
-        raise InputError(f"{option}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} cannot be written to")
+        raise InputError(f"{option}: the folder {path.parent} does not exist or cannot be written to")
     if not path.exists():
         return
     if not path.is_file():
@@ -243,12 +214,9 @@ def check_target(
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
     """InputError if a path is one of the files that the command reads, by whatever name."""
-    if path.exists() and any(_same_file(path, str(read)) for read in reads if read is not None):
+    files = [Path(str(read)) for read in reads if read is not None]
+    if path.exists() and any(file.exists() and path.samefile(file) for file in files):
         raise InputError(f"{option}: {path} is read by this command; it is never written over")
-
-
-def _same_file(path: Path, other: str) -> bool:
-    return Path(other).exists() and path.samefile(other)
 
 
 def _begins(*starts: bytes) -> Callable[[Path], bool]:

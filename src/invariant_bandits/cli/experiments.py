@@ -46,18 +46,10 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     say_how_to_go_on(GOING_ON)
+    how: dict[str, Any] = {"seed": seed, "jobs": jobs, "notice": console.print, "force": force}
     with counting(COMPILING) as progress:
-        run.play(
-            names,
-            out,
-            replications=repeated,
-            seed=seed,
-            jobs=jobs,
-            progress=progress,
-            notice=console.print,
-            force=force,
-        )
-    _report(out, jobs)
+        run.play(names, out, replications=repeated, progress=progress, **how)
+    report(out, jobs)
 
 
 def compile_() -> None:
@@ -75,10 +67,6 @@ def compile_() -> None:
 
 def report(folder: Path, jobs: int = PROCESSORS) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
-    _report(folder, jobs)
-
-
-def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import report as report_page
     from invariant_bandits.experiments import run
 
@@ -87,7 +75,6 @@ def _report(folder: Path, jobs: int) -> None:
         run.write_claims(reproduction, folder)
         run.write_figures(reproduction, folder, jobs)
         page = report_page.write(reproduction, folder)
-    console.print(_times(reproduction))
     table = _open_claims(reproduction)
     if table.row_count:
         console.print(table)
@@ -105,16 +92,6 @@ def _table(title: str, words: Iterable[str], numbers: Iterable[str], rows: Itera
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _times(reproduction: Reproduction) -> Table:
-    """How long every experiment took."""
-    rows = []
-    for experiment in reproduction.experiments:
-        seconds = sum(reproduction.seconds.get(cell.name, 0.0) for cell in experiment.cells)
-        each = 1e3 * seconds / reproduction.run.replications / len(experiment.cells)
-        rows.append((experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}"))
-    return _table("Time", ["experiment"], ["cells", "seconds", "ms per repetition"], rows)
 
 
 def _open_claims(reproduction: Reproduction) -> Table:
@@ -151,28 +128,18 @@ def simulate(
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
+    how: dict[str, Any] = {"seed": grid.seed if seed is None else seed, "jobs": jobs, "force": force}
+    how |= {"replications": replications or grid.replications, "notice": console.print}
     with counting(COMPILING) as progress:
-        results = cells.run(
-            grid.cells,
-            out,
-            replications=replications or grid.replications,
-            seed=grid.seed if seed is None else seed,
-            jobs=jobs,
-            progress=progress,
-            notice=console.print,
-            force=force,
-        )
+        results = cells.run(grid.cells, out, progress=progress, **how)
     names = list(grid.cells[0].policies)
     console.print(_regret_table(results, names))
     console.print(f"one Parquet file per cell: {out}")
     if len(names) <= plots.MOST_SERIES:
+        finals = {cell: {name: result.final(name) for name in names} for cell, result in results.items()}
         chart = {
-            cell: {
-                name: (float(v.mean()), float(v.max()))
-                for name in names
-                if (v := result.final(name)).mean() > 0.0
-            }
-            for cell, result in results.items()
+            cell: {name: (float(v.mean()), float(v.max())) for name, v in ends.items() if v.mean() > 0.0}
+            for cell, ends in finals.items()
         }
         picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)
         console.print(f"picture: {picture[0]} (and .svg, .pdf)")

@@ -6,15 +6,17 @@ Every option that says what a log is comes from LogOptions; the rest of a comman
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, make_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import InputError, escape_control_chars
 from invariant_bandits.cli.common import (
     FAILED,
     NO_ANSWER,
@@ -27,9 +29,10 @@ from invariant_bandits.cli.common import (
     print_json,
     reading,
     width,
-    write_report,
 )
 from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.logs.schema import ROLES, toml_overrides
+from invariant_bandits.storage import replace_file
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log
@@ -37,25 +40,13 @@ if TYPE_CHECKING:
 MOST_ARMS_SHOWN = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogColumns:
-    """What the columns of a log are called, by their roles; 'none' says that the log has no such column."""
-
-    time: str | None = None
-    reward: str | None = None
-    action: str | None = None
-    arm: str | None = None
-    arms_offered: str | None = None
-    propensity: str | None = None
-    position: str | None = None
-    round: str | None = None
-    chosen: str | None = None
-    offered: str | None = None
-    rewards: str | None = None
+COLUMNS: list[Any] = [(role, str | None, None) for role in ROLES]
+LogColumns: Any = make_dataclass("LogColumns", COLUMNS, frozen=True, kw_only=True)
+"""What the columns of a log are called, by their roles; 'none' says that the log has no such column."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions(LogColumns):
+class LogOptions(LogColumns):  # type: ignore[misc]
     """What a command knows of its log; every field is an option of the command line."""
 
     logs: list[str]
@@ -89,12 +80,10 @@ class LogOptions(LogColumns):
 
     def overrides(self) -> dict[str, Any]:
         """Fields of a Schema that the file or options give."""
-        from invariant_bandits.logs.schema import toml_overrides
-
         known = {} if self.schema is None else toml_overrides(self.schema)
-        for role in fields(LogColumns):
-            if (column := getattr(self, role.name)) is not None:
-                known[role.name] = None if column == "none" else column
+        for role in ROLES:
+            if (column := getattr(self, role)) is not None:
+                known[role] = None if column == "none" else column
         more = {
             "full_information": self.full_information or None,
             "day_first": self.day_first,
@@ -163,20 +152,12 @@ def fit(
     check_targets(out, page_path, force=force)
     began = time.perf_counter()
     opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
+    how = {"policy": policy, "exploration": exploration, "horizon": horizon, "confidence": confidence}
     with reading() as progress:
         from invariant_bandits.model.fit import fit_logs
 
-        model = fit_logs(
-            opened,
-            policy=policy,
-            edges=None if edges is None else _edges(edges),
-            exploration=exploration,
-            horizon=horizon,
-            confidence=confidence,
-            progress=progress,
-            **vars(cut),
-            **options,
-        )
+        bounds = None if edges is None else _edges(edges)
+        model = fit_logs(opened, edges=bounds, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
@@ -186,21 +167,37 @@ def fit(
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
-    written = write_report(page_path, lambda: model_page.report(model))
     cost = f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     console.print(f"{model_page.text(model, columns=False, width=width())}\n\nmodel: {out}\n{cost}")
-    _answer(out, page_path, written, lambda: values.of_model(model), as_json)
+    _answer(page_path, lambda: model_page.report(model), as_json, lambda: values.of_model(model), out)
 
 
 def _answer(
-    model: Path, report: Path | None, written: str | None, values: Callable[[], dict[str, Any]], as_json: bool
+    report: Path | None,
+    draw: Callable[[], str],
+    as_json: bool,
+    values: Callable[[], dict[str, Any]],
+    model: Path | None = None,
 ) -> None:
-    """Print the answer of a command about a model for programs; a report that could not be drawn ends it with
-    FAILED.
+    """Store the report, if a path is given, and print the answer for programs, if it is wanted.
+
+    A report that cannot be drawn costs nothing of what was stored before; the exit code is FAILED then.
     """
+    page = None
+    if report is not None:
+        try:
+            with console.status("drawing the report"):
+                page = draw()
+        except Exception as error:
+            words = f"error: the report could not be drawn ({type(error).__name__}: {error})"
+            print(escape_control_chars(words), file=sys.stderr)
+        else:
+            replace_file(report, page.encode())
+            console.print(f"report: {report}")
     if as_json:
-        print_json(values() | {"model": str(model), "report": written})
-    if report is not None and written is None:
+        own = {} if model is None else {"model": str(model)}
+        print_json(values() | own | {"report": None if page is None else str(report)})
+    if report is not None and page is None:
         raise typer.Exit(FAILED)
 
 
@@ -242,38 +239,20 @@ def evaluate(
     with reading() as progress:
         from invariant_bandits.evaluation.logged import read_feedback
 
-        began = time.perf_counter()
-        read = read_feedback(
-            opened,
-            fit_fraction=fit_fraction,
-            windows=windows,
-            latest=latest,
-            seed=seed,
-            progress=lambda rows: progress(rows, None, time.perf_counter() - began),
-            **options,
-        )
+        began, shared = time.perf_counter(), {"fit_fraction": fit_fraction, "seed": seed}
+        options |= {"progress": lambda rows: progress(rows, None, time.perf_counter() - began)}
+        read = read_feedback(opened, windows=windows, latest=latest, **shared, **options)
     with counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare
 
-        result = compare(
-            read.feedback,
-            policy or None,
-            fit_fraction=fit_fraction,
-            windows=read.windows,
-            propensities=propensities,
-            with_direct=direct,
-            seed=seed,
-            jobs=jobs,
-            progress=lambda done, total: show("policies", done, total),
-        )
+        shared |= {"jobs": jobs, "progress": lambda done, total: show("policies", done, total)}
+        shared |= {"windows": read.windows, "propensities": propensities, "with_direct": direct}
+        result = compare(read.feedback, policy or None, **shared)
     from invariant_bandits.reports import evaluation_page, values
 
     console.print(evaluation_page.text(result, read, width()))
-    written = write_report(report, lambda: evaluation_page.report(result, read))
-    if as_json:
-        print_json(values.of_comparison(result, read) | {"report": written})
-    if report is not None and written is None:
-        raise typer.Exit(FAILED)
+    numbers = partial(values.of_comparison, result, read)
+    _answer(report, lambda: evaluation_page.report(result, read), as_json, numbers)
     if not any(line.against_log.concludes for line in result.lines):
         raise typer.Exit(NO_ANSWER)
 
@@ -305,8 +284,7 @@ def inspect(model: Path, report: Path | None = None, force: bool = False, as_jso
     loaded = Model.load(model)
     if not as_json:
         console.print(model_page.text(loaded, width=width()))
-    written = write_report(report, lambda: model_page.report(loaded))
-    _answer(model, report, written, lambda: values.of_model(loaded), as_json)
+    _answer(report, lambda: model_page.report(loaded), as_json, lambda: values.of_model(loaded), model)
 
 
 def update(
@@ -345,11 +323,11 @@ def update(
         options: dict[str, Any] = {"horizon": horizon, "strict": strict, "progress": progress}
         changed = update_model(loaded, source, **vars(cut), **options)
     changed.model.save(target)
-    written = write_report(page_path, lambda: model_page.report(changed.model, changed))
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=width())
     console.print(f"{said}\n\nmodel: {target}\n{cost}")
-    _answer(target, page_path, written, lambda: values.of_model(changed.model, changed), as_json)
+    numbers = partial(values.of_model, changed.model, changed)
+    _answer(page_path, lambda: model_page.report(changed.model, changed), as_json, numbers, target)
 
 
 def arms(
@@ -408,9 +386,8 @@ def decompose(
 
     if plot is not None:
         check_target(plot, "--plot", "picture", force=force, reads=[moments])
-        if not plot.suffix:
-            plot = plot.with_suffix(".png")
-            check_target(plot, "--plot", "picture", force=force, reads=[moments])
+        plot = plot.with_suffix(plot.suffix or ".png")
+        check_target(plot, "--plot", "picture", force=force, reads=[moments])
     stored = WindowedMoments.load(moments)
     if windows is not None:
         stored = stored.coarsen(windows)
