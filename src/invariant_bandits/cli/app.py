@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -71,16 +72,13 @@ def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
     pending = [PRODUCT]
     while pending:
         name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
-        if name in packages:
-            continue
-        try:
-            packages[name] = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue
-        for requirement in packages[name].requires or ():
-            required = NAME.match(requirement)
-            if required and (not EXTRA_MARKER.search(requirement) or (extras and name == PRODUCT)):
-                pending.append(required.group())
+        if name not in packages:
+            with suppress(metadata.PackageNotFoundError):
+                packages[name] = metadata.distribution(name)
+                wanted = packages[name].requires or ()
+                if not extras or name != PRODUCT:
+                    wanted = [requirement for requirement in wanted if not EXTRA_MARKER.search(requirement)]
+                pending += [NAME.findall(requirement)[0] for requirement in wanted]
     return packages
 
 

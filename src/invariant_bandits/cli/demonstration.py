@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import socket
 import threading
 import time
@@ -75,7 +74,7 @@ class Visitors:
         self.visits = 0
         self.alarmed_at: int | None = None
         self._rng = np.random.default_rng([plan.seed, 1])
-        self._owed: list[tuple[float, int, str, float]] = []
+        self._owed: list[tuple[float, str, float]] = []
         self._enough = threading.Event()
 
     def run(self) -> None:
@@ -105,10 +104,8 @@ class Visitors:
         )
         self._owe(product, self.shop.brings(products[int(product.action)]))
         self._owe(banner, self.shop.clicks(person, str(banner.action)))
-        due = []
-        while self._owed and self._owed[0][0] <= self.visits:
-            _, _, id, value = heapq.heappop(self._owed)
-            due.append((id, value))
+        due = [(id, value) for visit, id, value in self._owed if visit <= self.visits]
+        self._owed = [owed for owed in self._owed if owed[0] > self.visits]
         if due:
             self.client.reward_many(due)
         if self.visits % ASKED_EVERY == 0 and self.alarmed_at is None and self.client.model(SHOP)["alarm"]:
@@ -117,8 +114,7 @@ class Visitors:
 
     def _owe(self, decision: ServedDecision, value: float) -> None:
         if self._rng.random() >= LOST:
-            due = self.visits + self._rng.exponential(MEAN_DELAY)
-            heapq.heappush(self._owed, (due, len(self._owed), decision.id, value))
+            self._owed.append((self.visits + self._rng.exponential(MEAN_DELAY), decision.id, value))
 
 
 def prepared(

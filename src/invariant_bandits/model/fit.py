@@ -10,13 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array, probability
-from invariant_bandits.decomposition.arm_statistics import (
-    CHUNK,
-    ArmStatistics,
-    LogOdds,
-    fit_logistic,
-    sum_logit,
-)
+from invariant_bandits.decomposition import arm_statistics
+from invariant_bandits.decomposition.arm_statistics import CHUNK, ArmStatistics, LogOdds, fit_logistic
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
@@ -63,7 +58,7 @@ def logistic_start(log: Log, features: ArmFeatures) -> Array:
             phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
-    return fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout).theta
+    return fit_logistic(lambda theta: arm_statistics.sum_logit(rounds(), theta, 1), layout).theta
 
 
 def fit_logs(

@@ -18,17 +18,9 @@ from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.locking import ThreadSafe, lock_of
+from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    like,
-    offered_columns,
-    one_context,
-    plain,
-    rows_of,
-)
+from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
@@ -139,7 +131,7 @@ class Model(ThreadSafe):
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
             decision = Decision(name, actions[place], propensity, scores, self.identity)
-            kept = {key: plain(values) for key, values in columns.items()}
+            kept = {key: serving.plain(values) for key, values in columns.items()}
             if labels:  # what all arms share is kept once
                 kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
             self.ledger.add(OpenDecision(decision, place, kept, labels))
@@ -150,10 +142,10 @@ class Model(ThreadSafe):
 
         The same arms are offered in every row. A frame has the columns id, action, propensity and version.
         """
-        made = [self.decide(context, arms) for context in rows_of(contexts)]
+        made = [self.decide(context, arms) for context in serving.rows_of(contexts)]
         names = ("id", "action", "propensity", "version")
         columns = {name: [getattr(decision, name) for decision in made] for name in names}
-        return like(contexts, columns, otherwise=made)
+        return serving.like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
         """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
@@ -183,12 +175,13 @@ class Model(ThreadSafe):
         if self.arms is None:
             return (), self._columns(context, arms)
         labels = self.arms.active if arms is None else self.arms.offerable(arms)
-        return labels, self._columns({**one_context(context), str(self.schema.arm): list(labels)})
+        return labels, self._columns({**serving.one_context(context), str(self.schema.arm): list(labels)})
 
     def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
         """Raw columns with one value per offered action; of labelled arms, also their labels."""
         known = {column.name: column.width for column in self.feature_map.columns}
-        columns = offered_columns(context, arms, vectors=[name for name in known if known[name] is not None])
+        vectors = [name for name, width in known.items() if width is not None]
+        columns = serving.offered_columns(context, arms, vectors=vectors)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
 

@@ -266,7 +266,7 @@ def update_model(
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
-    changed = {"log_odds": odds, "quality": quality, "arms": table}
+    changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
     after = model_of(_joined(old, read.moments), features, start, **same, **changed)
     if isinstance(features, ArmFeatures):
         enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
