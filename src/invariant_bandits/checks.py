@@ -119,8 +119,7 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def _words(shape: Sequence[int | str]) -> str:
-    inside = ", ".join(map(str, shape))
-    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+    return str(tuple(shape)).replace("'", "")
 
 
 CONTROL_CHARS = re.compile(

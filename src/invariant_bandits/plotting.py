@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, one_of
 from invariant_bandits.optional import require
 
 if TYPE_CHECKING:
@@ -78,8 +78,6 @@ def difference_chart(
 
     Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
     """
-    if not rows:
-        raise InputError("rows is empty: there is nothing to draw")
     with theme(theme_name) as colours:
         looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
         figure: Figure = require("matplotlib.pyplot", "plot").figure(
@@ -111,8 +109,6 @@ def regret_paths(
     """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds
     (R,).
     """
-    if not paths:
-        raise InputError("paths is empty: there is nothing to draw")
     with theme(theme_name) as colours:
         figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
         axis = figure.subplots()

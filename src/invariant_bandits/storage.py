@@ -413,13 +413,8 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     about = json.dumps(dict(settings), allow_nan=False)
-    metadata = {
-        "product": PRODUCT,
-        "format": str(FORMAT_VERSION),
-        "kind": kind,
-        "about": about,
-        "sha256": digest(kind, about, arrays),
-    }
+    metadata = {"product": PRODUCT, "format": str(FORMAT_VERSION), "kind": kind, "about": about}
+    metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
     length = int.from_bytes(content[:8], "little")

@@ -7,10 +7,11 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Barrier, Event, Thread
+from threading import Barrier, Event
 from time import sleep
 from types import FrameType
 from typing import Any, TypeAlias
@@ -201,11 +202,10 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
         frozen = features.copy()
         frozen.flags.writeable = False
         action = plain.select(features)
-        for same in (features.tolist(), features.astype(np.float32), np.asfortranarray(features), frozen):
+        rare, strided = np.asfortranarray(features), np.repeat(features, 2, axis=1)[:, ::2]
+        for same in (features.tolist(), features.astype(np.float32), rare, strided, frozen):
             assert policy.select(same) == action
-        wide = np.repeat(features, 2, axis=1)
-        assert policy.select(wide[:, ::2]) == action
-        policy.update(wide[action, ::2], np.float32(0.5), offered=features.tolist(), action=np.int64(action))
+        policy.update(strided[action], np.float32(0.5), offered=features.tolist(), action=np.int64(action))
         plain.update(features[action], 0.5, offered=features, action=action)
     assert bits(policy) == bits(plain)
 
@@ -385,7 +385,7 @@ def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -
     code: modules, or packages of such, in whose lines threads rest now and then, so that others overtake them
     there.
     """
-    together, lines, errors = Barrier(len(jobs)), count(), []
+    together, lines, pool = Barrier(len(jobs)), count(), ThreadPoolExecutor(len(jobs))
 
     def let_go(frame: FrameType, event: str, _: Any) -> Any:
         if not frame.f_globals.get("__name__", "").startswith(code):
@@ -395,26 +395,20 @@ def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -
         return let_go
 
     def run(job: Callable[[], None]) -> None:
-        try:
-            together.wait(LONGEST_WAIT)
-            sys.settrace(let_go)
-            job()
-        except BaseException as error:
-            errors.append(error)
+        together.wait(LONGEST_WAIT)
+        sys.settrace(let_go)
+        job()
 
-    threads = [Thread(target=run, args=(job,), daemon=True) for job in jobs]
     before = sys.getswitchinterval()
     sys.setswitchinterval(SHORTEST_TURN)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONGEST_WAIT)
+        for future in [pool.submit(run, job) for job in jobs]:
+            future.result(LONGEST_WAIT)
+    except TimeoutError:
+        raise AssertionError("threads wait for each other") from None
     finally:
         sys.setswitchinterval(before)
-    assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
-    if errors:
-        raise errors[0]
+        pool.shutdown(wait=False)
 
 
 def _code_of(policy: Any) -> tuple[str, ...]:
