@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import reward_number
+from invariant_bandits.storage import ThreadSafe
 
 MOST_KEPT = 100_000
 """So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are

@@ -17,7 +17,6 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.locking import ThreadSafe, lock_of
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
@@ -28,7 +27,7 @@ from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
-from invariant_bandits.storage import StateSchema
+from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
 KIND = "model"
 POLICY = "policy."

@@ -19,10 +19,9 @@ from invariant_bandits.checks import (
     shaped_array,
     whole_number,
 )
-from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
-from invariant_bandits.storage import ANYTHING, StateSchema
+from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe
 
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay

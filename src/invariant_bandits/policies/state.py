@@ -8,10 +8,9 @@ from typing import Any
 
 from invariant_bandits import storage
 from invariant_bandits.checks import InputError
-from invariant_bandits.locking import lock_of
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
-from invariant_bandits.storage import ANYTHING, StateSchema
+from invariant_bandits.storage import ANYTHING, StateSchema, lock_of
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
