@@ -36,15 +36,12 @@ def theme(name: str) -> Iterator[dict[str, str]]:
     """Matplotlib settings for one theme; yields its colours."""
     colours = THEMES[one_of("theme", name, tuple(THEMES))]
     ink, paper = colours["ink"], colours["paper"]
+    written = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
+    faces = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), paper)
     settings: Any = {
-        "figure.facecolor": paper,
-        "axes.facecolor": paper,
-        "savefig.facecolor": paper,
-        "text.color": ink,
-        "axes.labelcolor": ink,
+        **written,
+        **faces,
         "axes.edgecolor": colours["faint"],
-        "xtick.color": ink,
-        "ytick.color": ink,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "font.size": 9.0,
