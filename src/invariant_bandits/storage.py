@@ -182,7 +182,9 @@ class ArraySpec:
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
             wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
             raise InputError(f"{name} must be {wanted}, got {array.dtype} {array.shape}")
-        inside = (array >= self.least) & (array <= self.most) | (self.or_nan & np.isnan(array))
+        inside = (array >= self.least) & (array <= self.most)
+        if self.or_nan:
+            inside |= np.isnan(array)
         if not inside.all():
             raise InputError(f"{name} must be from {self.least} to {self.most}, got {array[~inside].flat[0]}")
 
