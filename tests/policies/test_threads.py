@@ -14,7 +14,7 @@ import pytest
 import invariant_bandits as ib
 import sharing_trials
 from invariant_bandits import testing
-from invariant_bandits.locking import lock_of
+from invariant_bandits.storage import lock_of
 from invariant_bandits.testing import at_once
 
 SCRIPT = Path(sharing_trials.__file__)

@@ -13,8 +13,8 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import registry, testing
-from invariant_bandits.locking import lock_of
 from invariant_bandits.registry import Registry
+from invariant_bandits.storage import lock_of
 from invariant_bandits.testing import THREADS, at_once
 
 MODEL_CODE = (

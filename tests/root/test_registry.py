@@ -230,7 +230,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     ("plugin", "message"),
     [
         ("nothing_there", "--plugin: there is no module 'nothing_there'"),
-        ("gone.py", "--plugin: there is no file"),
+        ("gone.py", "--plugin: there is no module 'gone.py'"),
     ],
 )
 def test_a_plugin_that_is_not_there_is_named(plugin, message, run_command):

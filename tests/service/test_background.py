@@ -431,7 +431,7 @@ def test_the_plan_is_followed(tmp_path: Path) -> None:
     [
         ("--learn-at", "25:00", "--learn-at must be a time"),
         ("--learn-at", "soon", "--learn-at must be a time"),
-        ("--activate", "maybe", "--activate must be better, always or never"),
+        ("--activate", "maybe", "--activate must be one of 'better', 'always', 'never'"),
     ],
 )
 def test_plans_that_cannot_be_meant_are_refused(tmp_path: Path, option: str, value: str, words: str) -> None:

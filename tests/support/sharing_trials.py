@@ -8,7 +8,7 @@ import json
 import sys
 
 import policy_laws
-from invariant_bandits import locking, testing
+from invariant_bandits import storage, testing
 
 SPECIAL = (
     "ISDLinUCB recomputing, window",
@@ -48,5 +48,5 @@ def broken(words):
 if __name__ == "__main__":
     given = [one for one in sys.argv[1:] if not one.startswith("--")]
     if "--without-locks" in sys.argv:
-        locking.RLock = NoLock
+        storage.RLock = NoLock
     print(json.dumps({words: broken(words) for words in given}))

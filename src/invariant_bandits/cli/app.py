@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module, metadata
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -72,27 +72,23 @@ def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
     pending = [PRODUCT]
     while pending:
         name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
-        if name in packages:
-            continue
-        try:
-            packages[name] = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue
-        for requirement in packages[name].requires or ():
-            required = NAME.match(requirement)
-            if required and (not EXTRA_MARKER.search(requirement) or (extras and name == PRODUCT)):
-                pending.append(required.group())
+        if name not in packages:
+            with suppress(metadata.PackageNotFoundError):
+                packages[name] = metadata.distribution(name)
+                wanted = packages[name].requires or ()
+                if not extras or name != PRODUCT:
+                    wanted = [requirement for requirement in wanted if not EXTRA_MARKER.search(requirement)]
+                pending += [NAME.findall(requirement)[0] for requirement in wanted]
     return packages
 
 
 def _licence(package: metadata.Distribution, needed: bool) -> Licence:
     about: Any = package.metadata
     classifiers = [line for line in about.get_all("Classifier") or () if CLASSIFIER in line]
-    text = str(about.get("License", "")).strip()
-    words = str(about.get("License-Expression", "")).strip()
-    words = words or (text if len(text) <= LONGEST and "\n" not in text else "")
-    words = words or ", ".join(line.removeprefix(CLASSIFIER) for line in classifiers)
-    return Licence(str(about["Name"]), package.version, words or UNKNOWN, needed)
+    listed = ", ".join(line.removeprefix(CLASSIFIER) for line in classifiers)
+    stated = [about.get("License-Expression"), about.get("License"), listed]
+    words = next((text for text in stated if text and len(text) <= LONGEST and "\n" not in text), UNKNOWN)
+    return Licence(str(about["Name"]), package.version, words, needed)
 
 
 def licences(as_json: bool = False) -> None:
@@ -128,20 +124,14 @@ def _load(plugins: list[str] | None) -> None:
     """Import modules that register the user's own policies, estimators, log formats or environments."""
     for plugin in plugins or ():
         path = Path(plugin)
-        if path.suffix != ".py":
-            sys.path.insert(0, "")  # a console script does not look in the present folder by itself
-            try:
-                import_module(plugin)
-            except ModuleNotFoundError as error:
-                if error.name != plugin.partition(".")[0]:
-                    raise
-                raise InputError(f"--plugin: there is no module {plugin!r}") from None
-            continue
-        spec = spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise InputError(f"--plugin: there is no file {plugin}")
-        sys.modules[path.stem] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        name = path.stem if path.suffix == ".py" else plugin
+        sys.path.insert(0, str(path.parent))  # the present folder, which console scripts leave out
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0]:
+                raise
+            raise InputError(f"--plugin: there is no module {plugin!r}") from None
 
 
 @app.callback()

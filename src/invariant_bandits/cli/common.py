@@ -6,7 +6,7 @@ import inspect
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from invariant_bandits.checks import InputError, escape_control_chars
-from invariant_bandits.storage import kind_of, read_toml, replace_file
+from invariant_bandits.storage import kind_of, read_toml
 
 
 class Terminal(Console):
@@ -74,8 +66,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         for name, kind in groups.items():
             values[name] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
-        with words_on_stderr(bool(values.get("as_json"))):
+        console.stderr = plain_console.stderr = bool(values.get("as_json"))
+        try:
             function(**values)
+        finally:
+            console.stderr = plain_console.stderr = False
 
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {item.name: item.annotation for item in parameters}
@@ -115,20 +110,8 @@ def one_thread_each() -> None:
 
 def width() -> int:
     """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
-    columns = os.environ.get("COLUMNS", "")
-    if not columns.isdigit() and not plain_console.is_terminal:
-        return 100
-    return max(60, min(int(columns) if columns.isdigit() else plain_console.width, 140))
-
-
-@contextmanager
-def words_on_stderr(wanted: bool) -> Iterator[None]:
-    """Words and bars go to standard error meanwhile, if that is wanted."""
-    console.stderr = plain_console.stderr = wanted
-    try:
-        yield
-    finally:
-        console.stderr = plain_console.stderr = False
+    known = plain_console.is_terminal or "COLUMNS" in os.environ
+    return max(60, min(plain_console.width, 140)) if known else 100
 
 
 def print_json(values: dict[str, Any]) -> None:
@@ -138,32 +121,15 @@ def print_json(values: dict[str, Any]) -> None:
     print(as_json(values), flush=True)
 
 
-def write_report(path: Path | None, draw: Callable[[], str]) -> str | None:
-    """Draw a page and store it, if a path is given; its path, None if drawing failed, which costs nothing of
-    what was stored before.
-    """
-    if path is None:
-        return None
-    try:
-        with plain_console.status("drawing the report"):
-            page = draw()
-    except Exception as error:
-        words = f"error: the report could not be drawn ({type(error).__name__}: {error})"
-        print(escape_control_chars(words), file=sys.stderr)
-        return None
-    replace_file(path, page.encode())
-    plain_console.print(f"report: {path}")
-    return str(path)
-
-
 @contextmanager
 def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, float, int], None]]:
     """A bar with the time left, as a function of (what is being done, done, total).
 
     It has no thread of its own, because workers are forked.
     """
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=transient) as bar:
+    left, words_column = progress.TimeRemainingColumn(), progress.TextColumn("{task.description}")
+    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), left, words_column)
+    with progress.Progress(*columns, console=console, auto_refresh=False, transient=transient) as bar:
         task = bar.add_task(words, total=None)
         yield lambda words, done, total: bar.update(
             task, description=words, completed=done, total=total, refresh=True
@@ -173,9 +139,10 @@ def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, 
 @contextmanager
 def reading() -> Iterator[Callable[[int, int | None, float], None]]:
     """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
-    columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    elapsed, words_column = progress.TimeElapsedColumn(), progress.TextColumn("{task.description}")
+    columns = (progress.SpinnerColumn(), progress.BarColumn(), words_column, elapsed)
     words = ""
-    with Progress(*columns, console=plain_console, transient=True) as bar:
+    with progress.Progress(*columns, console=plain_console, transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(rows: int, total: int | None, seconds: float) -> None:
@@ -221,48 +188,40 @@ def check_target(
 ) -> None:
     """Fail before hours of reading, not after; and write over nothing that would be missed.
 
-    what: the kind of file that will be there, one of KINDS; files of another kind are replaced with `force`
-    only. None says that the command has no such option. reads: paths that the command reads, None among them
-    or not: they are never written over.
+    what: the kind of file that will be there, "model" or one of STARTS; files of another kind are replaced
+    with `force` only. None says that the command has no such option. reads: paths that the command reads,
+    None among them or not: they are never written over.
     """
-    if path.is_dir():
-        raise InputError(f"{option} must be a file, but {path} is a folder")
-    if not path.parent.is_dir():
-        raise InputError(f"{option}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} cannot be written to")
+        raise InputError(f"{option}: the folder {path.parent} does not exist or cannot be written to")
     if not path.exists():
         return
     if not path.is_file():
         raise InputError(f"{option}: {path} is not a file and is not written to")
     check_not_read(path, option, reads)
-    if not force and path.stat().st_size and not KINDS[what](path):
+    if not force and path.stat().st_size and not _is_kind(path, what):
         how = "" if force is None else " without --force"
         raise InputError(f"{option}: {path} exists and is not a {what}; it is not overwritten{how}")
 
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
     """InputError if a path is one of the files that the command reads, by whatever name."""
-    if path.exists() and any(_same_file(path, str(read)) for read in reads if read is not None):
+    files = [Path(str(read)) for read in reads if read is not None]
+    if path.exists() and any(file.exists() and path.samefile(file) for file in files):
         raise InputError(f"{option}: {path} is read by this command; it is never written over")
 
 
-def _same_file(path: Path, other: str) -> bool:
-    return Path(other).exists() and path.samefile(other)
+def _is_kind(path: Path, what: str) -> bool:
+    """Whether a file is of a kind that a command writes."""
+    if what == "model":
+        return kind_of(path) == "model"
+    with path.open("rb") as file:
+        return file.read(200).removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(STARTS[what])
 
 
-def _begins(*starts: bytes) -> Callable[[Path], bool]:
-    def check(path: Path) -> bool:
-        with path.open("rb") as file:
-            return file.read(200).removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(starts)
-
-    return check
-
-
-KINDS: Mapping[str, Callable[[Path], bool]] = {
-    "model": lambda path: kind_of(path) == "model",
-    "page": _begins(b"<!doctype html", b"<html"),
-    "Markdown page": _begins(b"# "),
-    "picture": _begins(b"\x89png", b"<?xml", b"<svg", b"%pdf"),
+STARTS = {
+    "page": (b"<!doctype html", b"<html"),
+    "Markdown page": (b"# ",),
+    "picture": (b"\x89png", b"<?xml", b"<svg", b"%pdf"),
 }
-"""How a file of each kind is recognised."""
+"""How files of each kind begin."""

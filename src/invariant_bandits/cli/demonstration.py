@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import numpy as np
 
 from invariant_bandits.client import Client, ServedDecision, ServiceError
 from invariant_bandits.model.fit import fit_logs
-from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
@@ -34,7 +31,7 @@ LOST = 0.03
 """Share of the rewards that never come."""
 ASKED_EVERY = 50
 """Visits after which the model is asked whether its alarm rings."""
-Say = Callable[[str], None]
+Say = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -72,16 +69,13 @@ class Visitors:
         Told of what happens, a line each time.
     """
 
-    def __init__(
-        self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = lambda line: None
-    ) -> None:
+    def __init__(self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = str) -> None:
         self.client, self.shop, self.plan, self.say = client, shop, plan, say
-        self.visits, self.alarmed_at = 0, None
+        self.visits = 0
+        self.alarmed_at: int | None = None
         self._rng = np.random.default_rng([plan.seed, 1])
-        self._owed: list[tuple[float, int, str, float]] = []
+        self._owed: list[tuple[float, str, float]] = []
         self._enough = threading.Event()
-
-    alarmed_at: int | None
 
     def run(self) -> None:
         """Visit until stopped, or until the service is gone."""
@@ -102,9 +96,7 @@ class Visitors:
         """One visit, and the rewards that are due by now."""
         if self.visits == self.plan.break_after:
             self.shop.break_invariance()
-            self.say(
-                f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow to arrive"
-            )
+            self.say(f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow")
         self.visits += 1
         products, person = self.shop.visit(), self.shop.person()
         product, banner = self.client.decide_many(
@@ -112,10 +104,8 @@ class Visitors:
         )
         self._owe(product, self.shop.brings(products[int(product.action)]))
         self._owe(banner, self.shop.clicks(person, str(banner.action)))
-        due = []
-        while self._owed and self._owed[0][0] <= self.visits:
-            _, _, id, value = heapq.heappop(self._owed)
-            due.append((id, value))
+        due = [(id, value) for visit, id, value in self._owed if visit <= self.visits]
+        self._owed = [owed for owed in self._owed if owed[0] > self.visits]
         if due:
             self.client.reward_many(due)
         if self.visits % ASKED_EVERY == 0 and self.alarmed_at is None and self.client.model(SHOP)["alarm"]:
@@ -124,8 +114,7 @@ class Visitors:
 
     def _owe(self, decision: ServedDecision, value: float) -> None:
         if self._rng.random() >= LOST:
-            due = self.visits + self._rng.exponential(MEAN_DELAY)
-            heapq.heappush(self._owed, (due, len(self._owed), decision.id, value))
+            self._owed.append((self.visits + self._rng.exponential(MEAN_DELAY), decision.id, value))
 
 
 def prepared(
@@ -137,16 +126,13 @@ def prepared(
     say(f"fitting a model to {WEEKS} weeks of simulated logs")
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
-    models: list[tuple[str, Model]] = [
-        (f"weeks 1 to {EARLY_WEEKS}", fit_logs(early, windows=EARLY_WEEKS)),
-        (f"weeks 1 to {WEEKS}", fit_logs(log, windows=WEEKS)),
-    ]
+    models = {weeks: fit_logs(part, windows=weeks) for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))}
     settings = ServiceSettings(store=str(store), models={}, host=host, port=port)
     service = open_service(settings, empty_model=False)
     engine = service.engine
     if SHOP not in engine.state.models:
-        for note, model in models:
-            learner = FittedLearner(model, engine.store.seed)
+        for weeks, model in models.items():
+            learner, note = FittedLearner(model, engine.store.seed), f"weeks 1 to {weeks}"
             engine.call(commands.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
         empty = OpenLearner(dict.fromkeys(BANNERS, True), seed=engine.store.seed)
         engine.call(commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
@@ -156,27 +142,20 @@ def prepared(
     return service, settings
 
 
-def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say = lambda line: None) -> int:
+def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say = str) -> int:
     """Serve, and let visitors come, until asked to end; 0 if it ended in order."""
     shop = Shop(plan.seed)
     service, settings = prepared(store, shop, plan, port=port or free_port(), say=say)
-    with visiting(f"http://{settings.host}:{settings.port}", shop, plan, say) as begin:
+    with Client(f"http://{settings.host}:{settings.port}", retries=1) as client:
+        visitors = Visitors(client, shop, plan, say)
+        thread = threading.Thread(target=visitors.run, name="visitors", daemon=True)
 
         def announce(line: str) -> None:
             say(f"{line}: open it in a browser; Ctrl-C ends the demonstration")
-            begin()
+            thread.start()
 
-        return run(service, settings, announce)
-
-
-@contextmanager
-def visiting(url: str, shop: Shop, plan: DemonstrationPlan, say: Say) -> Iterator[Callable[[], Any]]:
-    """Call what this yields when the service listens: visitors come from then on, until the context ends."""
-    with Client(url, retries=1) as client:
-        visitors = Visitors(client, shop, plan, say)
-        thread = threading.Thread(target=visitors.run, name="visitors", daemon=True)
         try:
-            yield thread.start
+            return run(service, settings, announce)
         finally:
             visitors.stop()
             if thread.is_alive():

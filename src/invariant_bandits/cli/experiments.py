@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.cli import say_how_to_go_on
-from invariant_bandits.cli.common import PROCESSORS, check_target, console, counting, one_thread_each
-
-if TYPE_CHECKING:
-    from invariant_bandits.experiments.run import Reproduction
-    from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.cli.common import PROCESSORS, check_target, counting, one_thread_each, width
+from invariant_bandits.cli.common import plain_console as console
 
 PICTURES = ("png", "svg", "pdf")
 GOING_ON = "finished cells are kept, the same command goes on from there"
@@ -46,18 +39,10 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     say_how_to_go_on(GOING_ON)
+    how: dict[str, Any] = {"seed": seed, "jobs": jobs, "notice": console.print, "force": force}
     with counting(COMPILING) as progress:
-        run.play(
-            names,
-            out,
-            replications=repeated,
-            seed=seed,
-            jobs=jobs,
-            progress=progress,
-            notice=console.print,
-            force=force,
-        )
-    _report(out, jobs)
+        run.play(names, out, replications=repeated, progress=progress, **how)
+    report(out, jobs)
 
 
 def compile_() -> None:
@@ -75,10 +60,6 @@ def compile_() -> None:
 
 def report(folder: Path, jobs: int = PROCESSORS) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
-    _report(folder, jobs)
-
-
-def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import report as report_page
     from invariant_bandits.experiments import run
 
@@ -87,46 +68,24 @@ def _report(folder: Path, jobs: int) -> None:
         run.write_claims(reproduction, folder)
         run.write_figures(reproduction, folder, jobs)
         page = report_page.write(reproduction, folder)
-    console.print(_times(reproduction))
-    table = _open_claims(reproduction)
-    if table.row_count:
-        console.print(table)
+    _print_open_claims(reproduction)
     console.print(report_page.headline(reproduction), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
 
 
-def _table(title: str, words: Iterable[str], numbers: Iterable[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table whose first columns hold words and whose others hold numbers."""
-    table = Table(title=title, title_justify="left")
-    for heading in words:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _times(reproduction: Reproduction) -> Table:
-    """How long every experiment took."""
-    rows = []
-    for experiment in reproduction.experiments:
-        seconds = sum(reproduction.seconds.get(cell.name, 0.0) for cell in experiment.cells)
-        each = 1e3 * seconds / reproduction.run.replications / len(experiment.cells)
-        rows.append((experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}"))
-    return _table("Time", ["experiment"], ["cells", "seconds", "ms per repetition"], rows)
-
-
-def _open_claims(reproduction: Reproduction) -> Table:
+def _print_open_claims(reproduction: Any) -> None:
     """What does not hold, or is not decided."""
+    from invariant_bandits.reports.page import number, table_lines
+
     rows = []
     for claim, verdict in (pair for judged in reproduction.verdicts.values() for pair in judged):
         if not verdict.reached:
-            word = Text(verdict.word, style="bold red" if verdict.word == "fails" else "yellow")
-            interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
-            rows.append((word, claim.name, f"{verdict.value:.3g}", interval, str(claim.bound)))
-    title = "Tests that do not hold, or are not decided"
-    return _table(title, ["verdict", "claim"], ["value", "95 % interval", "bound"], rows)
+            numbers = (f"{verdict.value:.3g}", f"{verdict.low:.3g} to {verdict.high:.3g}", str(claim.bound))
+            rows.append([verdict.word, claim.name, *map(number, numbers)])
+    if rows:
+        headings = ("verdict", "claim", "value", "95 % interval", "bound")
+        lines = table_lines(headings, rows, width())
+        console.print("Tests that do not hold, or are not decided:", *lines, sep="\n")
 
 
 def simulate(
@@ -142,6 +101,7 @@ def simulate(
     from invariant_bandits.experiments import cells
     from invariant_bandits.experiments.grid import read_grid
     from invariant_bandits.reports import plots
+    from invariant_bandits.reports.page import number, table_lines
 
     one_thread_each()
     if allow_code:
@@ -151,37 +111,25 @@ def simulate(
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
+    how: dict[str, Any] = {"seed": grid.seed if seed is None else seed, "jobs": jobs, "force": force}
+    how |= {"replications": replications or grid.replications, "notice": console.print}
     with counting(COMPILING) as progress:
-        results = cells.run(
-            grid.cells,
-            out,
-            replications=replications or grid.replications,
-            seed=grid.seed if seed is None else seed,
-            jobs=jobs,
-            progress=progress,
-            notice=console.print,
-            force=force,
-        )
+        results = cells.run(grid.cells, out, progress=progress, **how)
     names = list(grid.cells[0].policies)
-    console.print(_regret_table(results, names))
+    finals = {cell: {name: result.final(name) for name in names} for cell, result in results.items()}
+    rows: Any = [[cell, *(number(_regret(v)) for v in ends.values())] for cell, ends in finals.items()]
+    lines = table_lines(["cell", *names], rows, width())
+    console.print("Regret: mean ± standard error (worst run)", *lines, sep="\n")
     console.print(f"one Parquet file per cell: {out}")
     if len(names) <= plots.MOST_SERIES:
         chart = {
-            cell: {
-                name: (float(v.mean()), float(v.max()))
-                for name in names
-                if (v := result.final(name)).mean() > 0.0
-            }
-            for cell, result in results.items()
+            cell: {name: (float(v.mean()), float(v.max())) for name, v in ends.items() if v.mean() > 0.0}
+            for cell, ends in finals.items()
         }
         picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)
         console.print(f"picture: {picture[0]} (and .svg, .pdf)")
 
 
-def _regret_table(results: Mapping[str, SimulationResult], names: list[str]) -> Table:
-    rows = []
-    for cell, result in results.items():
-        finals = [result.final(name) for name in names]
-        shown = (f"{v.mean():.1f} ± {v.std(ddof=1) / len(v) ** 0.5:.1f} ({v.max():.0f})" for v in finals)
-        rows.append((cell, *shown))
-    return _table("Regret: mean ± standard error (worst run)", ["cell"], names, rows)
+def _regret(finals: Array) -> str:
+    error = finals.std(ddof=1) / len(finals) ** 0.5
+    return f"{finals.mean():.1f} ± {error:.1f} ({finals.max():.0f})"

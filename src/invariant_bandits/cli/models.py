@@ -6,56 +6,32 @@ Every option that says what a log is comes from LogOptions; the rest of a comman
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, make_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import (
-    FAILED,
-    NO_ANSWER,
-    PROCESSORS,
-    announce_compiling,
-    check_not_read,
-    check_target,
-    check_targets,
-    counting,
-    print_json,
-    reading,
-    width,
-    write_report,
-)
+from invariant_bandits.checks import InputError, escape_control_chars
+from invariant_bandits.cli import common
 from invariant_bandits.cli.common import plain_console as console
-
-if TYPE_CHECKING:
-    from invariant_bandits.logs.log import Log
+from invariant_bandits.logs.schema import ROLES, toml_overrides
+from invariant_bandits.storage import replace_file
 
 MOST_ARMS_SHOWN = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogColumns:
-    """What the columns of a log are called, by their roles; 'none' says that the log has no such column."""
-
-    time: str | None = None
-    reward: str | None = None
-    action: str | None = None
-    arm: str | None = None
-    arms_offered: str | None = None
-    propensity: str | None = None
-    position: str | None = None
-    round: str | None = None
-    chosen: str | None = None
-    offered: str | None = None
-    rewards: str | None = None
+COLUMNS: list[Any] = [(role, str | None, None) for role in ROLES]
+LogColumns: Any = make_dataclass("LogColumns", COLUMNS, frozen=True, kw_only=True)
+"""What the columns of a log are called, by their roles; 'none' says that the log has no such column."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions(LogColumns):
+class LogOptions(LogColumns):  # type: ignore[misc]
     """What a command knows of its log; every field is an option of the command line."""
 
     logs: list[str]
@@ -79,22 +55,17 @@ class LogOptions(LogColumns):
         """What to make of the columns and of bad rows, as the functions of the library take it."""
         from invariant_bandits.logs.features import FeatureOptions
 
-        features = FeatureOptions(
-            split_words(self.interactions),
-            *(self.standardise, self.centre, self.max_categories),
-            impute=self.impute,
-            arm_model=self.arm_model,
-        )
+        names = ("standardise", "centre", "max_categories", "impute", "arm_model")
+        same = {name: getattr(self, name) for name in names}
+        features = FeatureOptions(split_words(self.interactions), **same)
         return {"features": features, "strict": self.strict, "keep_going": self.keep_going}
 
     def overrides(self) -> dict[str, Any]:
         """Fields of a Schema that the file or options give."""
-        from invariant_bandits.logs.schema import toml_overrides
-
         known = {} if self.schema is None else toml_overrides(self.schema)
-        for role in fields(LogColumns):
-            if (column := getattr(self, role.name)) is not None:
-                known[role.name] = None if column == "none" else column
+        for role in ROLES:
+            if (column := getattr(self, role)) is not None:
+                known[role] = None if column == "none" else column
         more = {
             "full_information": self.full_information or None,
             "day_first": self.day_first,
@@ -103,7 +74,7 @@ class LogOptions(LogColumns):
         }
         return known | {name: value for name, value in more.items() if value is not None}
 
-    def open(self, targets: Mapping[str, Path]) -> Log:
+    def open(self, targets: Mapping[str, Path]) -> Any:
         """Open the log, once for everything that follows, and print what its columns were taken for.
 
         targets: option -> file that will be written, which must be none of those that are read.
@@ -111,15 +82,11 @@ class LogOptions(LogColumns):
         with console.status("looking at the columns"):
             from invariant_bandits.logs.log import open_log
 
-            opened = open_log(
-                self.logs[0] if len(self.logs) == 1 else list(self.logs),
-                self.overrides(),
-                catalogue=self.catalogue,
-                arms=split_words(self.arms) if self.arms else None,
-            )
+            source, labels = self.logs if len(self.logs) > 1 else self.logs[0], split_words(self.arms) or None
+            opened = open_log(source, self.overrides(), catalogue=self.catalogue, arms=labels)
             reads = [self.schema, self.catalogue, *(task.file for task in opened.source.tasks)]
             for option, path in targets.items():
-                check_not_read(path, option, reads)
+                common.check_not_read(path, option, reads)
             arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
         console.print(f"{opened.schema.describe()}\n{arms}")
         return opened
@@ -158,25 +125,17 @@ def fit(
 
     The meaning of the columns is guessed from names and types, and shown; options correct it.
     """
-    announce_compiling()
+    common.announce_compiling()
     page_path = out.with_suffix(".html") if report is None else report
-    check_targets(out, page_path, force=force)
+    common.check_targets(out, page_path, force=force)
     began = time.perf_counter()
     opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
-    with reading() as progress:
+    how: dict[str, Any] = {"policy": policy, "exploration": exploration, "confidence": confidence}
+    with common.reading() as progress:
         from invariant_bandits.model.fit import fit_logs
 
-        model = fit_logs(
-            opened,
-            policy=policy,
-            edges=None if edges is None else _edges(edges),
-            exploration=exploration,
-            horizon=horizon,
-            confidence=confidence,
-            progress=progress,
-            **vars(cut),
-            **options,
-        )
+        how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
+        model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
@@ -186,22 +145,38 @@ def fit(
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
-    written = write_report(page_path, lambda: model_page.report(model))
     cost = f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
-    console.print(f"{model_page.text(model, columns=False, width=width())}\n\nmodel: {out}\n{cost}")
-    _answer(out, page_path, written, lambda: values.of_model(model), as_json)
+    console.print(f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: {out}\n{cost}")
+    _answer(page_path, lambda: model_page.report(model), as_json, lambda: values.of_model(model), out)
 
 
 def _answer(
-    model: Path, report: Path | None, written: str | None, values: Callable[[], dict[str, Any]], as_json: bool
+    report: Path | None,
+    draw: Callable[[], str],
+    as_json: bool,
+    values: Callable[[], dict[str, Any]],
+    model: Path | None = None,
 ) -> None:
-    """Print the answer of a command about a model for programs; a report that could not be drawn ends it with
-    FAILED.
+    """Store the report, if a path is given, and print the answer for programs, if it is wanted.
+
+    A report that cannot be drawn costs nothing of what was stored before; the exit code is FAILED then.
     """
+    page = None
+    if report is not None:
+        try:
+            with console.status("drawing the report"):
+                page = draw()
+        except Exception as error:
+            words = f"error: the report could not be drawn ({type(error).__name__}: {error})"
+            print(escape_control_chars(words), file=sys.stderr)
+        else:
+            replace_file(report, page.encode())
+            console.print(f"report: {report}")
     if as_json:
-        print_json(values() | {"model": str(model), "report": written})
-    if report is not None and written is None:
-        raise typer.Exit(FAILED)
+        own = {} if model is None else {"model": str(model)}
+        common.print_json(values() | own | {"report": None if page is None else str(report)})
+    if report is not None and page is None:
+        raise typer.Exit(common.FAILED)
 
 
 def _edges(line: str) -> list[Any]:
@@ -222,7 +197,7 @@ def evaluate(
     windows: int = 8,
     policy_log: Path | None = None,
     report: Path | None = None,
-    jobs: int = PROCESSORS,
+    jobs: int = common.PROCESSORS,
     seed: int = 0,
     force: bool = False,
     as_json: bool = False,
@@ -232,53 +207,35 @@ def evaluate(
     The log must have its offered actions. What cannot be known from it is refused, with the reason; if
     nothing can be known about any policy, the exit code is 3.
     """
-    announce_compiling()
+    common.announce_compiling()
     if report is not None:
-        check_target(report, "--report", "page", force=force, reads=[policy_log])
+        common.check_target(report, "--report", "page", force=force, reads=[policy_log])
     opened, options = log.open({} if report is None else {"--report": report}), log.reading_options()
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
-    with reading() as progress:
+    with common.reading() as progress:
         from invariant_bandits.evaluation.logged import read_feedback
 
-        began = time.perf_counter()
-        read = read_feedback(
-            opened,
-            fit_fraction=fit_fraction,
-            windows=windows,
-            latest=latest,
-            seed=seed,
-            progress=lambda rows: progress(rows, None, time.perf_counter() - began),
-            **options,
-        )
-    with counting("playing policies", transient=True) as show:
+        began, shared = time.perf_counter(), dict[str, Any](fit_fraction=fit_fraction, seed=seed)
+        options |= {"progress": lambda rows: progress(rows, None, time.perf_counter() - began)}
+        read = read_feedback(opened, windows=windows, latest=latest, **shared, **options)
+    with common.counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare
 
-        result = compare(
-            read.feedback,
-            policy or None,
-            fit_fraction=fit_fraction,
-            windows=read.windows,
-            propensities=propensities,
-            with_direct=direct,
-            seed=seed,
-            jobs=jobs,
-            progress=lambda done, total: show("policies", done, total),
-        )
+        shared |= {"jobs": jobs, "progress": lambda done, total: show("policies", done, total)}
+        shared |= {"windows": read.windows, "propensities": propensities, "with_direct": direct}
+        result = compare(read.feedback, policy or None, **shared)
     from invariant_bandits.reports import evaluation_page, values
 
-    console.print(evaluation_page.text(result, read, width()))
-    written = write_report(report, lambda: evaluation_page.report(result, read))
-    if as_json:
-        print_json(values.of_comparison(result, read) | {"report": written})
-    if report is not None and written is None:
-        raise typer.Exit(FAILED)
+    console.print(evaluation_page.text(result, read, common.width()))
+    numbers = partial(values.of_comparison, result, read)
+    _answer(report, lambda: evaluation_page.report(result, read), as_json, numbers)
     if not any(line.against_log.concludes for line in result.lines):
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(common.NO_ANSWER)
 
 
-def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json: bool) -> None:
+def _evaluate_policy_log(opened: Any, policy_log: Path, log: LogOptions, as_json: bool) -> None:
     """What the policy that wrote another log would have earned in this one."""
     with console.status("reading both logs"):
         from invariant_bandits.evaluation.logged import value_of_logged
@@ -289,9 +246,9 @@ def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json
         result = value_of_logged(own, opened, features=log.reading_options()["features"])
     console.print(result.summary())
     if as_json:
-        print_json(values.of_logged_policy(result))
+        common.print_json(values.of_logged_policy(result))
     if not result.concludes:
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(common.NO_ANSWER)
 
 
 def inspect(model: Path, report: Path | None = None, force: bool = False, as_json: bool = False) -> None:
@@ -300,13 +257,12 @@ def inspect(model: Path, report: Path | None = None, force: bool = False, as_jso
     from invariant_bandits.reports import model_page, values
 
     if report is not None:
-        check_target(report, "--report", "page", force=force, reads=[model])
-    announce_compiling()
+        common.check_target(report, "--report", "page", force=force, reads=[model])
+    common.announce_compiling()
     loaded = Model.load(model)
     if not as_json:
-        console.print(model_page.text(loaded, width=width()))
-    written = write_report(report, lambda: model_page.report(loaded))
-    _answer(model, report, written, lambda: values.of_model(loaded), as_json)
+        console.print(model_page.text(loaded, width=common.width()))
+    _answer(report, lambda: model_page.report(loaded), as_json, lambda: values.of_model(loaded), model)
 
 
 def update(
@@ -328,9 +284,9 @@ def update(
     """
     target = model if out is None else out
     page_path = target.with_suffix(".html") if report is None else report
-    check_targets(target, page_path, force=force, reads=[model])
+    common.check_targets(target, page_path, force=force, reads=[model])
     began = time.perf_counter()
-    announce_compiling()
+    common.announce_compiling()
     from invariant_bandits.logs.sources import find_files
     from invariant_bandits.model.model import Model
     from invariant_bandits.model.update import update_model
@@ -338,18 +294,18 @@ def update(
 
     loaded = Model.load(model)
     reads = [path for source in logs for path in find_files(source)[1]]
-    check_not_read(target, "--out", reads)
-    check_not_read(page_path, "--report", reads)
-    with reading() as progress:
+    common.check_not_read(target, "--out", reads)
+    common.check_not_read(page_path, "--report", reads)
+    with common.reading() as progress:
         source = logs[0] if len(logs) == 1 else list(logs)
         options: dict[str, Any] = {"horizon": horizon, "strict": strict, "progress": progress}
         changed = update_model(loaded, source, **vars(cut), **options)
     changed.model.save(target)
-    written = write_report(page_path, lambda: model_page.report(changed.model, changed))
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
-    said = model_page.text(changed.model, changed, width=width())
+    said = model_page.text(changed.model, changed, width=common.width())
     console.print(f"{said}\n\nmodel: {target}\n{cost}")
-    _answer(target, page_path, written, lambda: values.of_model(changed.model, changed), as_json)
+    numbers = partial(values.of_model, changed.model, changed)
+    _answer(page_path, lambda: model_page.report(changed.model, changed), as_json, numbers, target)
 
 
 def arms(
@@ -365,7 +321,7 @@ def arms(
     if feature and add is None:
         raise InputError("--feature describes a new arm: give --add, too")
     target = model if out is None else out
-    check_target(target, "--out", "model", force=force)
+    common.check_target(target, "--out", "model", force=force)
     from invariant_bandits.model.model import Model
 
     loaded = Model.load(model)
@@ -382,7 +338,7 @@ def arms(
         console.print(f"\nmodel: {target}, version {loaded.identity}")
     if as_json:
         listed = [asdict(arm) for arm in loaded.arms.arms]
-        print_json({"model": str(target), "version": loaded.identity, "arms": listed})
+        common.print_json({"model": str(target), "version": loaded.identity, "arms": listed})
 
 
 def _pair(words: str) -> tuple[str, Any]:
@@ -407,15 +363,14 @@ def decompose(
     from invariant_bandits.moments.windowed import WindowedMoments
 
     if plot is not None:
-        check_target(plot, "--plot", "picture", force=force, reads=[moments])
-        if not plot.suffix:
-            plot = plot.with_suffix(".png")
-            check_target(plot, "--plot", "picture", force=force, reads=[moments])
+        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
+        plot = plot.with_suffix(plot.suffix or ".png")
+        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
     stored = WindowedMoments.load(moments)
     if windows is not None:
         stored = stored.coarsen(windows)
     fit = InvariantSubspaceDecomposition(metric=metric, covariances=covariances, alpha=alpha)
-    announce_compiling()
+    common.announce_compiling()
     with console.status("fitting"):
         fit.fit(stored)
     console.print(fit.summary(), highlight=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import tempfile
@@ -11,17 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import typer
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import counting, register
+from invariant_bandits.checks import InputError, one_of
+from invariant_bandits.cli.common import counting, print_json, register
 from invariant_bandits.cli.common import plain_console as console
-
-if TYPE_CHECKING:
-    from invariant_bandits.service.background.schedule import Activation
-    from invariant_bandits.service.serve import FleetRole as Role
 
 
 def serve(
@@ -49,8 +44,8 @@ def serve(
         if not path.is_file():
             raise InputError(f"MODEL: {path} does not exist")
     log_files, at = _by_model(logs or [], "--logs", "logs"), _time_of_day(learn_at)
-    if activate not in ("better", "always", "never"):
-        raise InputError(f"--activate must be better, always or never, got {activate!r}")
+    activation: Any = one_of("--activate", activate, ("better", "always", "never"))
+    fleet_role: Any = role
     every = None if learn_every is None else 3_600.0 * learn_every
     # the store is checked while the rest is imported
     begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
@@ -67,9 +62,9 @@ def serve(
         tokens=tokens,
         token_file=token_file,
         limits=Limits(rate=rate),
-        role=cast("Role", role),
+        role=fleet_role,
         logs=log_files,
-        plan=RefitSchedule(every, at, cast("Activation", activate)),
+        plan=RefitSchedule(every, at, activation),
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
 
@@ -125,7 +120,6 @@ def verify(store: str, as_json: bool = False) -> None:
 
     if not is_address(store) and Path(store).is_file() and not is_in_use(Path(store)):
         check_journal(Path(store).resolve())
-    began = time.perf_counter()
     with _reading(store, "checking", as_json) as (opened, progress):
         events = verify(opened.path, thorough=True, progress=progress)
         first, digest = opened.start().seq, opened.head().digest.hex()
@@ -133,7 +127,6 @@ def verify(store: str, as_json: bool = False) -> None:
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
-    answer["seconds"] = time.perf_counter() - began
     lines = [f"{store}: events {first:,} to {events - 1:,} are whole, digest {digest}", *_lines(aside)]
     _say(answer, as_json, lines)
 
@@ -222,7 +215,7 @@ def _writing(store: str) -> Iterator[Any]:
 
 def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
     if as_json:
-        print(json.dumps(answer))
+        print_json(answer)
     else:
         console.print("\n".join(lines))
 

@@ -11,7 +11,7 @@ from invariant_bandits.evaluation.comparison import Comparison, compare
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.model.fit import fitted_contender
+from invariant_bandits.model.fit import PolicyStart
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.registry import find_policy
@@ -65,7 +65,8 @@ def expected_value(
     if schema.propensity is None and schema.rewards is None and not schema.full_information:
         return {"known": False, "reason": NO_PROPENSITIES}
     entry = find_policy(model.policy_name)
-    chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
+    start = PolicyStart(model.policy_name, exploration, confidence)
+    chosen: dict[str, Any] = {entry.label: start.contender()}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
     try:
         read = read_feedback(

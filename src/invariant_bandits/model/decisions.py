@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import reward_number
+from invariant_bandits.storage import ThreadSafe
 
 MOST_KEPT = 100_000
 """So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are
@@ -120,13 +120,13 @@ class Ledger(ThreadSafe):
         with self._lock:
             if name in self.open:
                 return self.open[name], value
-            if name not in self.rewarded:
-                forgotten = f"{self.forgotten:,} decisions were forgotten, the oldest first"
-                more = f"; {forgotten}" if self.forgotten else ""
+            known = self.rewarded.get(name)
+            if known is None:
+                more = f"; {self.forgotten:,} decisions were forgotten" if self.forgotten else ""
                 raise InputError(f"decision {name!r} is not known{more}")
-            if self.rewarded[name] != value:
-                known = f"decision {name!r} has the reward {self.rewarded[name]:g} already"
-                raise InputError(f"{known}, which {value:g} contradicts")
+            if known != value:
+                words = f"has the reward {known:g} already, which {value:g} contradicts"
+                raise InputError(f"decision {name!r} {words}")
             return None, value
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
@@ -135,12 +135,9 @@ class Ledger(ThreadSafe):
         """
         new: dict[str, tuple[OpenDecision, float]] = {}
         for index, pair in enumerate(pairs):
-            try:
-                which, reward = pair
-            except (TypeError, ValueError):
-                wanted = f"rewards[{index}] must be a pair (decision or id, reward)"
-                raise InputError(f"{wanted}, got {pair!r}") from None
-            waiting, value = self.owed(which, reward)
+            if not isinstance(pair, Sequence) or len(pair) != 2:
+                raise InputError(f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}")
+            waiting, value = self.owed(*pair)
             if waiting is None:
                 continue
             name = waiting.decision.id

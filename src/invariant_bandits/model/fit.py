@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import Array, one_of, probability
+from invariant_bandits.checks import Array, probability
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
@@ -24,10 +24,7 @@ from invariant_bandits.logs.aggregate import Progress
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
 from invariant_bandits.logs.log import Log, open_log
-from invariant_bandits.logs.read import (
-    read_arm_sample,
-    read_moments,
-)
+from invariant_bandits.logs.read import read_arm_sample, read_moments
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -69,15 +66,11 @@ def logistic_start(log: Log, features: ArmFeatures) -> Array:
     return fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout).theta
 
 
-DEFAULT_POLICY = "auto-isd"
-ARM_MODELS = ("auto", "own", "shared")
-
-
 def fit_logs(
     source: Any,
     schema: SchemaLike = None,
     *,
-    policy: str = DEFAULT_POLICY,
+    policy: str = "auto-isd",
     windows: int | None = None,
     every: Any = None,
     edges: Any = None,
@@ -133,13 +126,14 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart.of(policy, exploration, confidence, horizon)
+    start = PolicyStart(policy, exploration, confidence, horizon)
+    start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(schema, features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
     raw = known if options is None else replace(options, standardise="none", drop_collinear=False)
     log = open_log(source, schema, catalogue=catalogue, arms=arms)
     if arm_model is not None and options is not None:
-        raw = replace(options, arm_model=one_of("arm_model", arm_model, ARM_MODELS))
+        raw = replace(options, arm_model=arm_model)
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
     fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": log.notes}
@@ -159,8 +153,8 @@ class PolicyStart(NamedTuple):
     ----------
     name : str
         As the caller asked for it.
-    make : Contender
-        Makes the policy from a Past.
+    exploration : float or None
+        Factor on the widths; the policy's own default if not given.
     confidence : float
         η, the probability of failure.
     horizon : int or None
@@ -168,16 +162,19 @@ class PolicyStart(NamedTuple):
     """
 
     name: str
-    make: Contender
+    exploration: float | None
     confidence: float
-    horizon: int | None
+    horizon: int | None = None
 
-    @classmethod
-    def of(
-        cls, policy: str, exploration: float | None, confidence: float, horizon: int | None
-    ) -> PolicyStart:
-        """Check the settings of `fit_logs`."""
-        return cls(policy, fitted_contender(policy, exploration, confidence), confidence, horizon)
+    def contender(self) -> Contender:
+        """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
+        entry = find_policy(self.name)
+        confidence = probability("confidence", self.confidence)
+        options = {"warm": True, "exploration": self.exploration, "confidence": confidence}
+        if self.exploration is not None:
+            entry.check({"exploration": self.exploration})
+        options = {name: value for name, value in options.items() if value is not None and entry.takes(name)}
+        return Contender(entry.name, options)
 
 
 def model_of(
@@ -224,41 +221,11 @@ def model_of(
             features = features.shifted(mean)
         fit = decomposed(moments, features.names)
         noise, past = fit.noise_scale_, {"decomposition": fit}
-    policy = start.make(
-        Past(
-            moments=moments,
-            baseline=baseline,
-            noise_scale=max(noise, 1e-12),
-            confidence=start.confidence,
-            horizon=start.horizon,
-            suggested_window=max(moments.rounds // moments.windows, 1),
-            **past,
-        )
-    )
-    return Model(
-        policy,
-        start.name,
-        features,
-        moments=moments,
-        baseline=baseline,
-        dropped=dropped,
-        notes=tuple(dict.fromkeys(notes)),
-        fit=fit,
-        log_odds=log_odds,
-        **fields,
-    )
-
-
-def fitted_contender(policy: str, exploration: float | None, confidence: float) -> Contender:
-    """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
-    entry = find_policy(policy)
-    options = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
-    if exploration is not None:
-        entry.check({"exploration": exploration})
-    return Contender(
-        entry.name,
-        {name: value for name, value in options.items() if value is not None and entry.takes(name)},
-    )
+    past |= {"noise_scale": max(noise, 1e-12), "confidence": start.confidence, "horizon": start.horizon}
+    past["suggested_window"] = max(moments.rounds // moments.windows, 1)
+    policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
+    fields |= {"dropped": dropped, "notes": tuple(dict.fromkeys(notes)), "fit": fit, "log_odds": log_odds}
+    return Model(policy, start.name, features, moments=moments, baseline=baseline, **fields)
 
 
 def arm_prior(model: Model) -> DriftPrior:

@@ -17,18 +17,9 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.locking import ThreadSafe, lock_of
+from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    like,
-    offered_columns,
-    one_context,
-    plain,
-    rows_of,
-)
+from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
@@ -36,7 +27,7 @@ from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
-from invariant_bandits.storage import StateSchema
+from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
 KIND = "model"
 POLICY = "policy."
@@ -103,11 +94,6 @@ class Model(ThreadSafe):
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
         if len(set(sizes if self.arms is None else sizes[:2])) > 1:
             raise InputError(f"policy, feature_map and moments must have the same features, got {sizes}")
-        labels = self.feature_map.labels if isinstance(self.feature_map, ArmFeatures) else None
-        if labels != (None if self.arms is None else self.arms.labels):
-            raise InputError("arms and features must be of the same labels, in the same order")
-        if self.log_odds is not None and self.log_odds.theta.shape != (self.log_odds.moments.dim,):
-            raise InputError("log_odds must be of as many coefficients as its moments")
 
     # -- serving --
 
@@ -136,8 +122,7 @@ class Model(ThreadSafe):
             name = self.ledger.new_id(id)
             if name in self.ledger.open:
                 return self.ledger.open[name].decision
-            shared, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
-            columns = self._columns(shared, arms if self.arms is None else None)
+            labels, columns = self._offered(context, arms)
             features = self._mapped(columns)
             with lock_of(self.policy):
                 place, propensity = self._drawn(features)
@@ -145,7 +130,7 @@ class Model(ThreadSafe):
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
             decision = Decision(name, actions[place], propensity, scores, self.identity)
-            kept = {key: plain(values) for key, values in columns.items()}
+            kept = {key: serving.plain(values) for key, values in columns.items()}
             if labels:  # what all arms share is kept once
                 kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
             self.ledger.add(OpenDecision(decision, place, kept, labels))
@@ -156,10 +141,10 @@ class Model(ThreadSafe):
 
         The same arms are offered in every row. A frame has the columns id, action, propensity and version.
         """
-        made = [self.decide(context, arms) for context in rows_of(contexts)]
+        made = [self.decide(context, arms) for context in serving.rows_of(contexts)]
         names = ("id", "action", "propensity", "version")
         columns = {name: [getattr(decision, name) for decision in made] for name in names}
-        return like(contexts, columns, otherwise=made)
+        return serving.like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
         """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
@@ -182,27 +167,27 @@ class Model(ThreadSafe):
                 self.ledger.close(pending, reward)
             return len(owed)
 
-    def _labelled(self, context: Any, arms: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The context with the labels of the offered arms as a column, and these."""
-        assert self.arms is not None
+    def _offered(self, context: Any, arms: Any) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
+        """Labels of the offered arms, none for feature rows, and raw columns with one value per offered
+        action.
+        """
+        if self.arms is None:
+            return (), self._columns(context, arms)
         labels = self.arms.active if arms is None else self.arms.offerable(arms)
-        return {**one_context(context), str(self.schema.arm): list(labels)}, labels
+        return labels, self._columns({**serving.one_context(context), str(self.schema.arm): list(labels)})
 
     def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
         """Raw columns with one value per offered action; of labelled arms, also their labels."""
-        names = [column.name for column in self.feature_map.columns]
-        if self.arms is not None and str(self.schema.arm) not in names:
-            names.append(str(self.schema.arm))
-        vectors = [column.name for column in self.feature_map.columns if column.width is not None]
-        columns = offered_columns(context, arms, vectors=vectors)
-        return {name: columns[name] for name in names if name in columns}
+        known = {column.name: column.width for column in self.feature_map.columns}
+        vectors = [name for name, width in known.items() if width is not None]
+        columns = serving.offered_columns(context, arms, vectors=vectors)
+        label = {} if self.arms is None else {self.schema.arm: None}
+        return {name: columns[name] for name in known | label if name in columns}
 
     def _mapped(self, columns: dict[str, list[Any]]) -> Array:
         """Features (K, p) of raw columns with one value per action."""
         if not isinstance(self.feature_map, ArmFeatures):
             return self.feature_map.apply(columns)
-        if str(self.schema.arm) not in columns:
-            raise InputError(f"the labels of the offered arms are missing (column {self.schema.arm!r})")
         return self.feature_map.apply(columns, columns[str(self.schema.arm)])
 
     def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
@@ -224,8 +209,9 @@ class Model(ThreadSafe):
             more = getattr(self.policy, "with_arm", None)
             if more is None:
                 raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
-            mean_features = None if known.catalogue is None else np.zeros(len(known.catalogue_names))
-            self.policy = more(mean_features if own is None else own)
+            if own is None and known.catalogue is not None:
+                own = np.zeros(len(known.catalogue_names))  # the mean of the catalogue
+            self.policy = more(own)
             self.feature_map, self.arms = grown, table.with_arm(label)
             self._identity = None
 
@@ -255,8 +241,8 @@ class Model(ThreadSafe):
         """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in
         `decide`.
         """
-        shared, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
-        return labels, self._mapped(self._columns(shared, arms if self.arms is None else None))
+        labels, columns = self._offered(context, arms)
+        return labels, self._mapped(columns)
 
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
@@ -267,7 +253,7 @@ class Model(ThreadSafe):
         with self._lock:
             columns = self._columns(offered)
             if self.arms is not None and str(self.schema.arm) not in columns:
-                columns = self._columns(self._labelled(offered, None)[0])
+                _, columns = self._offered(offered, None)
             return self._mapped(columns)
 
     def select(self, offered: Any) -> int:
@@ -304,10 +290,9 @@ class Model(ThreadSafe):
         """Learn the reward of the action that was played, an index among those offered."""
         with self._lock:
             features = self.features(offered)
-            action = whole_number("action", action, 0)
-            if action >= len(features):
-                bounds = f"one of the {len(features)} offered, 0 to {len(features) - 1}"
-                raise InputError(f"action must be {bounds}, got {action}")
+            action, last = whole_number("action", action, 0), len(features) - 1
+            if action > last:
+                raise InputError(f"action must be one of the {last + 1} offered, 0 to {last}, got {action}")
             gain = reward_number(reward) - self.baseline
             self.policy.update(features[action], gain, offered=features, action=action)
 
@@ -363,10 +348,7 @@ class Model(ThreadSafe):
             settings, arrays = storage.to_state(self)
         settings["policy"] = policy
         arrays |= storage.prefixed(POLICY, policy_arrays)
-        try:
-            self.state_schema(settings, arrays).check(arrays)
-        except InputError as error:
-            raise InputError(f"model: this model cannot be stored, its state is broken: {error}") from None
+        self.state_schema(settings, arrays).check(arrays)
         return storage.encode(KIND, arrays, settings)
 
     @classmethod
@@ -424,7 +406,5 @@ def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> 
 
 def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
     """What is stable and what drifts in a log of these moments."""
-    with warnings.catch_warnings(
-        action="ignore", category=ConvergenceWarning
-    ):  # the findings of the fit say it
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings say it
         return InvariantSubspaceDecomposition(feature_names=names).fit(moments)

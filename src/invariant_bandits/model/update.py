@@ -64,34 +64,23 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
     fit = model.decomposition
     before, covariance = fit.paths_.weighted_mean()
     gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
-    varied = np.flatnonzero(
-        np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal()
-    )
+    variances = fit.window_covariances_.mean(axis=0).diagonal()
+    varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * variances)
     if not len(varied) or new.rounds <= new.windows + new.dim:
         return (), None
-    inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
+    inside = np.ix_(varied, varied)
+    inverse = np.linalg.pinv(gram[inside], rcond=SILENT, hermitian=True)
     current = inverse @ (cross - gram @ before)[varied] + before[varied]
-    left = float(
-        new.reward_square.sum()
-        - 2.0 * current @ cross[varied]
-        + current @ gram[np.ix_(varied, varied)] @ current
-    )
-    noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
-    own, names = covariance[np.ix_(varied, varied)], model.names
-    moves = [
-        Move(
-            names[j],
-            float(before[j]),
-            float(np.sqrt(own[i, i])),
-            float(current[i]),
-            float(np.sqrt(noise * inverse[i, i])),
-        )
-        for i, j in enumerate(varied)
-    ]
+    left = new.reward_square.sum() - 2.0 * current @ cross[varied] + current @ gram[inside] @ current
+    noise = max(float(left), 0.0) / (new.rounds - new.windows - len(varied))
+    own, names = covariance[inside], [model.names[j] for j in varied]
+    errors, new_errors = np.sqrt(own.diagonal()), np.sqrt(noise * inverse.diagonal())
+    numbers = np.column_stack([before[varied], errors, current, new_errors]).tolist()
+    moves = [Move(name, *row) for name, row in zip(names, numbers, strict=True)]
     p_value = None
     if fit.split_.invariant_dim and len(varied) == new.dim:
         p_value = _stable_p_value(fit, current - before, own + noise * inverse)
-    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+    return tuple(moves), p_value
 
 
 def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
@@ -148,7 +137,7 @@ def moved_arms(
             allowed = np.sqrt(effect.error**2 + inverse[j, j] + effect.drift**2)
             p_values.append(2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed)))
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
-    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+    return tuple(moves), p_value
 
 
 def reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
@@ -262,10 +251,8 @@ def update_model(
     start = _start_of(model, exploration, horizon)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
-    if table is not None and isinstance(
-        features, ArmFeatures
-    ):  # new labels become arms, retired ones stay retired
-        for label in log.arms.labels:
+    if table is not None and isinstance(features, ArmFeatures):
+        for label in log.arms.labels:  # new labels become arms, retired ones stay retired
             if label not in table.labels:
                 table, features = table.with_arm(label), features.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
@@ -278,24 +265,16 @@ def update_model(
     odds, new_odds = _log_odds(model, log, features, places, how)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
-    after = model_of(
-        _joined(old, read.moments),
-        features,
-        start,
-        log_odds=odds,
-        dropped=model.dropped,
-        notes=model.notes,
-        schema=model.schema,
-        quality=quality,
-        arms=table,
-        ledger=model.ledger,
-    )
+    same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
+    changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
+    after = model_of(_joined(old, read.moments), features, start, **same, **changed)
     if isinstance(features, ArmFeatures):
         enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
         new = ArmStatistics.from_moments(features, read.moments, new_odds) if enough else None
         moves, p_value = moved_arms(arm_prior(model), model.names, new, features.names)
     else:
         moves, p_value = moved(model, read.moments)
+    moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 
 
@@ -304,7 +283,7 @@ def _start_of(model: Model, exploration: float | None, horizon: int | None) -> P
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
-    return PolicyStart.of(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
+    return PolicyStart(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
 
 
 def _new_places(model: Model, features: FeatureMap | ArmFeatures) -> Array:
@@ -350,11 +329,8 @@ def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[A
     if times is None or times.first is None:
         raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
     if times.first < edges[-2]:
-        raise InputError(
-            f"the new log begins at {times.first}, before the last window of the model, which begins at "
-            f"{edges[-2]}:"
-            " rounds must not be counted twice"
-        )
+        order = f"at {times.first}, before the last window of the model, which begins at {edges[-2]}"
+        raise InputError(f"the new log begins {order}: rounds must not be counted twice")
     return continued_edges(edges, times.first, times.last, windows, every), None
 
 
@@ -364,12 +340,10 @@ def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityRep
     if new.windows > old.windows:
         return
     end = old.between(old.windows - new.windows, old.windows)
-    if np.array_equal(end.counts, new.counts) and np.allclose(
-        end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0
-    ):
-        raise InputError(
-            "the new log holds the rounds that the model ends with: they must not be counted twice"
-        )
+    same_rewards = np.allclose(end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0)
+    if np.array_equal(end.counts, new.counts) and same_rewards:
+        words = "the new log holds the rounds that the model ends with"
+        raise InputError(f"{words}: they must not be counted twice")
 
 
 def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:

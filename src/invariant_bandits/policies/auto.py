@@ -524,7 +524,6 @@ class AutoISD(BasePolicy):
             raise InputError(f"prior must be a dictionary, got {type(numbers).__name__}")
         inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
         prior = storage.schema_of(DriftPrior, inside)
-        prior.check_settings(numbers)
         own = {
             "peak_evidence": ArraySpec((1,), least=0.0),
             "counters": counters(1),

@@ -22,11 +22,10 @@ from invariant_bandits.checks import (
     shaped_array,
     whole_number,
 )
-from invariant_bandits.locking import ThreadSafe, lock_of
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of
-from invariant_bandits.storage import ANYTHING, StateSchema
+from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]

@@ -12,12 +12,11 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies import base
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
-from invariant_bandits.storage import StateSchema, prefixed, under
+from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
