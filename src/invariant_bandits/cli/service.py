@@ -20,7 +20,7 @@ from invariant_bandits.cli.common import counting, register
 from invariant_bandits.cli.common import plain_console as console
 
 if TYPE_CHECKING:
-    from invariant_bandits.service.background.schedule import Activation
+    from invariant_bandits.service.background import Activation
     from invariant_bandits.service.serve import FleetRole as Role
 
 
@@ -54,8 +54,7 @@ def serve(
     every = None if learn_every is None else 3_600.0 * learn_every
     # the store is checked while the rest is imported
     begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
-    from invariant_bandits.service.background.schedule import RefitSchedule
-    from invariant_bandits.service.responses import Limits
+    from invariant_bandits.service.background import RefitSchedule
     from invariant_bandits.service.serve import ServiceSettings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -66,7 +65,7 @@ def serve(
         port=port,
         tokens=tokens,
         token_file=token_file,
-        limits=Limits(rate=rate),
+        rate=rate,
         role=cast("Role", role),
         logs=log_files,
         plan=RefitSchedule(every, at, cast("Activation", activate)),
@@ -187,7 +186,7 @@ def export(
     force: bool = False,
 ) -> None:
     """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
-    from invariant_bandits.service.history.export import export
+    from invariant_bandits.service.history import export
 
     start, end = _time_of("--since", since), _time_of("--until", until)
     with _reading(store, "", quiet=True) as (opened, _):

@@ -23,7 +23,7 @@ from typing import Any
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
-from invariant_bandits.service.state import State, UnappliableError
+from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.chain import OvertakenError, Row, StoreError, UnavailableError
 
 MOST_QUEUED = 10_000
@@ -395,3 +395,96 @@ class Engine:
         for item in refused:
             item.error = UnavailableError(f"the service {why}")
         resolve_all(refused)
+
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks for a newer published state."""
+
+
+class Decider(Engine):
+    """Decides from what a learner has published, and never learns.
+
+    Parameters
+    ----------
+    store : open_store
+        Opened for writing, not for learning.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(store, clock=clock, retry_every=LOOK_EVERY, state=published(store))
+        self._newer: State | None = None
+        self._seen = self.state.seq
+        self._stopping = threading.Event()
+        self._looking = threading.Thread(target=self._look, name="published states", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._looking.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Finish what was asked, let go of the store."""
+        self._stopping.set()
+        if self._looking.is_alive():
+            self._looking.join()
+        super().stop()
+
+    def _look(self) -> None:
+        """Fetch newer states in a thread of their own, so that no decision waits for them."""
+        newest = self.state.seq
+        while not self._stopping.wait(LOOK_EVERY):
+            with contextlib.suppress(UnavailableError):
+                if (self.store.snapshot_seq() or 0) > newest:
+                    self._newer = published(self.store)
+                    newest = self._newer.seq
+
+    def _take_newer(self) -> None:
+        newer, self._newer = self._newer, None
+        if newer is not None:
+            self.state = newer
+
+    def _put(self, item: QueuedCommand) -> None:
+        if item.alone:
+            raise ConflictError("role: this process only decides; changes are made where the learner listens")
+        super()._put(item)
+
+    def _tend(self, moment: float) -> None:
+        self._take_newer()
+
+    def _snapshot(self) -> None:
+        """Snapshots are the learner's."""
+
+    def _idle_for(self) -> float:
+        return LOOK_EVERY
+
+    def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
+        """Return what the commands propose; their decisions are read from the store, to which others add."""
+        self._take_newer()
+        self.state.records.forget()
+        try:
+            self._seen = self.store.head().seq
+        except UnavailableError:
+            self.available = False
+            raise
+        return super()._propose(queued)
+
+    def _follow(self, rows: Iterable[Row]) -> None:
+        """What others have added is asked for again when it matters."""
+
+    def _append(self, batch: EventBatch) -> None:
+        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.pending))
+        for event in batch.events:
+            self._notify(event)
+
+    def _recover(self) -> None:
+        self.store.reopen()
+
+
+def published(store: Any) -> State:
+    """The newest state that a learner has published; UnavailableError if there is none yet."""
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        raise UnavailableError("no learner has published a model yet")
+    return State.from_bytes(snapshot[1], store, published=True)

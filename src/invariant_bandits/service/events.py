@@ -141,6 +141,16 @@ class Decided(ServiceEvent, frozen=True, array_like=True, tag="decision"):
     at: int | None = None
     all_arms: bool = False
 
+    @property
+    def propensity(self) -> float:
+        """Probability of the chosen action."""
+        return self.propensities[self.place]
+
+    @property
+    def action(self) -> str | int:
+        """Label of the chosen arm, or place of the chosen row."""
+        return self.labels[self.place] if self.labels else self.place
+
 
 class Activated(ServiceEvent, frozen=True, array_like=True, tag="activated"):
     """A deferred decision was shown."""

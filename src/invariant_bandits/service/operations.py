@@ -19,10 +19,17 @@ from starlette.routing import Route
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access, Role
-from invariant_bandits.service.background.schedule import Learning
+from invariant_bandits.service.background import Learning
 from invariant_bandits.service.commands import Command
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.responses import Limits, decode, has_field, json_response, read_body
+from invariant_bandits.service.responses import (
+    LARGEST_BODY,
+    LARGEST_UPLOAD,
+    decode,
+    has_field,
+    json_response,
+    read_body,
+)
 from invariant_bandits.service.state import ServedModel, State
 
 Value = TypeVar("Value")
@@ -132,7 +139,6 @@ class Service:
     ----------
     engine : Engine
     access : Access
-    limits : Limits
     metrics : Metrics
     learning : Learning or None
         Learns in the background, where that is wanted.
@@ -140,7 +146,6 @@ class Service:
 
     engine: Engine
     access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
     metrics: Metrics = field(default_factory=Metrics)
     learning: Learning | None = None
 
@@ -163,7 +168,7 @@ class Call:
     ) -> None:
         self.request, self.service, self.caller, self._model_of = request, service, caller, model_of
         self.path: Mapping[str, Any] = request.path_params
-        self.query, self.limits = request.query_params, service.limits
+        self.query = request.query_params
 
     @cached_property
     def model(self) -> str:
@@ -280,8 +285,8 @@ class Operation:
 
     async def _body(self, call: Call) -> Any:
         if bytes in self.bodies and not (len(self.bodies) > 1 and _is_json(call.request)):
-            return await read_body(call.request, call.limits.upload)
-        body = await read_body(call.request, call.limits.body)
+            return await read_body(call.request, LARGEST_UPLOAD)
+        body = await read_body(call.request, LARGEST_BODY)
         for kind in self.bodies[1:]:
             if kind is not bytes and has_field(body, kind.__struct_encode_fields__[0]):
                 return decode(body, kind)

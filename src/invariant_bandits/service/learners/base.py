@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from scipy.special import stdtrit
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.storage import FileError
@@ -63,20 +64,27 @@ class Learner(ABC):
     Every method is a function of the state and its arguments: the same events in the same order give the same
     bits. A round is given as its context, the labels of the offered arms, and what is known of each offered
     action.
+
+    Attributes
+    ----------
+    seed : int
+        Of the random draws.
+    takes : str
+        How actions can be offered: by label, as rows of features, or as both.
+    baseline : float
+        What the policy's expected rewards are counted from.
     """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Learner]]] = {}
-    _randomised: tuple[Any, float, Randomised] | None = None
+    seed: int
+    takes: Literal["labels", "rows", "both"] = "both"
+    baseline: float = 0.0
+    _randomised: Randomised | None = None
 
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
         Learner.kinds[kind] = cls
-
-    @property
-    def takes(self) -> Literal["labels", "rows", "both"]:
-        """How actions can be offered: by label, as rows of features, or as both."""
-        return "both"
 
     @abstractmethod
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
@@ -86,28 +94,35 @@ class Learner(ABC):
         """
 
     @abstractmethod
-    def policy_for(self, round: Round, floor: float) -> Randomised:
-        """The policy that decides about the round, with this share of uniform chance."""
+    def policy_over(self, places: int = 0) -> Policy:
+        """The policy, with at least so many places for features."""
 
-    def randomised(self, policy: Any, floor: float, seed: int) -> Randomised:
-        """Return a policy made random; the same as before if nothing has changed."""
-        known = self._randomised
-        if known is None or known[0] is not policy or known[1] != floor:
-            known = self._randomised = (policy, floor, Randomised(policy, floor, seed=seed))
-        return known[2]
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The policy that decides about the round; one that does not randomise gets this share of uniform
+        chance.
+        """
+        policy, known = self.policy_over(round.features.shape[1]), self._randomised
+        if isinstance(policy, Randomised):
+            return policy
+        if known is None or known.policy is not policy or known.floor != floor:
+            known = self._randomised = Randomised(policy, floor, seed=self.seed)
+        return known
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
-        return asked
+        policy = self.policy_over()
+        return policy.floor if isinstance(policy, Randomised) else asked
 
     def decide(self, round: Round, draw: int, floor: float) -> Choice:
         """The choice that number `draw` gives in the present state."""
         place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
         return Choice(place, propensities.tolist())
 
-    @abstractmethod
     def means(self, round: Round) -> list[float]:
         """Expected rewards (K,)."""
+        scores = self.policy_over(round.features.shape[1]).scores(round.features)
+        expected: list[float] = (scores.mean + self.baseline).tolist()
+        return expected
 
     def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
@@ -148,18 +163,16 @@ class Learner(ABC):
         for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
             words += [f"{what} {name!r} is missing" for name in own if name not in others]
             words += [f"{what} {name!r} is new" for name in others if name not in own]
-            both = [(name, was, others[name]) for name, was in own.items() if name in others]
-            words += [
-                f"{what} {name!r} is {becomes}, was {was}" for name, was, becomes in both if was != becomes
-            ]
+            changed = {name: others[name] for name in own if others.get(name, own[name]) != own[name]}
+            words += [f"{what} {name!r} is {becomes}, was {own[name]}" for name, becomes in changed.items()]
         return words
 
     # -- telling and storing --
 
     @property
-    @abstractmethod
     def rounds(self) -> int:
         """Rounds learned online."""
+        return self.policy_over().rounds
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -203,11 +216,10 @@ def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
     belief = policy.explain(names) if hasattr(policy, "explain") else None
     if not isinstance(belief, Belief):
         return {}
+    columns = (belief.names, belief.shifts.tolist(), belief.errors.tolist())
     moved: list[dict[str, Any]] = [
         {"direction": name, "shift": finite(shift), "error": finite(error)}
-        for name, shift, error in zip(
-            belief.names, belief.shifts.tolist(), belief.errors.tolist(), strict=True
-        )
+        for name, shift, error in zip(*columns, strict=True)
     ]
     moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
     return {

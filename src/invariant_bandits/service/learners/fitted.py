@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,15 +11,9 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
-from invariant_bandits.policies.randomised import Randomised
-from invariant_bandits.service.learners.base import (
-    Actions,
-    Context,
-    Learner,
-    Round,
-    describe_belief,
-    logged_reward,
-)
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.service.learners import base
+from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
 
 NUMBERS = {float, int}
 
@@ -43,14 +37,10 @@ class FittedLearner(Learner, kind="model"):
 
     def __init__(self, model: Model, seed: int = 0) -> None:
         model.ledger = Ledger()
-        self.model, self.seed = model, seed
+        self.model, self.seed, self.baseline = model, seed, model.baseline
+        self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
-
-    @property
-    def takes(self) -> Literal["labels", "rows", "both"]:
-        """Arms by label if it was fitted to labelled arms, else rows."""
-        return "rows" if self.model.arms is None else "labels"
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
@@ -102,20 +92,9 @@ class FittedLearner(Learner, kind="model"):
                 if not isinstance(number, int | float) or isinstance(number, bool):
                     raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
 
-    def policy_for(self, round: Round, floor: float) -> Randomised:
-        """The model's policy, randomised."""
-        policy = self.model.policy
-        return policy if isinstance(policy, Randomised) else self.randomised(policy, floor, self.seed)
-
-    def floor_of(self, asked: float) -> float:
-        """That of a model whose policy randomises by itself, else the one that is asked for."""
-        policy = self.model.policy
-        return policy.floor if isinstance(policy, Randomised) else asked
-
-    def means(self, round: Round) -> list[float]:
-        """Expected rewards (K,)."""
-        expected: list[float] = (self.model.policy.scores(round.features).mean + self.model.baseline).tolist()
-        return expected
+    def policy_over(self, places: int = 0) -> Policy:
+        """The model's policy."""
+        return self.model.policy
 
     def learn(
         self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
@@ -148,11 +127,6 @@ class FittedLearner(Learner, kind="model"):
         """Never choose an arm again."""
         self.model.retire_arm(label)
 
-    @property
-    def rounds(self) -> int:
-        """Rounds learned online."""
-        return self.model.policy.rounds
-
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
         model = self.model
@@ -163,9 +137,9 @@ class FittedLearner(Learner, kind="model"):
             "columns": [column.name for column in model.feature_map.columns],
             "logged_rounds": int(model.moments.rounds),
             "logged_windows": int(model.moments.windows),
-            **logged_reward(model.moments.counts, model.moments.reward_mean),
+            **base.logged_reward(model.moments.counts, model.moments.reward_mean),
             "value": None if model.value is None else dict(model.value),
-            **describe_belief(model.policy, list(model.names)),
+            **base.describe_belief(model.policy, list(model.names)),
         }
 
     def to_bytes(self) -> bytes:

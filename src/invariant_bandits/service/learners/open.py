@@ -19,15 +19,8 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.linear import Common, LinUCB
 from invariant_bandits.policies.memory import Forever
-from invariant_bandits.policies.randomised import Randomised
-from invariant_bandits.service.learners.base import (
-    Actions,
-    Context,
-    Learner,
-    Round,
-    checked_labels,
-    describe_belief,
-)
+from invariant_bandits.service.learners import base
+from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 DEEPEST = 16
@@ -196,7 +189,7 @@ class OpenLearner(Learner, kind="open"):
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.limit, self.seed = checked.arms, checked.limit, checked.seed
+        self._arms, self.limit, self.seed = dict(checked.arms), checked.limit, checked.seed
         self.columns = None if checked.columns is None else tuple(checked.columns)
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
@@ -206,16 +199,14 @@ class OpenLearner(Learner, kind="open"):
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
         policy, taken = self.policy, len(self.places)
-        if self.grows:
-            plain = type(policy) is LinUCB and isinstance(policy.memory, Forever)
-            if plain and taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST):
-                return
-        elif type(policy) is AutoISD and policy.dim == taken:
-            return
-        raise InputError(
-            f"policy must be a LinUCB or an AutoISD over the places of the model, got {type(policy).__name__}"
-            f" over {policy.dim} for {taken} names, limit {self.limit}"
-        )
+        fits = type(policy) is AutoISD and policy.dim == taken
+        if type(policy) is LinUCB and isinstance(policy.memory, Forever):
+            fits = taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST)
+        if not fits:
+            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {self.limit}"
+            raise InputError(
+                f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
+            )
 
     # -- deciding --
 
@@ -233,7 +224,7 @@ class OpenLearner(Learner, kind="open"):
             if not active:
                 raise InputError("arms: none are registered, so a decision must say what is offered")
             return active
-        names = checked_labels(labels)
+        names = base.checked_labels(labels)
         if actions is not None and not actions:
             raise InputError("arms: at least one action must be offered, got none")
         for label in names if arms else ():
@@ -243,7 +234,8 @@ class OpenLearner(Learner, kind="open"):
 
     def _check_columns(self, context: Context) -> None:
         columns, names = set(self.columns or ()), set(context or {})
-        for name in sorted(columns - names) + sorted(names - columns):
+        if columns != names:
+            name = min(columns - names or names - columns)
             problem = "missing" if name in columns else "not a column of this model"
             raise InputError(f"context: {name!r} is {problem}")
 
@@ -318,29 +310,25 @@ class OpenLearner(Learner, kind="open"):
             room *= 2
         return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
 
-    def policy_for(self, round: Round, floor: float) -> Randomised:
-        """The policy over the places of the round, randomised."""
-        policy = self._grown(round.features.shape[1])
-        if policy is not self.policy:
-            return Randomised(policy, floor, seed=self.seed)
-        return self.randomised(policy, floor, self.seed)
-
-    def _grown(self, room: int) -> Policy:
+    def policy_over(self, places: int = 0) -> Policy:
         """The policy with places for more features, of which it knows nothing yet."""
         old = self.policy.dim
-        if room <= old or not isinstance(self.policy, LinUCB):
+        if places <= old or not isinstance(self.policy, LinUCB):
             return self.policy
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
-        wider = np.zeros((room, room + 1))
+        wider = np.zeros((places, places + 1))
         wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
-        wider[range(old, room), range(old, room)] = np.sqrt(self.policy.ridge)
-        return LinUCB.from_state({**self.policy.settings(), "dim": room}, {**arrays, "memory.factor": wider})
+        wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
+        return LinUCB.from_state(
+            {**self.policy.settings(), "dim": places}, {**arrays, "memory.factor": wider}
+        )
 
-    def means(self, round: Round) -> list[float]:
-        """Expected rewards (K,)."""
-        means: list[float] = self._grown(round.features.shape[1]).scores(round.features).mean.tolist()
-        return means
+    def with_policy(self, policy: Policy | None = None, places: Sequence[str] = ()) -> OpenLearner:
+        """Return a learner of the same arms and columns with another policy, a new one if it is None."""
+        return OpenLearner(
+            self._arms, self.columns, limit=self.limit, seed=self.seed, places=places, policy=policy
+        )
 
     # -- learning --
 
@@ -351,7 +339,7 @@ class OpenLearner(Learner, kind="open"):
     def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
         features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
-        self.policy = self._grown(features.shape[1])
+        self.policy = self.policy_over(features.shape[1])
         return features
 
     def learn(
@@ -395,11 +383,6 @@ class OpenLearner(Learner, kind="open"):
 
     # -- telling and storing --
 
-    @property
-    def rounds(self) -> int:
-        """Rounds learned online."""
-        return self.policy.rounds
-
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
         names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
@@ -409,7 +392,7 @@ class OpenLearner(Learner, kind="open"):
             "feature_limit": self.limit,
             "hashed": self.grows and len(self.places) >= self.limit,
             "columns": None if self.columns is None else list(self.columns),
-            **describe_belief(self.policy, names),
+            **base.describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:

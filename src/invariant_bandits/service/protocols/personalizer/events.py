@@ -23,7 +23,17 @@ from invariant_bandits.service.commands import Command, DecisionCommand, EventBa
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.operations import Call, Handler, operation
-from invariant_bandits.service.responses import CODES, RefusedError, check_id, json_response, printable
+from invariant_bandits.service.responses import (
+    CODES,
+    MOST_ARMS,
+    MOST_TOGETHER,
+    RefusedError,
+    check_count,
+    check_id,
+    check_values,
+    json_response,
+    printable,
+)
 from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
@@ -82,11 +92,11 @@ def model_of(request: Request) -> str:
 
 
 def personalizer(
-    method: str, path: str, role: Role, *bodies: Any, status: int = 200, invalid: str = ""
+    method: str, path: str, role: Role, *bodies: Any, **options: Any
 ) -> Callable[[Handler], Handler]:
     """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
     whole = f"/{{endpoint:personalizer}}{path}"
-    return operation(method, whole, role, *bodies, status=status, invalid=invalid, model_of=model_of)
+    return operation(method, whole, role, *bodies, model_of=model_of, **options)
 
 
 # -- errors and times --
@@ -114,8 +124,9 @@ def not_supported(message: str) -> RefusedError:
 def error_response(refused: RefusedError, scope: Scope) -> Response:
     """Return the response to a request that failed, under the operation's own name for invalid requests."""
     status = 400 if refused.status == 422 else refused.status
-    operation = getattr(scope.get("endpoint"), "__self__", None)
-    invalid = operation.invalid if operation is not None and status in (400, 409) and not refused.name else ""
+    invalid = getattr(getattr(scope.get("endpoint"), "__self__", None), "invalid", "")
+    if status not in (400, 409) or refused.name:
+        invalid = ""
     name = refused.name or invalid or NAMES.get(status, "BadRequest")
     about: dict[str, Any] = {"code": name, "message": printable(refused.message)}
     if refused.field:
@@ -167,14 +178,19 @@ class Action(msgspec.Struct):
     features: Features = None
 
 
-class RankRequest(msgspec.Struct, rename="camel"):
+class ActionsRequest(msgspec.Struct, rename="camel"):
     """A context and what can be chosen in it."""
 
     actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
     context_features: Features = None
-    excluded_actions: list[str] | None = None
     event_id: EventId | None = None
     defer_activation: bool | None = None
+
+
+class RankRequest(ActionsRequest, rename="camel"):
+    """One choice."""
+
+    excluded_actions: list[str] | None = None
 
 
 class Slot(msgspec.Struct, rename="camel"):
@@ -186,14 +202,10 @@ class Slot(msgspec.Struct, rename="camel"):
     excluded_actions: list[str] | None = None
 
 
-class SlotsRequest(msgspec.Struct, rename="camel"):
-    """A context, what can be chosen in it, and several places to fill with it."""
+class SlotsRequest(ActionsRequest, rename="camel", kw_only=True):
+    """Several places to fill with what can be chosen."""
 
-    actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
     slots: Annotated[list[Slot], msgspec.Meta(min_length=1)]
-    context_features: Features = None
-    event_id: EventId | None = None
-    defer_activation: bool | None = None
 
 
 class EventReward(msgspec.Struct):
@@ -251,9 +263,9 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     The same event again has the same answer.
     """
     command = _command(call, body, body.event_id or secrets.token_hex(12))
-    call.limits.check_count(len(body.slots), MOST_SLOTS, "slots", "filled")
+    check_count(body.slots, MOST_SLOTS, "slots", "filled")
     for slot in body.slots:
-        call.limits.check_values(slot.features, "slots")
+        check_values(slot.features, "slots")
     decisions = await call.submit(_slots_command(command, body))
     slots = [
         {"id": slot.id, "rewardActionId": _chosen_id(event)}
@@ -262,13 +274,13 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     return {"slots": slots, "eventId": command.id}
 
 
-def _command(call: Call, body: RankRequest | SlotsRequest, id: str | None) -> DecisionCommand:
+def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionCommand:
     """Return the command to decide, within the limits; its actions are still missing."""
     if id is not None:
         check_id(id, "eventId")
-    call.limits.check_count(len(body.actions), call.limits.arms, "actions", "offered")
-    call.limits.check_values(body.context_features, "contextFeatures")
-    call.limits.check_values([action.features for action in body.actions], "actions")
+    check_count(body.actions, MOST_ARMS, "actions", "offered")
+    check_values(body.context_features, "contextFeatures")
+    check_values([action.features for action in body.actions], "actions")
     context, deferred = merged(body.context_features), bool(body.defer_activation)
     return DecisionCommand(call.model, context, id=id, deferred=deferred, protocol="personalizer")
 
@@ -282,9 +294,7 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
         known = state.record(id, model, batch.pending)
         grouped = None if known is None else known.grouped
         slots = list(checked_labels([slot.id for slot in body.slots]))
-        if (known is not None and known.decided is not None) or (
-            grouped is not None and grouped.slots != slots
-        ):
+        if (known and known.decided) or (grouped and grouped.slots != slots):
             raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
         ids = checked_labels([action.id for action in body.actions])
         trial, left, decisions = batch.copy(), list(body.actions), []
@@ -323,34 +333,16 @@ def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]
 def _decide(
     state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str]
 ) -> Decided:
-    """Decide, or find the decision that was made about the same; its version may have taken actions
-    in another way.
-    """
-    try:
-        return _offering(command, offered, ids, state.model(command.model).learner.takes)(state, batch)
-    except ConflictError:
-        known = state.record(command.id or "", command.model, batch.pending)
-        if known is None or known.decided is None:
-            raise
-        took = "both" if known.decided.actions else "labels"
-        if "offered" in (known.decided.extra or {}):
-            took = "rows"
-        return _offering(command, offered, ids, took)(state, batch)
-
-
-def _offering(
-    command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str], takes: str
-) -> DecisionCommand:
-    """Return the command with actions in the way that a learner takes; ids that it does not take
-    are kept beside.
-    """
-    labels = [action.id for action in offered]
+    """Decide among actions in the way that the learner takes; ids that it does not take are kept beside."""
+    takes = state.model(command.model).learner.takes
+    labels, rows = [action.id for action in offered], [merged(action.features) for action in offered]
+    extra: dict[str, Any] | None = {"ranking": list(ids)} if len(labels) < len(ids) else None
     if takes == "rows":
-        extra: dict[str, Any] | None = {"ranking": list(ids), "offered": labels}
-        return replace(command, actions=[merged(action.features) for action in offered], extra=extra)
-    rows = [merged(action.features) for action in offered] if takes == "both" else []
-    extra = {"ranking": list(ids)} if len(labels) < len(ids) else None
-    return replace(command, labels=labels, actions=rows if any(rows) else None, extra=extra)
+        about = replace(command, actions=rows, extra={"ranking": list(ids), "offered": labels})
+    else:
+        known = rows if takes == "both" and any(rows) else None
+        about = replace(command, labels=labels, actions=known, extra=extra)
+    return about(state, batch)
 
 
 def _offered_ids(decided: Decided) -> list[str]:
@@ -384,7 +376,7 @@ async def reward(call: Call, body: EventReward) -> None:
 @personalizer("POST", "/multislot/events/{id:path}/reward", "decide", SlotRewards, status=204, invalid=REWARD)
 async def reward_slots(call: Call, body: SlotRewards) -> None:
     """Report what slots of an event earned."""
-    call.limits.check_count(len(body.reward), call.limits.batch, "reward", "sent")
+    check_count(body.reward, MOST_TOGETHER, "reward", "sent")
     id = _event_id(call)
     rewards = [_reward_command(call, id_in_group(id, slot.slot_id), slot.value) for slot in body.reward]
     await call.submit(commands.all_or_none(rewards))
