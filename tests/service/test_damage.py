@@ -131,7 +131,7 @@ def test_events_that_are_missing_at_the_end_or_hidden_from_their_ids_are_noticed
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'events_by_key'", (made,))
     connection.close()
-    with pytest.raises(StoreError, match="event 5 is not found by its decision"):
+    with pytest.raises(StoreError, match="its index by key does not match its events"):
         open_store(tmp_path / "e.db", check=verify)
 
 

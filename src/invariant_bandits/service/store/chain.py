@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -95,22 +95,6 @@ def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> 
     """Return the digest of the chain up to an event."""
     name = b"-" if key is None else b"=" + key.encode()
     return sha256(b"".join((before, NUMBERS.pack(seq, batch, len(name)), name, event))).digest()[:SIZE]
-
-
-def is_whole(rows: Sequence[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bool:
-    """Whether the chain holds over rows from number `first`: `check_chain` without a loop of Python's."""
-    try:
-        seqs, batches, keys, bodies = zip(*rows, strict=True)
-        names = [b"-" if key is None else b"=" + key.encode() for key in keys]
-        digests = [body[-SIZE:] for body in bodies]
-        heads = map(NUMBERS.pack, seqs, batches, map(len, names))
-        events = [body[:-SIZE] for body in bodies]
-        linked = map(b"".join, zip((before, *digests), heads, names, events, strict=False))
-        return seqs == tuple(range(first, first + len(seqs))) and digests == [
-            sha256(content).digest()[:SIZE] for content in linked
-        ]
-    except (TypeError, ValueError, AttributeError, struct.error):  # damage can make a text of a number
-        return False
 
 
 def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bytes:

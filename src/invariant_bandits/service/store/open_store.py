@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
 from invariant_bandits.service.store.sql import Check, Database, SqlStore
 from invariant_bandits.service.store.sqlite import SqliteDatabase
 
 
-def database_of(
-    address: str | Path,
-    *,
-    writing: bool = False,
-    learning: bool = False,
-    check: Check | None = None,
-    wait: Callable[[], None] | None = None,
-) -> Database:
-    """Return the database under a path or `postgresql://…`, for reading unless it is said."""
-    if is_address(str(address)):
-        return PostgresDatabase(str(address), writing=writing, learning=learning, check=check, wait=wait)
-    return SqliteDatabase(address, writing=writing, check=check)
+def database_of(address: str | Path, *, writing: bool = False, **options: Any) -> Database:
+    """Return the database under a path or `postgresql://…`, for reading unless it is said; for the options
+    see `open_store`.
+    """
+    kind = PostgresDatabase if is_address(str(address)) else SqliteDatabase
+    return kind(address, writing=writing, **options)
 
 
 def open_store(

@@ -73,7 +73,6 @@ GRACE = 1.0
 """Seconds that a server has to notice that the process before has ended."""
 PAUSE = 0.05
 """Seconds between two attempts within these."""
-END = "SELECT seq, digest, epoch FROM head FOR UPDATE"
 ADD = """WITH added AS
     (INSERT INTO events SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[]))
     UPDATE head SET seq = %s, digest = %b"""
@@ -91,10 +90,11 @@ class PostgresConnection(Connection):
         Whether all that is read is of one moment.
     """
 
+    begins, locks = "BEGIN", " FOR UPDATE"
+
     def __init__(self, address: str, name: str, *, frozen: bool = False) -> None:
         psycopg = require("psycopg", "A store in PostgreSQL")
-        self._name, self._errors = name, psycopg.Error
-        self.epoch: int | None = None
+        self.name, self._errors = name, psycopg.Error
         try:
             self.raw = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
         except self._errors as error:
@@ -112,25 +112,6 @@ class PostgresConnection(Connection):
             return [] if cursor.description is None else list(cursor.fetchall())
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
-
-    def begin(self, *, held: bool) -> Head:
-        """Begin a transaction, or go on with the one that is held; StoreError if another process took the
-        turn.
-        """
-        try:
-            cursor = self.raw.execute(END if held else f"BEGIN; {END}")
-            if not held:
-                cursor.nextset()
-            seq, digest, epoch = cursor.fetchone()
-        except self._errors as error:
-            raise UnavailableError(_first_line(error)) from None
-        self.check_epoch(epoch)
-        return Head(seq, digest)
-
-    def check_epoch(self, epoch: int) -> None:
-        """Raise StoreError unless the turn of this process has not ended."""
-        if self.epoch is not None and epoch != self.epoch:
-            raise StoreError(f"{self._name} was taken over by another process")
 
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
@@ -176,7 +157,7 @@ class PostgresDatabase(Database):
         address: str,
         *,
         writing: bool,
-        learning: bool,
+        learning: bool = False,
         check: Check | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
@@ -251,8 +232,8 @@ class PostgresDatabase(Database):
     def resume(self, connection: PostgresConnection) -> None:
         """Take the turn again; StoreError if another process has it, or had it meanwhile."""
         is_locked = not self.learning or self._lock(connection)
-        ((epoch,),) = connection.execute("SELECT epoch FROM head")
-        connection.check_epoch(epoch)
+        connection.begin(held=False)  # compares the number of the turn
+        connection.rollback()
         if not is_locked:
             raise UnavailableError(f"{self.name} still keeps the turn of a connection that was lost")
 

@@ -50,6 +50,7 @@ CHUNK = 4096
 SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
     ON CONFLICT (seq) DO UPDATE SET body = excluded.body, digest = excluded.digest"""
 
+CONTENT = "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 Check = Callable[[Path | str], object]
 """Checks a store before it is used, and raises StoreError if it is damaged."""
@@ -59,19 +60,40 @@ class Connection(ABC):
     """A connection to a database, with `?` for values.
 
     Every method raises UnavailableError where it may succeed later, and StoreError for damage.
+
+    Attributes
+    ----------
+    name : str
+        The database for messages.
+    begins, locks : str
+        How a transaction begins that will write, and how it locks the row with the end of the chain.
+    epoch : int or None
+        Number of this process's turn, where those that learn take turns.
     """
 
     raw: Any
+    name: str
+    begins: ClassVar[str]
+    locks: ClassVar[str]
+    epoch: int | None = None
 
     @abstractmethod
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
-    @abstractmethod
     def begin(self, *, held: bool) -> Head:
         """Begin a transaction in which no other process can move the end of the chain, or go on with the
-        one held.
+        one held; StoreError if another process took the turn.
         """
+        if not held:
+            self.execute(self.begins)
+        heads = self.execute(f"SELECT seq, digest, epoch FROM head{self.locks}")
+        if len(heads) != 1:
+            raise StoreError(f"{self.name} is damaged: it has {len(heads)} ends")
+        *head, epoch = heads[0]
+        if epoch != (self.epoch or epoch):
+            raise StoreError(f"{self.name} was taken over by another process")
+        return Head(*head)
 
     @abstractmethod
     def insert(self, rows: Sequence[Row], head: Head) -> None:
@@ -272,12 +294,9 @@ class SqlStore:
     def content(self, digest: str) -> bytes:
         """Return a content by its SHA-256 in hexadecimal digits."""
         contents = self.read("SELECT body FROM contents WHERE digest = ?", digest)
-        if not contents:
-            raise StoreError(f"{self.database.name} is damaged: the content {digest} is missing")
-        if hashlib.sha256(contents[0][0]).hexdigest() != digest:
-            raise StoreError(
-                f"{self.database.name} is damaged: the content {digest} does not match its checksum"
-            )
+        if not contents or hashlib.sha256(contents[0][0]).hexdigest() != digest:
+            name = self.database.name
+            raise StoreError(f"{name} is damaged: the content {digest} is missing or has another checksum")
         return bytes(contents[0][0])
 
     def snapshot_seq(self) -> int | None:
@@ -352,10 +371,7 @@ class SqlStore:
             if self.shared and seen is not None and head.seq > seen and not self._is_held:
                 self._check_overtaken(seen, keys)
             for content in contents:
-                digest = hashlib.sha256(content).hexdigest()
-                self._writer.execute(
-                    "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING", digest, content
-                )
+                self._writer.execute(CONTENT, hashlib.sha256(content).hexdigest(), content)
             rows = extend_chain(head, events)
             if rows:
                 self._writer.insert(rows, Head(head.seq + len(rows), rows[-1].digest))
@@ -406,7 +422,8 @@ class SqlStore:
     def close(self) -> None:
         """Let go of everything."""
         self._is_closed = True
-        for connection in [*self._readers, *([] if self._connection is None else [self._connection])]:
-            connection.close()
+        for connection in (*self._readers, self._connection):
+            if connection is not None:
+                connection.close()
         self._readers.clear()
         self.database.release()

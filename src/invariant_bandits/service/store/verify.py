@@ -7,21 +7,13 @@ import hashlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from invariant_bandits.service.store.chain import (
-    SIZE,
-    START,
-    StoreError,
-    UnavailableError,
-    check_chain,
-    is_whole,
-    key_trace,
-    snapshot_digest,
-)
+from invariant_bandits.service.store import chain
+from invariant_bandits.service.store.chain import SIZE, START, Head, StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import database_of, open_store
 from invariant_bandits.service.store.sql import ROWS_BETWEEN, Connection
 
@@ -29,16 +21,6 @@ BLOCK = 4096
 """Events that are read at a time."""
 FEW = 8 * BLOCK
 """Fewer events than these are checked in this process."""
-UNREADABLE = (TypeError, ValueError, OverflowError)
-"""What reading a damaged row can raise; a StoreError is a ValueError."""
-
-
-class Ends(NamedTuple):
-    """Number of the first event, the digest before it, and the number after the last."""
-
-    first: int
-    before: bytes
-    end: int
 
 
 def verify(
@@ -57,11 +39,11 @@ def verify(
     """
     database = database_of(path)
     try:
-        with _reading(path) as connection:
-            ends = _check_parts(connection, database.name)
-        blocks, keys = range(ends.first, ends.end, BLOCK), 0
+        with closing(database.reader(frozen=True)) as connection:
+            start, end = _check_parts(connection, database.name)
+        blocks, keys = range(start.seq, end, BLOCK), 0
         workers = min(os.cpu_count() or 1, 4) if len(blocks) * BLOCK > FEW else 1
-        check = partial(_check_block, path, ends)
+        check = partial(_check_block, path, start, end)
         with ExitStack() as stack:  # no connection is open in this process: it forks
             traces: Iterator[int] = map(check, blocks)
             index: Callable[[], int | None] = partial(database.index_trace, thorough=thorough)
@@ -72,66 +54,54 @@ def verify(
             for number, trace in enumerate(traces, 1):
                 keys += trace
                 if progress is not None:
-                    progress(min(number * BLOCK, ends.end - ends.first), ends.end - ends.first)
-            indexed = index()
-        if indexed is not None and indexed != keys:
-            with _reading(path) as connection:
-                raise StoreError(f"{database.name} is damaged: {_hidden_event(connection)}")
-        return ends.end
+                    progress(min(number * BLOCK, end - start.seq), end - start.seq)
+            if index() not in (None, keys):
+                hidden = "its index by key does not match its events"
+                raise StoreError(f"{database.name} is damaged: {hidden}")
+        return end
     except UnavailableError as error:
         raise StoreError(f"{database.name} cannot be read: {error}") from None
 
 
-@contextmanager
-def _reading(path: Path | str) -> Iterator[Connection]:
-    """Connect for reading, always the same state."""
-    connection = database_of(path).reader(frozen=True)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def _check_parts(connection: Connection, name: str) -> Ends:
-    """Return where the events begin and end; StoreError if a part beside the events is damaged."""
-    first, before = _start(connection, name)
-    heads = connection.execute("SELECT seq, digest FROM head")
-    if len(heads) != 1 or not isinstance(heads[0][0], int) or heads[0][0] < first:
+def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
+    """Return the start of the chain and the number after its last event; StoreError if a part beside the
+    events is damaged.
+    """
+    start, ends = Head(0, START), connection.execute("SELECT seq, digest FROM head")
+    cuts = connection.execute("SELECT first, before, base FROM cut")
+    snapshots = connection.execute("SELECT seq FROM snapshots")
+    if cuts:
+        first, before, base = cuts[0]
+        start = Head(first, before)
+        if len(cuts) != 1 or not isinstance(first, int) or (base,) not in snapshots:
+            raise StoreError(f"{name} is damaged: it does not say where its events begin")
+    if len(ends) != 1 or not isinstance(ends[0][0], int) or ends[0][0] < start.seq:
         raise StoreError(f"{name} is damaged: it does not say where its events end")
-    ((end, digest),) = heads
+    ((end, digest),) = ends
     ((last,),) = connection.execute("SELECT max(seq) FROM events")
-    if (first if last is None else last + 1) != end:
+    if (start.seq if last is None else last + 1) != end:
         seq = end if last is not None and last >= end else end - 1
         raise StoreError(f"event {seq} is missing or one too many")
     if last is not None and _digest(connection, last) != digest:
         raise StoreError(f"event {last} is damaged: the chain does not end with it")
-    contents = connection.execute("SELECT digest, length(body) FROM contents")
-    for number, (digest, size) in enumerate(contents, 1):
+    for (digest,) in connection.execute("SELECT digest FROM contents"):
         bodies = connection.execute("SELECT body FROM contents WHERE digest = ?", digest)
-        body = bodies[0][0] if bodies else None
-        if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != digest:
-            damage = f"content {number} ({size} bytes) does not match its checksum"
-            raise StoreError(f"{name} is damaged: {damage}")
-    for (seq,) in connection.execute("SELECT seq FROM snapshots"):
+        if [_sha256(body) for (body,) in bodies] != [digest]:
+            raise StoreError(f"{name} is damaged: a content does not match its checksum {digest}")
+    for (seq,) in snapshots:
         ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", seq)
         if seq > end:
             missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
             raise StoreError(f"{name} is damaged: {missing}")
-        if not isinstance(body, bytes) or snapshot_digest(seq, body) != digest:
+        if not isinstance(body, bytes) or chain.snapshot_digest(seq, body) != digest:
             damage = f"the snapshot after event {seq - 1} does not match its checksum"
             raise StoreError(f"{name} is damaged: {damage}")
-    return Ends(first, before, end)
+    return start, end
 
 
-def _start(connection: Connection, name: str) -> tuple[int, bytes]:
-    cuts = connection.execute("SELECT first, before, base FROM cut")
-    if not cuts:
-        return 0, START
-    first, before, base = cuts[0]
-    ((bases,),) = connection.execute("SELECT count(*) FROM snapshots WHERE seq = ?", base)
-    if len(cuts) != 1 or not isinstance(first, int) or not isinstance(before, bytes) or not bases:
-        raise StoreError(f"{name} is damaged: it does not say where its events begin")
-    return first, before
+def _sha256(body: Any) -> str:
+    """Return the SHA-256 of a content, in hexadecimal digits; empty if it is damaged to another type."""
+    return hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else ""
 
 
 def _digest(connection: Connection, seq: int) -> bytes:
@@ -142,38 +112,19 @@ def _digest(connection: Connection, seq: int) -> bytes:
     return bodies[0][0][-SIZE:]
 
 
-def _check_block(path: Path | str, ends: Ends, first: int) -> int:
+def _check_block(path: Path | str, start: Head, end: int, first: int) -> int:
     """Follow the chain over the block of events from number `first`; return the trace of their keys."""
-    last = min(first + BLOCK, ends.end)
-    with _reading(path) as connection:
-        before = ends.before if first == ends.first else _digest(connection, first - 1)
+    last = min(first + BLOCK, end)
+    with closing(database_of(path).reader(frozen=True)) as connection:
+        before = start.digest if first == start.seq else _digest(connection, first - 1)
         try:
             rows = connection.execute(ROWS_BETWEEN, first, last)
-        except UNREADABLE:
-            rows = list(_readable_rows(connection, first, last))
-    if not is_whole(rows, before, first):
-        check_chain(rows, before, first)  # names the event
+        except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
+            raise StoreError(f"an event from {first} to {last - 1} is damaged: {error}") from None
+    chain.check_chain(rows, before, first)
     if len(rows) != last - first:
         raise StoreError(f"event {first + len(rows)} is missing: the store is damaged")
-    return key_trace((row[2], row[0]) for row in rows)
-
-
-def _readable_rows(connection: Connection, first: int, last: int) -> Iterator[Any]:
-    """Yield rows one by one; StoreError names the first that cannot be read."""
-    for seq in range(first, last):
-        try:
-            yield from connection.execute(ROWS_BETWEEN, seq, seq + 1)
-        except UNREADABLE as error:
-            raise StoreError(f"event {seq} is damaged: {error}") from None
-
-
-def _hidden_event(connection: Connection) -> str:
-    """Say which event a damaged index of a SQLite file hides."""
-    rows = "SELECT seq, key FROM events {} WHERE key IS NOT NULL"
-    both = f"{rows.format('NOT INDEXED')} EXCEPT {rows.format('INDEXED BY events_by_key')} LIMIT 1"
-    hidden = connection.execute(both)
-    lost = f"event {hidden[0][0]} is not found by its decision" if hidden else "it has entries of no event"
-    return f"{lost}: the index does not match the events"
+    return chain.key_trace((row[2], row[0]) for row in rows)
 
 
 class VerifyingStore:
