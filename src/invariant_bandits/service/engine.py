@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
+from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.chain import OvertakenError, Row, StoreError, UnavailableError
@@ -116,9 +116,7 @@ class Engine:
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
         self._time = MonotonicClock(clock, replay.last_time(store))
-        self._snapshot_at, self._published = self.state.seq, 0.0
-        self._tried = 0.0
-        self._doubtful: dict[int, str] = {}
+        self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, 0.0
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -144,17 +142,13 @@ class Engine:
 
     async def submit(self, command: Command, *, alone: bool = False) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._put(QueuedCommand(command, future, alone))
-        return await future
+        return await asyncio.wrap_future(self._put(QueuedCommand(command, alone)))
 
     def call(self, command: Command, *, alone: bool = False) -> Any:
         """Do the same for callers without an event loop."""
-        future: Future[Any] = Future()
-        self._put(QueuedCommand(command, future, alone))
-        return future.result()
+        return self._put(QueuedCommand(command, alone)).result()
 
-    def _put(self, item: QueuedCommand) -> None:
+    def _put(self, item: QueuedCommand) -> Future[Any]:
         if self.failure is not None:
             raise UnavailableError(f"the service has stopped: {self.failure}")
         if self._queue.qsize() >= MOST_QUEUED:
@@ -162,6 +156,7 @@ class Engine:
         self._queue.put(item)
         if self._ended:  # meanwhile: it would stay in the queue
             self._refuse_rest()
+        return item.future
 
     # -- the thread --
 
@@ -222,16 +217,15 @@ class Engine:
     def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
         queued: list[QueuedCommand] = []
-        try:
-            item = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+        with contextlib.suppress(queue.Empty):
+            item = self._queue.get(wait > 0.0, wait)
             while item is not None:
                 queued.append(item)
                 if len(queued) >= self.largest_batch:
                     return queued, True
                 item = self._queue.get_nowait()
             return queued, False
-        except queue.Empty:
-            return queued, True
+        return queued, True
 
     def _serve(self, queued: Sequence[QueuedCommand]) -> None:
         """Serve one batch: propose, commit, apply, answer."""
@@ -248,7 +242,8 @@ class Engine:
             for item in queued:
                 item.error = item.error or error
             self.store.abandon()
-        resolve_all(queued)
+        for item in queued:
+            item.resolve()
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
@@ -272,9 +267,6 @@ class Engine:
             known = self.state.seq
             self._recover()
             self.available = True
-            if self._doubtful:
-                self._set_aside_for_good()
-                return False
             if self.state.seq != known:
                 return False
         self._time.reach(batch.moment)
@@ -303,46 +295,30 @@ class Engine:
                 self.state.apply(event)
             except UnappliableError as error:
                 self._take_back(batch, first, error)
-                later = enumerate(events[place:], first + place)
-                for late in [late for seq, late in later if seq not in self.state.aside]:
-                    self._notify(late)
+                for seq, late in enumerate(events[place:], first + place):
+                    if seq not in self.state.aside:
+                        self._notify(late)
                 return
             self._notify(event)
 
     def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
 
-        The state is made again from the newest snapshot, since a learner that raised may be half changed.
+        The state is made again from the newest snapshot, since a learner that raised may be half changed. If
+        that is not possible now, the engine stops: it is done at the next start.
         """
         owners: set[int] = set()
         failed = {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
-            self._doubtful = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
-            self._make_state_again()
+            aside = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
+            try:
+                self.state = replay.restore(self.store, aside)
+            except UnavailableError as gone:
+                raise StoreError(f"the state is half changed by event {error.seq}: {gone}") from error
             failed = {owner for n, owner in enumerate(batch.owners) if first + n in self.state.aside}
         log.error("%d requests could not be done: %s", len(owners), error.why, exc_info=error.__cause__)
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
-        self._set_aside_for_good()
-
-    def _make_state_again(self) -> None:
-        """Make the state again without doubtful events; UnavailableError if events that were applied before
-        fail, too.
-
-        Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again
-        later.
-        """
-        state = replay.restore(self.store, self._doubtful)
-        more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
-        if more:
-            raise UnavailableError(
-                f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}"
-            )
-        self.state = state
-
-    def _set_aside_for_good(self) -> None:
-        """Have every later replay leave out the doubtful events, too."""
-        aside, self._doubtful = self._doubtful, {}
         with contextlib.suppress(UnavailableError):
             self._snapshot()
         self._serve([QueuedCommand(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]))])
@@ -350,8 +326,6 @@ class Engine:
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
         self.store.reopen()
-        if self._doubtful:
-            self._make_state_again()
         self._follow(self.store.rows(self.state.seq))
         if self.store.head().seq < self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
@@ -363,8 +337,6 @@ class Engine:
                 self._recover()
                 self._snapshot()
                 self.available = True
-                if self._doubtful:
-                    self._set_aside_for_good()
                 log.info("the store takes events again")
             self._tried = time.monotonic()
 
@@ -387,14 +359,15 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused, self._taken = self._taken, []
+        refused: list[QueuedCommand | None] = [*self._taken]
+        self._taken = []
         with contextlib.suppress(queue.Empty):
             while True:
-                item = self._queue.get_nowait()
-                refused += [] if item is None else [item]
+                refused.append(self._queue.get_nowait())
         for item in refused:
-            item.error = UnavailableError(f"the service {why}")
-        resolve_all(refused)
+            if item is not None:
+                item.error = UnavailableError(f"the service {why}")
+                item.resolve()
 
 
 LOOK_EVERY = 0.2
@@ -445,10 +418,10 @@ class Decider(Engine):
         if newer is not None:
             self.state = newer
 
-    def _put(self, item: QueuedCommand) -> None:
+    def _put(self, item: QueuedCommand) -> Future[Any]:
         if item.alone:
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
-        super()._put(item)
+        return super()._put(item)
 
     def _tend(self, moment: float) -> None:
         self._take_newer()

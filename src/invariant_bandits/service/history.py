@@ -24,7 +24,7 @@ from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import CONSTANT, action_numbers, named_numbers
 from invariant_bandits.service.replay import restore
-from invariant_bandits.service.settings import Configuration, aggregate
+from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
 from invariant_bandits.storage import FileError, atomic_write
 
@@ -109,7 +109,7 @@ def _outcome(record: Record, store: Any, end: int, rules: Configuration) -> Iter
     reward = record.closed.value
     if record.closed.why == "not learned in this mode":
         values = record.joined()
-        reward = aggregate(values, rules.aggregation) if values else rules.default_reward
+        reward = AGGREGATES[rules.aggregation](values) if values else rules.default_reward
     if reward is not None:
         yield SettledDecision(record.decided, reward)
 

@@ -84,19 +84,25 @@ def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
         raise StoreError(f"event {seq} is missing or one too many")
     if last is not None and _digest(connection, last) != digest:
         raise StoreError(f"event {last} is damaged: the chain does not end with it")
+    _check_contents(connection, name)
+    for (seq,) in snapshots:
+        if seq > end:
+            missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
+            raise StoreError(f"{name} is damaged: {missing}")
+    return start, end
+
+
+def _check_contents(connection: Connection, name: str) -> None:
+    """Raise StoreError if a content or a snapshot does not match its checksum."""
     for (digest,) in connection.execute("SELECT digest FROM contents"):
         bodies = connection.execute("SELECT body FROM contents WHERE digest = ?", digest)
         if [_sha256(body) for (body,) in bodies] != [digest]:
             raise StoreError(f"{name} is damaged: a content does not match its checksum {digest}")
-    for (seq,) in snapshots:
+    for (seq,) in connection.execute("SELECT seq FROM snapshots"):
         ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", seq)
-        if seq > end:
-            missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
-            raise StoreError(f"{name} is damaged: {missing}")
         if not isinstance(body, bytes) or chain.snapshot_digest(seq, body) != digest:
             damage = f"the snapshot after event {seq - 1} does not match its checksum"
             raise StoreError(f"{name} is damaged: {damage}")
-    return start, end
 
 
 def _sha256(body: Any) -> str:
