@@ -25,7 +25,7 @@ from invariant_bandits.service.events import (
     encode_event,
     key_of,
 )
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.store.open_store import open_store
 
 LABELS = ["a", "b", "c"]

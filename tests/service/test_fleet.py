@@ -23,8 +23,8 @@ from invariant_bandits.service.replay import check, replay_all
 from invariant_bandits.service.serve import engine_for
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import StoreError
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import Clock, serve

@@ -17,7 +17,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.history import export, learned_decisions, settled_decisions
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration

@@ -42,14 +42,12 @@ from invariant_bandits.service import commands, history
 from invariant_bandits.service.commands import EventBatch
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
-from invariant_bandits.service.learners.base import Learner, finite, learner_from_bytes
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, Records, State, teach
-from invariant_bandits.service.store.chain import UnavailableError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""

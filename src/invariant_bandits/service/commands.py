@@ -13,18 +13,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
-from invariant_bandits.service.events import (
-    AnyEvent,
-    Closed,
-    Decided,
-    Rewarded,
-    VersionActivated,
-    decision_key,
-)
-from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key
+from invariant_bandits.service.learners import Learner
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.sql import StoreError
 
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000
@@ -379,7 +372,7 @@ def add_version(
     batch.contents.append(content)
     batch.add(state, [events.VersionAdded(batch.tick(), *about)])
     if active:
-        batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
+        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
     return version
 
 
@@ -391,7 +384,7 @@ def activate_version(
     served = state.model(model)
     served.check_version(version)
     if version != served.version:
-        batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
+        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
     return version
 
 
@@ -399,7 +392,7 @@ def activate_version(
 def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
     """Return to the version before the active one, exactly as it was left; to be done alone."""
     version = state.model(model).previous()
-    batch.add(state, [VersionActivated(batch.tick(), model, version, "roll back", by)])
+    batch.add(state, [events.VersionActivated(batch.tick(), model, version, "roll back", by)])
     return version
 
 

@@ -24,7 +24,7 @@ from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
-from invariant_bandits.service.store.chain import OvertakenError, Row, StoreError, UnavailableError
+from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
 
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000

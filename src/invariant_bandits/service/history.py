@@ -20,9 +20,7 @@ from typing import Any, Literal, NamedTuple
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.schema import NAMES, Schema
 from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decision_key, decode_event
-from invariant_bandits.service.learners.base import Learner
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import CONSTANT, action_numbers, named_numbers
+from invariant_bandits.service.learners import CONSTANT, FittedLearner, Learner, action_numbers, named_numbers
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, record_of, set_aside_events

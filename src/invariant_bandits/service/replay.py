@@ -15,7 +15,7 @@ import msgspec
 from invariant_bandits.service import events
 from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
 from invariant_bandits.service.state import State, UnappliableError, set_aside_events
-from invariant_bandits.service.store.chain import Row, StoreError
+from invariant_bandits.service.store.sql import Row, StoreError
 from invariant_bandits.storage import FileError
 
 log = logging.getLogger("invariant_bandits.service")

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.state import ConflictError, NotFoundError
-from invariant_bandits.service.store.chain import UnavailableError
+from invariant_bandits.service.store.sql import UnavailableError
 
 LARGEST_BODY, LARGEST_UPLOAD = 1 << 20, 256 << 20
 """Bytes of a request, and of a model that is uploaded."""
@@ -140,15 +140,26 @@ def refusal(error: BaseException) -> RefusedError:
     return RefusedError(500, "something went wrong; it was logged")
 
 
-def error_answer(refused: RefusedError) -> dict[str, Any]:
-    """Return the JSON body of a refusal: {"error": {code, message, field}}."""
-    code, message = CODES.get(refused.status, "error"), printable(refused.message)
-    about: dict[str, Any] = {"code": code, "message": message}
-    if refused.field:
-        about["field"] = printable(refused.field)
-    if refused.differences:
-        about["differences"] = [printable(words) for words in refused.differences]
-    return {"error": about}
+class ErrorDetails(msgspec.Struct, omit_defaults=True):
+    """What is wrong, in a word and a line; the part of the request that is meant; differences, if any."""
+
+    code: str
+    message: str
+    field: str = ""
+    differences: list[str] = []
+
+
+class ErrorAnswer(msgspec.Struct):
+    """The JSON body of a refusal."""
+
+    error: ErrorDetails
+
+    @classmethod
+    def of(cls, refused: RefusedError) -> ErrorAnswer:
+        """Return the body."""
+        code, differences = CODES.get(refused.status, "error"), list(map(printable, refused.differences))
+        about = (printable(refused.message), printable(refused.field or ""), differences)
+        return cls(ErrorDetails(code, *about))
 
 
 def printable(text: str, longest: int = 500) -> str:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
@@ -34,16 +35,15 @@ from invariant_bandits.service.background import Learning, RefitSchedule
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import OPERATIONS, Call, Operation, Service, operation
 from invariant_bandits.service.protocols import ofrep
 from invariant_bandits.service.protocols.personalizer import events, loop
-from invariant_bandits.service.responses import RefusedError, error_answer, json_response, refusal
+from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
-from invariant_bandits.service.store.chain import EmptyStoreError
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.postgres import is_address
+from invariant_bandits.service.store.sql import EmptyStoreError
 from invariant_bandits.service.store.verify import VerifyingStore, verify
 
 log = logging.getLogger("invariant_bandits.service")
@@ -103,7 +103,7 @@ def _error_response(refused: RefusedError, scope: Scope) -> Response:
     for prefix, respond in ERROR_RESPONSES.items():
         if scope["path"].startswith(prefix):
             return respond(refused, scope)
-    return json_response(error_answer(refused), refused.status, refused.headers)
+    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 async def _leave_to_middleware(request: Request, error: Exception) -> NoReturn:
@@ -134,21 +134,13 @@ DOCUMENTED = re.compile(r"/(v1/|healthz|readyz)")
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean", "default": False}
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
-QUERY: dict[str, tuple[Schema, str]] = {
-    "model": (TEXT, "Name of the model; the default one if not given"),
-    "note": (TEXT, "Kept with the version"),
-    "activate": (FLAG, "Whether the new version decides from now on"),
-    "allow_differences": (FLAG, "Whether kind, columns and arms may differ from the active version's"),
+QUERY: dict[str, Schema] = {
+    "model": {**TEXT, "description": "Name of the model; the default one if not given"},
+    "note": {**TEXT, "description": "Kept with the version"},
+    "activate": {**FLAG, "description": "Whether the new version decides from now on"},
+    "allow_differences": {**FLAG, "description": "Whether kind, columns and arms may be others than now"},
 }
-"""Schemas and descriptions of the parameters in queries."""
-ERROR: Schema = {
-    "type": "object",
-    "required": ["code", "message"],
-    "properties": {
-        **dict.fromkeys(("code", "message", "field"), TEXT),
-        "differences": {"type": "array", "items": TEXT},
-    },
-}
+"""Schemas of the parameters in queries."""
 
 
 @operation("GET", "/openapi.json", None)
@@ -161,11 +153,11 @@ async def show_document(call: Call) -> Schema:
 def document() -> Schema:
     """Return the whole document."""
     documented = [each for each in OPERATIONS if DOCUMENTED.match(each.path)]
-    structs = {kind for each in documented for kind in (*each.bodies, each.answer_type)} - {bytes, None}
+    kinds = {kind for each in documented for kind in (*each.bodies, each.answer_type)}
+    structs = {ErrorAnswer, *kinds} - {bytes, None}
     _, components = msgspec.json.schema_components(
         sorted(structs, key=lambda kind: kind.__name__), ref_template="#/components/schemas/{name}"
     )
-    components["Error"] = {"type": "object", "required": ["error"], "properties": {"error": ERROR}}
     paths: dict[str, Schema] = {}
     for each in documented:
         path = re.sub(r":\w+}", "}", each.path)
@@ -190,7 +182,7 @@ def _described(described: Operation) -> Schema:
         "summary": (described.handler.__doc__ or "").partition("\n")[0].rstrip("."),
         "responses": {
             str(described.status): {"description": "done", **_json(answer)},
-            "default": {"description": "refused", **_json({"$ref": "#/components/schemas/Error"})},
+            "default": {"description": "refused", **_json(_ref(ErrorAnswer))},
         },
     }
     if described.bodies:
@@ -198,17 +190,11 @@ def _described(described: Operation) -> Schema:
         octets: Schema = {"content": {"application/octet-stream": {"schema": {}}}}
         content = _json(structs[0] if len(structs) == 1 else {"anyOf": structs}) if structs else octets
         schema["requestBody"] = {"required": True, **content}
+    in_path = re.findall(r"{(\w+)", described.path)
     in_query = ("model", *described.query) if described.is_about_model else described.query
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": NAME}
-        for name in re.findall(r"{(\w+)", described.path)
-    ]
-    for name in in_query:
-        form, about = QUERY[name]
-        parameters.append(
-            {"name": name, "in": "query", "required": False, "schema": form, "description": about}
-        )
-    return {**schema, "parameters": parameters} if parameters else schema
+    parameters = [{"name": name, "in": "path", "required": True, "schema": NAME} for name in in_path]
+    parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in in_query]
+    return {**schema, "parameters": parameters}
 
 
 def _ref(kind: type) -> Schema:
@@ -221,12 +207,7 @@ def _json(schema: Schema) -> Schema:
 
 # -- health, metrics and the page --
 
-MEDIA = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-FILES = {
-    file.name: (file.read_bytes(), MEDIA[suffix])
-    for file in files("invariant_bandits.service").joinpath("page").iterdir()
-    if (suffix := file.name.rpartition(".")[2]) in MEDIA
-}
+FILES = {file.name: file.read_bytes() for file in (files("invariant_bandits.service") / "page").iterdir()}
 """Everything the page is made of, read once: no path of a request reaches the file system."""
 
 
@@ -259,8 +240,7 @@ async def page(call: Call) -> Response:
     name = call.path.get("name", "index.html")
     if name not in FILES:
         raise RefusedError(404, "there is no such file")
-    content, kind = FILES[name]
-    return Response(content, media_type=kind)
+    return Response(FILES[name], media_type=guess_type(name)[0])
 
 
 @operation("GET", "/v1/overview", "read", query=("model",))

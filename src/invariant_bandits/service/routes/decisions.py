@@ -6,19 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import (
-    MOST_ARMS,
-    MOST_TOGETHER,
-    RefusedError,
-    check_count,
-    check_id,
-    check_values,
-)
+from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
 from invariant_bandits.service.state import Record, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -105,7 +98,7 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     """Return labels of offered arms, and what is known of each; arms are all named or all rows."""
     if arms is None:
         return [], None
-    check_count(arms, MOST_ARMS, "arms", "offered")
+    check_count(arms, responses.MOST_ARMS, "arms", "offered")
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
@@ -128,7 +121,7 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
         return DecisionAnswer.of(await call.submit(body.command()))
-    check_count(body.decisions, MOST_TOGETHER, "decisions")
+    check_count(body.decisions, responses.MOST_TOGETHER, "decisions")
     events = await call.submit(all_or_none([request.command() for request in body.decisions]))
     return {"decisions": [DecisionAnswer.of(event) for event in events]}
 
@@ -138,7 +131,7 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
         return RewardAnswer(body.id, await call.submit(body.command()))
-    check_count(body.rewards, MOST_TOGETHER, "rewards")
+    check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
     ids = [request.id for request in body.rewards]
     return {"rewards": list(map(RewardAnswer, ids, statuses))}

@@ -10,8 +10,7 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning
 from invariant_bandits.service.dashboard import exploration_of, versions_of
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_values
 from invariant_bandits.service.routes.decisions import Id, Name

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from invariant_bandits.optional import require
-from invariant_bandits.service.store.chain import EmptyStoreError, Head, Row, StoreError, UnavailableError
-from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
+from invariant_bandits.service.store import sql
+from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULTS = {
@@ -113,7 +113,7 @@ class PostgresConnection(Connection):
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
 
-    def insert(self, rows: Sequence[Row], head: Head) -> None:
+    def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
         self.execute(ADD, *(list(column) for column in zip(*rows, strict=True)), *head)
 
@@ -146,10 +146,13 @@ class PostgresDatabase(Database):
     shared = True
     shrink = ("VACUUM events",)
     tables = (
-        *(statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA") for statement in TABLES),
+        *(
+            statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")
+            for statement in sql.TABLES
+        ),
         "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
         f"CREATE TABLE {RECORD} (step INTEGER PRIMARY KEY, taken TIMESTAMPTZ)",
-        f"INSERT INTO {RECORD} VALUES ({LAYOUT}, now())",
+        f"INSERT INTO {RECORD} VALUES ({sql.LAYOUT}, now())",
     )
 
     def __init__(
@@ -158,7 +161,7 @@ class PostgresDatabase(Database):
         *,
         writing: bool,
         learning: bool = False,
-        check: Check | None = None,
+        check: sql.Check | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
         name = without_password(address)
@@ -175,7 +178,7 @@ class PostgresDatabase(Database):
             if self.learning:
                 self._take_turn(connection)
             if not self._version(connection):
-                raise EmptyStoreError(
+                raise sql.EmptyStoreError(
                     f"{self.name} holds no store of decisions yet: start the service on it once"
                 )
             if self.check is not None:

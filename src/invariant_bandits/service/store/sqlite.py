@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.service.store.chain import Head, Row, StoreError, UnavailableError, key_trace
-from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
+from invariant_bandits.service.store import sql
+from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
@@ -193,13 +193,13 @@ class SqliteConnection(Connection):
             return UnavailableError(str(error))
         return StoreError(f"{self._path} is damaged: {error}")
 
-    def begin(self, *, held: bool) -> Head:
+    def begin(self, *, held: bool) -> sql.Head:
         """Begin a transaction, in the file that was opened."""
         if self.inode is not None and _inode_at(self._path) != self.inode:
             raise StoreError(f"{self._path} is another file than the one that was opened")
         return super().begin(held=held)
 
-    def insert(self, rows: Sequence[Row], head: Head) -> None:
+    def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
         try:
             self.raw.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
@@ -228,9 +228,9 @@ class SqliteDatabase(Database):
     shared = False
     shrink = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
     tables = (
-        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in TABLES),
+        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in sql.TABLES),
         f"PRAGMA application_id = {APPLICATION}",
-        f"PRAGMA user_version = {LAYOUT}",
+        f"PRAGMA user_version = {sql.LAYOUT}",
     )
 
     def __init__(
@@ -239,7 +239,7 @@ class SqliteDatabase(Database):
         *,
         writing: bool = True,
         synchronous: str = "FULL",
-        check: Check | None = None,
+        check: sql.Check | None = None,
         **shared: Any,
     ) -> None:
         self.path = Path(os.path.realpath(path))
@@ -336,7 +336,7 @@ class SqliteDatabase(Database):
                     ordered = [last, *(key for key, _ in part)]
                     if sorted(ordered) != ordered:
                         raise StoreError(f"{self.path} is damaged: its index by key is out of order")
-                    trace, last = trace + key_trace(part), ordered[-1]
+                    trace, last = trace + sql.key_trace(part), ordered[-1]
                 return trace
             except (sqlite3.Error, TypeError, OverflowError) as error:
                 raise StoreError(f"{self.path} is damaged: {error}") from None

@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from invariant_bandits.service.store import chain
-from invariant_bandits.service.store.chain import SIZE, START, Head, StoreError, UnavailableError
+from invariant_bandits.service.store import sql
 from invariant_bandits.service.store.open_store import database_of, open_store
-from invariant_bandits.service.store.sql import ROWS_BETWEEN, Connection
+from invariant_bandits.service.store.sql import Connection, Head, StoreError, UnavailableError
 
 BLOCK = 4096
 """Events that are read at a time."""
@@ -67,7 +66,7 @@ def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
     """Return the start of the chain and the number after its last event; StoreError if a part beside the
     events is damaged.
     """
-    start, ends = Head(0, START), connection.execute("SELECT seq, digest FROM head")
+    start, ends = Head(0, sql.START), connection.execute("SELECT seq, digest FROM head")
     cuts = connection.execute("SELECT first, before, base FROM cut")
     snapshots = connection.execute("SELECT seq FROM snapshots")
     if cuts:
@@ -100,7 +99,7 @@ def _check_contents(connection: Connection, name: str) -> None:
             raise StoreError(f"{name} is damaged: a content does not match its checksum {digest}")
     for (seq,) in connection.execute("SELECT seq FROM snapshots"):
         ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", seq)
-        if not isinstance(body, bytes) or chain.snapshot_digest(seq, body) != digest:
+        if not isinstance(body, bytes) or sql.snapshot_digest(seq, body) != digest:
             damage = f"the snapshot after event {seq - 1} does not match its checksum"
             raise StoreError(f"{name} is damaged: {damage}")
 
@@ -115,7 +114,7 @@ def _digest(connection: Connection, seq: int) -> bytes:
     bodies = connection.execute("SELECT body FROM events WHERE seq = ?", seq)
     if not bodies or not isinstance(bodies[0][0], bytes):
         raise StoreError(f"event {seq} is missing or damaged")
-    return bodies[0][0][-SIZE:]
+    return bodies[0][0][-sql.SIZE :]
 
 
 def _check_block(path: Path | str, start: Head, end: int, first: int) -> int:
@@ -124,13 +123,13 @@ def _check_block(path: Path | str, start: Head, end: int, first: int) -> int:
     with closing(database_of(path).reader(frozen=True)) as connection:
         before = start.digest if first == start.seq else _digest(connection, first - 1)
         try:
-            rows = connection.execute(ROWS_BETWEEN, first, last)
+            rows = connection.execute(sql.ROWS_BETWEEN, first, last)
         except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
             raise StoreError(f"an event from {first} to {last - 1} is damaged: {error}") from None
-    chain.check_chain(rows, before, first)
+    sql.check_chain(rows, before, first)
     if len(rows) != last - first:
         raise StoreError(f"event {first + len(rows)} is missing: the store is damaged")
-    return chain.key_trace((row[2], row[0]) for row in rows)
+    return sql.key_trace((row[2], row[0]) for row in rows)
 
 
 class VerifyingStore:

@@ -17,22 +17,18 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, responses
 from invariant_bandits.service.access import Role
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
-from invariant_bandits.service.learners.base import checked_labels
+from invariant_bandits.service.learners import checked_labels
 from invariant_bandits.service.operations import Call, Handler, operation
 from invariant_bandits.service.responses import (
-    CODES,
-    MOST_ARMS,
-    MOST_TOGETHER,
     RefusedError,
     check_count,
     check_id,
     check_values,
     json_response,
-    printable,
 )
 from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.state import ConflictError, NotFoundError, State
@@ -128,10 +124,10 @@ def error_response(refused: RefusedError, scope: Scope) -> Response:
     if status not in (400, 409) or refused.name:
         invalid = ""
     name = refused.name or invalid or NAMES.get(status, "BadRequest")
-    about: dict[str, Any] = {"code": name, "message": printable(refused.message)}
+    about: dict[str, Any] = {"code": name, "message": responses.printable(refused.message)}
     if refused.field:
-        about["target"] = printable(refused.field)
-    about["innerError"] = {"code": CODES.get(status if invalid else refused.status, "error")}
+        about["target"] = responses.printable(refused.field)
+    about["innerError"] = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
     return json_response({"error": about}, status, refused.headers)
 
 
@@ -278,7 +274,7 @@ def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionComman
     """Return the command to decide, within the limits; its actions are still missing."""
     if id is not None:
         check_id(id, "eventId")
-    check_count(body.actions, MOST_ARMS, "actions", "offered")
+    check_count(body.actions, responses.MOST_ARMS, "actions", "offered")
     check_values(body.context_features, "contextFeatures")
     check_values([action.features for action in body.actions], "actions")
     context, deferred = merged(body.context_features), bool(body.defer_activation)
@@ -376,7 +372,7 @@ async def reward(call: Call, body: EventReward) -> None:
 @personalizer("POST", "/multislot/events/{id:path}/reward", "decide", SlotRewards, status=204, invalid=REWARD)
 async def reward_slots(call: Call, body: SlotRewards) -> None:
     """Report what slots of an event earned."""
-    check_count(body.reward, MOST_TOGETHER, "reward", "sent")
+    check_count(body.reward, responses.MOST_TOGETHER, "reward", "sent")
     id = _event_id(call)
     rewards = [_reward_command(call, id_in_group(id, slot.slot_id), slot.value) for slot in body.reward]
     await call.submit(commands.all_or_none(rewards))

@@ -21,21 +21,14 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, learners
 from invariant_bandits.service.commands import EventBatch
 from invariant_bandits.service.events import DocumentSaved, decode_event
 from invariant_bandits.service.history import SettledDecision, settled_decisions
-from invariant_bandits.service.learners.base import Learner, finite, learner_from_bytes
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import CONSTANT, START, OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call
 from invariant_bandits.service.protocols.personalizer import events
-from invariant_bandits.service.protocols.personalizer.events import (
-    duration,
-    moment,
-    not_supported,
-    personalizer,
-)
+from invariant_bandits.service.protocols.personalizer.events import moment, personalizer
 from invariant_bandits.service.replay import first_since
 from invariant_bandits.service.responses import RefusedError, check_id, json_response
 from invariant_bandits.service.routes.decisions import Id
@@ -141,7 +134,7 @@ def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, A
     """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
     no_default = 0.0 if rules.reward_wait is None else None
     return {
-        "rewardWaitTime": duration(rules.reward_wait or 0.0),
+        "rewardWaitTime": events.duration(rules.reward_wait or 0.0),
         "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
@@ -170,7 +163,7 @@ async def change_settings(call: Call, body: LearningSettings) -> Any:
 @personalizer("DELETE", POLICY, "admin")
 async def reset_settings(call: Call) -> Any:
     """Have the loop learn as a new one would."""
-    return await _set(call, START["exploration"], None)
+    return await _set(call, learners.START["exploration"], None)
 
 
 async def _set(call: Call, exploration: float, name: str | None) -> Any:
@@ -265,7 +258,7 @@ def _imported(content: bytes, seed: int) -> Learner:
             raise error from None
     if set(arrays) != {"state"} or arrays["state"].dtype != np.uint8:
         raise FileError(f"{name} does not hold a whole model")
-    return learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
+    return learners.learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
 
 
 @personalizer("DELETE", "/model", "admin", status=204)
@@ -282,7 +275,9 @@ async def reset(call: Call) -> None:
         if isinstance(learner, OpenLearner):
             first: Learner = learner.with_policy()
         else:
-            first = learner_from_bytes(added.learner, state.store.content(added.content), added.version)
+            first = learners.learner_from_bytes(
+                added.learner, state.store.content(added.content), added.version
+            )
         return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
 
     await call.change(made, f"reset {model} to version {{}}")
@@ -324,7 +319,7 @@ async def _times(call: Call) -> tuple[float, float, float]:
 @personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
     """Refuse: logs are not deleted by a request."""
-    raise not_supported(
+    raise events.not_supported(
         "logs are the state's own record and are cut by `invariant-bandits store compact`, not by a request"
     )
 
@@ -532,15 +527,15 @@ def _new_results(span: LogSpan, policy: str, minutes: int, start: float, window:
 def _expected(value: float, low: float, high: float) -> dict[str, Any]:
     """Return a value with both ends of its interval, or none if nothing can be concluded."""
     ends = [low, high] if np.isfinite(low) and np.isfinite(high) else []
-    return {"expectedReward": finite(value), "confidenceInterval": ends}
+    return {"expectedReward": learners.finite(value), "confidenceInterval": ends}
 
 
 def _old_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
     """Return numerators and denominators of IPS and SNIPS, in all and within each interval of time."""
     sums, times = span.sums(policy, minutes, start)
-    length = duration(60.0 * minutes)
+    length = events.duration(60.0 * minutes)
     parts = [_summary(row, moment(time), length) for row, time in zip(sums, times, strict=True)]
-    total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
+    total = _summary(sums.sum(axis=0), moment(start), events.duration(float(round(span.times[-1] - start))))
     return {"summary": parts, "totalSummary": total}
 
 
@@ -555,8 +550,8 @@ def _summary(sums: Array, time: str, window: str) -> dict[str, Any]:
         "aggregateTimeWindow": window,
         "nonZeroProbability": possible / count,
         "sumOfSquares": squares,
-        "confidenceInterval": finite(half),
-        "averageReward": finite(mean),
+        "confidenceInterval": learners.finite(half),
+        "averageReward": learners.finite(mean),
     }
 
 
@@ -591,10 +586,10 @@ class PolicyReference(msgspec.Struct, rename="camel"):
 async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     if body.policies:
-        raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
+        raise events.not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
     if body.enable_policy_optimization or body.enable_offline_experimentation:
         instead = "learning settings are not searched for here; false can be asked"
-        raise not_supported(f"enablePolicyOptimization: {instead}")
+        raise events.not_supported(f"enablePolicyOptimization: {instead}")
     id = check_id(call.path.get("id") or secrets.token_hex(12))
     start, end = events.seconds(body.start_time), events.seconds(body.end_time)
     span = await _read(call, start, end)
@@ -699,7 +694,9 @@ async def make_importances(call: Call, body: ImportanceRequest) -> Response:
         "creationTime": moment(call.service.engine.clock()),
         "status": "Succeeded",
     }
-    learner = await call.in_thread(learner_from_bytes, *await call.look_at_model(learner_state), call.model)
+    learner = await call.in_thread(
+        learners.learner_from_bytes, *await call.look_at_model(learner_state), call.model
+    )
     about["featureScores"] = await call.in_thread(_scores, learner)
     await IMPORTANCES.save(call, id, about, "weighed the features of")
     return Response(status_code=200)
@@ -709,7 +706,9 @@ def _scores(learner: Learner) -> list[dict[str, Any]]:
     """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100."""
     sizes: dict[str, float] = {}
     for name, coefficient in zip(*_coefficients(learner), strict=True):
-        for part in {_feature(factor) for factor in name.replace(" × ", "|").split("|")} - {CONSTANT}:
+        for part in {_feature(factor) for factor in name.replace(" × ", "|").split("|")} - {
+            learners.CONSTANT
+        }:
             sizes[part] = sizes.get(part, 0.0) + abs(coefficient)
     largest = max(sizes.values(), default=0.0) or 1.0
     shown = []

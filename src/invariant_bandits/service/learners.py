@@ -1,27 +1,424 @@
-"""A model that begins empty: features get their names as they come, up to a limit, and share places
-beyond it.
+"""What decides and learns inside a service: the state of one version of a served model.
+
+Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
+that begins empty is an `OpenLearner`: features get their names as they come, up to a limit, and share places
+beyond it. Learners must not know events, the store or HTTP.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
+from scipy.special import stdtrit
 
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
+from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.model.decisions import Ledger
+from invariant_bandits.model.model import Model
 from invariant_bandits.policies import state
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.linear import Common, LinUCB
 from invariant_bandits.policies.memory import Forever
-from invariant_bandits.service.learners import base
-from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
+from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
+
+Context = Mapping[str, Any] | None
+Actions = Sequence[Any] | None
+
+
+_ACTIVITY = {True: "active", False: "retired"}
+
+
+class Round(NamedTuple):
+    """One round as a learner sees it.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Names of the offered arms; empty for feature rows.
+    features : array, shape (K, p)
+        Of the offered actions.
+    """
+
+    labels: tuple[str, ...]
+    features: Array
+
+
+class Choice(NamedTuple):
+    """What was drawn, and from which probabilities (K,)."""
+
+    place: int
+    propensities: list[float]
+
+    @property
+    def explored(self) -> bool:
+        """Whether chance chose another action than the most probable one."""
+        return self.propensities[self.place] < max(self.propensities)
+
+    def cost(self, means: Sequence[float]) -> float:
+        """By how much less is expected of a draw than of the most probable action, given expected rewards
+        (K,).
+        """
+        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
+        return means[likeliest] - math.fsum(
+            p * mean for p, mean in zip(self.propensities, means, strict=True)
+        )
+
+
+class Learner(ABC):
+    """The state of one version of a served model.
+
+    Every method is a function of the state and its arguments: the same events in the same order give the same
+    bits. A round is given as its context, the labels of the offered arms, and what is known of each offered
+    action.
+
+    Attributes
+    ----------
+    seed : int
+        Of the random draws.
+    takes : str
+        How actions can be offered: by label, as rows of features, or as both.
+    baseline : float
+        What the policy's expected rewards are counted from.
+    """
+
+    kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Learner]]] = {}
+    seed: int
+    takes: Literal["labels", "rows", "both"] = "both"
+    baseline: float = 0.0
+    _randomised: Randomised | None = None
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        Learner.kinds[kind] = cls
+
+    @abstractmethod
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong.
+
+        Without labels and actions, all active arms are offered.
+        """
+
+    @abstractmethod
+    def policy_over(self, places: int = 0) -> Policy:
+        """The policy, with at least so many places for features."""
+
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The policy that decides about the round; one that does not randomise gets this share of uniform
+        chance.
+        """
+        policy, known = self.policy_over(round.features.shape[1]), self._randomised
+        if isinstance(policy, Randomised):
+            return policy
+        if known is None or known.policy is not policy or known.floor != floor:
+            known = self._randomised = Randomised(policy, floor, seed=self.seed)
+        return known
+
+    def floor_of(self, asked: float) -> float:
+        """The share of uniform chance that decisions really have if this one is asked for."""
+        policy = self.policy_over()
+        return policy.floor if isinstance(policy, Randomised) else asked
+
+    def decide(self, round: Round, draw: int, floor: float) -> Choice:
+        """The choice that number `draw` gives in the present state."""
+        place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
+        return Choice(place, propensities.tolist())
+
+    def means(self, round: Round) -> list[float]:
+        """Expected rewards (K,)."""
+        scores = self.policy_over(round.features.shape[1]).scores(round.features)
+        expected: list[float] = (scores.mean + self.baseline).tolist()
+        return expected
+
+    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
+        """Take note of a round that was decided, before its reward is known."""
+
+    @abstractmethod
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
+        """Learn the reward of the action at `place`; a round that was seen before can be learned."""
+
+    # -- arms --
+
+    @property
+    @abstractmethod
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active; empty where arms are not registered."""
+
+    @abstractmethod
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+
+    @abstractmethod
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+
+    @property
+    @abstractmethod
+    def input_columns(self) -> dict[str, str] | None:
+        """Names of the columns it needs, and what each holds; None if it takes what comes."""
+
+    def differences(self, other: Learner) -> list[str]:
+        """In what another learner would take other requests than this one, in words."""
+        words = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
+        if (self.input_columns is None) != (other.input_columns is None):
+            words.append("columns: one takes any, the other only its own")
+        columns = (self.input_columns or {}, other.input_columns or {})
+        arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
+        for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
+            words += [f"{what} {name!r} is missing" for name in own if name not in others]
+            words += [f"{what} {name!r} is new" for name in others if name not in own]
+            changed = {name: others[name] for name in own if others.get(name, own[name]) != own[name]}
+            words += [f"{what} {name!r} is {becomes}, was {own[name]}" for name, becomes in changed.items()]
+        return words
+
+    # -- telling and storing --
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned online."""
+        return self.policy_over().rounds
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The whole state; the same state has the same bytes."""
+
+    @classmethod
+    @abstractmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state; FileError if it is none. `name` is for messages."""
+
+
+def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
+    """A learner from its stored state."""
+    if kind not in Learner.kinds:
+        raise FileError(
+            f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}"
+        )
+    return Learner.kinds[kind].from_bytes(content, name)
+
+
+def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Labels of offered arms, or InputError for one that is empty or given twice."""
+    if len(set(labels)) != len(labels):
+        twice = next(label for label in labels if list(labels).count(label) > 1)
+        raise InputError(f"arms: {twice!r} is offered twice")
+    if not all(labels):
+        raise InputError("arms: a label is empty")
+    return tuple(labels)
+
+
+SPEAKS = 2.0
+"""A direction is listed as moved if it stands at least so many standard deviations from the logs."""
+
+
+def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Beliefs, drift and alarm of a policy that has them; else nothing."""
+    belief = policy.explain(names) if hasattr(policy, "explain") else None
+    if not isinstance(belief, Belief):
+        return {}
+    columns = (belief.names, belief.shifts.tolist(), belief.errors.tolist())
+    moved: list[dict[str, Any]] = [
+        {"direction": name, "shift": finite(shift), "error": finite(error)}
+        for name, shift, error in zip(*columns, strict=True)
+    ]
+    moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
+    return {
+        "beliefs": {name: finite(share) for name, share in belief.hypotheses.items()},
+        "alarm": bool(belief.alarm),
+        "alarm_level": belief.alarm_level,
+        "log_evidence": finite(belief.log_evidence),
+        "no_alarm_because": belief.no_alarm_because,
+        "drift": moved,
+        "noise_ratio": finite(belief.noise_ratio),
+        "baseline_shift": [finite(shift) for shift in belief.baseline_shift],
+    }
+
+
+def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
+    """What the logs' policy earned per round, and an interval at 95 % from how its windows differ.
+
+    Parameters
+    ----------
+    counts, means : array, shape (m,)
+        Rounds and mean reward per window.
+    """
+    share = counts / counts.sum()
+    mean, windows = float(share @ means), len(means)
+    if windows < 2:
+        return {"logged_reward": mean, "logged_reward_interval": None}
+    error = math.sqrt(float(share**2 @ (means - mean) ** 2) * windows / (windows - 1))
+    half = float(stdtrit(windows - 1, 0.975)) * error
+    return {"logged_reward": mean, "logged_reward_interval": [mean - half, mean + half]}
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON can say, or None."""
+    return float(value) if math.isfinite(value) else None
+
+
+# -- models that were fitted --
+
+NUMBERS = {float, int}
+
+
+class FittedLearner(Learner, kind="model"):
+    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
+    asked for.
+
+    Parameters
+    ----------
+    model : Model
+        Becomes the learner's own; decisions that waited in it for their rewards are left behind.
+    seed : int
+        Of the random draws.
+
+    Attributes
+    ----------
+    plain : FeatureMap or None
+        Reads rows of numbers at once, where all columns are such.
+    """
+
+    def __init__(self, model: Model, seed: int = 0) -> None:
+        model.ledger = Ledger()
+        self.model, self.seed, self.baseline = model, seed, model.baseline
+        self.takes = "rows" if model.arms is None else "labels"
+        features = model.feature_map
+        self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
+
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong."""
+        if self.plain is not None and actions and not context and not labels and self._are_numbers(actions):
+            return Round((), self.plain.apply_numbers(np.array(actions, dtype=np.float64)))
+        self._check_numbers("context", context or {})
+        if self.model.arms is None:
+            if labels:
+                raise InputError(
+                    "arms: this model takes feature rows, one mapping per offered action, not labels"
+                )
+            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
+            if rows is not None and not rows:
+                raise InputError("arms: at least one action must be offered, got none")
+            return Round(*self.model.round_of(context, rows))
+        if actions is not None:
+            raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
+        return Round(*self.model.round_of(context, list(labels) if labels else None))
+
+    def _are_numbers(self, rows: Sequence[Any]) -> bool:
+        """Whether a round is rows of numbers, one per column, which can be read at once."""
+        columns = len(self.model.feature_map.columns)
+        return all(
+            type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows
+        )
+
+    def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
+        """One offered row by the names of its columns; a list has them in their order."""
+        columns = self.model.feature_map.columns
+        is_list = isinstance(offered, Sequence) and not isinstance(offered, str)
+        if isinstance(offered, Mapping):
+            row = offered
+        elif is_list and len(offered) == len(columns):
+            row = {column.name: value for column, value in zip(columns, offered, strict=True)}
+        else:
+            size = f"{len(offered)} values" if is_list else type(offered).__name__
+            needed = f"must be {len(columns)} values, or a mapping of columns"
+            raise InputError(f"arms[{place}]: {needed}, got {size}")
+        self._check_numbers(f"arms[{place}]", row)
+        return row
+
+    def _check_numbers(self, where: str, values: Mapping[str, Any]) -> None:
+        """Raise if a column of numbers has something else; texts that look like numbers are not such."""
+        for column in self.model.feature_map.columns:
+            value = values.get(column.name)
+            if value is None or column.categories is not None:
+                continue
+            for number in value if column.width is not None and isinstance(value, list) else [value]:
+                if not isinstance(number, int | float) or isinstance(number, bool):
+                    raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
+
+    def policy_over(self, places: int = 0) -> Policy:
+        """The model's policy."""
+        return self.model.policy
+
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
+        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from,
+        too.
+        """
+        if self.model.arms is None:
+            features = self.round_of(context, labels, actions).features
+        else:
+            features = self.model.features({**(context or {}), str(self.model.schema.arm): list(labels)})
+        gain = reward - self.model.baseline
+        self.model.policy.update(features[place], gain, offered=features, action=place)
+
+    @property
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active."""
+        return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
+
+    @property
+    def input_columns(self) -> dict[str, str]:
+        """Names of the columns it needs, and what each holds."""
+        return {column.name: _content_of(column) for column in self.model.feature_map.columns}
+
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+        self.model.add_arm(label, features)
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+        self.model.retire_arm(label)
+
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+        model = self.model
+        return {
+            "policy": model.policy_name,
+            "identity": model.identity,
+            "features": list(model.names),
+            "columns": [column.name for column in model.feature_map.columns],
+            "logged_rounds": int(model.moments.rounds),
+            "logged_windows": int(model.moments.windows),
+            **logged_reward(model.moments.counts, model.moments.reward_mean),
+            "value": None if model.value is None else dict(model.value),
+            **describe_belief(model.policy, list(model.names)),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The whole state."""
+        return self.seed.to_bytes(8, "little") + self.model.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state."""
+        return cls(Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little"))
+
+
+def _content_of(column: Column) -> str:
+    """What a column holds, in a word."""
+    if column.categories is not None:
+        return "categories"
+    return "numbers" if column.width is None else f"{column.width} numbers"
+
+
+# -- models that began empty --
 
 DEEPEST = 16
 MOST_NUMBERS = 2_000
@@ -224,7 +621,7 @@ class OpenLearner(Learner, kind="open"):
             if not active:
                 raise InputError("arms: none are registered, so a decision must say what is offered")
             return active
-        names = base.checked_labels(labels)
+        names = checked_labels(labels)
         if actions is not None and not actions:
             raise InputError("arms: at least one action must be offered, got none")
         for label in names if arms else ():
@@ -392,7 +789,7 @@ class OpenLearner(Learner, kind="open"):
             "feature_limit": self.limit,
             "hashed": self.grows and len(self.places) >= self.limit,
             "columns": None if self.columns is None else list(self.columns),
-            **base.describe_belief(self.policy, names),
+            **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
