@@ -15,10 +15,9 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.open_store import open_store, verify
 from invariant_bandits.service.store.sql import Connection, StoreError, UnavailableError
 from invariant_bandits.service.store.sqlite import check_journal
-from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
 
 

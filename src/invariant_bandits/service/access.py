@@ -70,13 +70,12 @@ def _content(path: str | PathLike[str]) -> bytes:
     """The content of a file that only its owner can write to."""
     try:
         with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InputError(
-                    f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it"
-                )
-            return file.read()
+            mode, content = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
         raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
+    return content
 
 
 @dataclass
@@ -140,9 +139,8 @@ def _refuse_other_sites(request: Request) -> None:
     host = request.url.hostname or ""
     own = origin is None or origin == f"{request.url.scheme}://{request.url.netloc}"
     if not own or site in ("cross-site", "same-site") or not is_loopback(host):
-        raise RefusedError(
-            403, "pages of other sites may not ask; without tokens this service is for this machine only"
-        )
+        only = "without tokens this service is for this machine only"
+        raise RefusedError(403, f"pages of other sites may not ask; {only}")
 
 
 def is_loopback(host: str) -> bool:

@@ -408,8 +408,8 @@ class RefitSchedule:
     at: tuple[int, int] | None = None
     activate: Activation = "better"
 
-    def seconds_to_next(self, moment: float) -> float | None:
-        """How long to wait from a time (seconds since 1970) on; None: for ever.
+    def seconds_to_next(self, moment: float) -> float:
+        """How long to wait from a time (seconds since 1970) on.
 
         >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
         >>> RefitSchedule(at=(13, 30)).seconds_to_next(noon), RefitSchedule(at=(11, 0)).seconds_to_next(noon)
@@ -420,7 +420,7 @@ class RefitSchedule:
             today = datetime.datetime.fromtimestamp(moment)
             then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0)
             waits.append((then - today).total_seconds() % DAY or DAY)
-        return min(waits, default=None)
+        return min(waits, default=threading.TIMEOUT_MAX)
 
 
 class Learning:
@@ -486,27 +486,19 @@ class Learning:
     # -- the thread --
 
     def _run(self) -> None:
-        due = self._next_time()
+        wait = self.plan.seconds_to_next(self.clock())
+        due = self.clock() + wait
         while not self._ending:
             try:
-                request = self._requests.get(timeout=None if due is None else max(due - self.clock(), 0.0))
+                request = self._requests.get(timeout=min(max(due - self.clock(), 0.0), wait))
+                if request is not None:
+                    self._learn(*request)
             except queue.Empty:
-                self._begin_all()
-                due = self._next_time()
-                continue
-            if request is not None:
-                self._learn(*request)
-
-    def _next_time(self) -> float | None:
-        wait = self.plan.seconds_to_next(self.clock())
-        return None if wait is None else self.clock() + wait
-
-    def _begin_all(self) -> None:
-        for model in list(self.engine.state.models):
-            try:
-                self.begin(model, "plan")
-            except ConflictError:
-                log.info("%s is still being learned", model)
+                for model in list(self.engine.state.models):
+                    with suppress(ConflictError):  # it is still being learned
+                        self.begin(model, "plan")
+                wait = self.plan.seconds_to_next(self.clock())
+                due = self.clock() + wait
 
     def _learn(self, model: str, by: str) -> None:
         began = self.clock()

@@ -138,7 +138,7 @@ class QueuedCommand:
 
     def resolve(self) -> None:
         """Give the caller its answer, or the error, unless it no longer waits."""
-        if self.future.set_running_or_notify_cancel():
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
             if self.error is None:
                 self.future.set_result(self.answer)
             else:

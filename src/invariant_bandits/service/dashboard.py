@@ -135,11 +135,7 @@ def versions_of(served: ServedModel) -> list[Shown]:
     before = served.activations[-2] if len(served.activations) > 1 else None
     return [
         {
-            "version": added.version,
-            "time": added.time,
-            "origin": added.origin,
-            "note": added.note,
-            "evaluation": added.evaluation,
+            **added.show("version", "time", "origin", "note", "evaluation"),
             "active": added.version == served.version,
             "previous": added.version == before,
             "rounds": served.learners[added.version].rounds,
@@ -209,7 +205,7 @@ class ModelHistory:
         elif isinstance(event, Closed):
             record = state.records.of(event)
             if record is not None and record.decided is not None:
-                outcome = {"value": event.value, "why": event.why, "after": event.time - record.decided.time}
+                outcome = {**event.show("value", "why"), "after": event.time - record.decided.time}
                 self._settlements.append({**_shown(record.decided), **outcome})
                 if event.value is not None:
                     self._segments.add(record.decided, event.value)
@@ -292,11 +288,5 @@ class Dashboard:
 
 
 def _shown(event: Decided) -> Shown:
-    return {
-        "id": event.id,
-        "time": event.time,
-        "action": event.action,
-        "offered": len(event.propensities),
-        "propensity": event.propensity,
-        "explored": event.explored,
-    }
+    shown = event.show("id", "time", "action", "propensity", "explored")
+    return {**shown, "offered": len(event.propensities)}

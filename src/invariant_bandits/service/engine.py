@@ -43,41 +43,6 @@ JUMP = 1.0
 """Seconds that the clock may be behind before it is taken to have been put back."""
 
 
-class MonotonicClock:
-    """Seconds since 1970 that never decrease, also over a restart.
-
-    While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits
-    end.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds since 1970.
-    latest : float
-        Time of the last event.
-
-    >>> time = MonotonicClock(lambda: 100.0, latest=100.5)
-    >>> time.now()
-    100.5
-    """
-
-    def __init__(self, clock: Callable[[], float], latest: float = 0.0) -> None:
-        self._clock, self._latest, self._read_at = clock, latest, time.monotonic()
-
-    def now(self) -> float:
-        """Return the time."""
-        seconds, read_at = self._clock(), time.monotonic()
-        if seconds < self._latest - JUMP:
-            seconds = self._latest + read_at - self._read_at
-        self._read_at = read_at
-        self.reach(seconds)
-        return self._latest
-
-    def reach(self, moment: float) -> None:
-        """The time is this moment, if it is not past it already."""
-        self._latest = max(self._latest, moment)
-
-
 class Engine:
     """Serves models from a store.
 
@@ -115,7 +80,7 @@ class Engine:
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
-        self._time = MonotonicClock(clock, replay.last_time(store))
+        self._latest, self._read_at = replay.last_time(store), time.monotonic()
         self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, 0.0
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
@@ -179,7 +144,7 @@ class Engine:
             part = self._taken[: alone or 1]
             self._serve(part)
             self._taken = self._taken[len(part) :]
-        moment = self._time.now()
+        moment = self._now()
         self._tend(moment)
         self._try_again()
         self._show(moment)
@@ -209,9 +174,21 @@ class Engine:
                 return
             self._notify(decode_event(row.event))
 
+    def _now(self) -> float:
+        """Return seconds since 1970 that never decrease, also over a restart.
+
+        While a clock that was put back is behind, time goes on from where it was at its usual pace, so that
+        waits end.
+        """
+        seconds, read_at = self.clock(), time.monotonic()
+        if seconds < self._latest - JUMP:
+            seconds = self._latest + read_at - self._read_at
+        self._read_at, self._latest = read_at, max(self._latest, seconds)
+        return self._latest
+
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
-        due_in = max(self.state.next_due() - self._time.now(), 0.0)
+        due_in = max(self.state.next_due() - self._now(), 0.0)
         return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
@@ -247,7 +224,7 @@ class Engine:
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
-        batch = EventBatch(self._time.now())
+        batch = EventBatch(self._now())
         for place, item in enumerate(queued):
             proposed, item.error = len(batch.events), None
             try:
@@ -269,7 +246,7 @@ class Engine:
             self.available = True
             if self.state.seq != known:
                 return False
-        self._time.reach(batch.moment)
+        self._latest = max(self._latest, batch.moment)
         try:
             self._append(batch)
         except OvertakenError as others:

@@ -34,6 +34,10 @@ class AnyEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 
     time: float
 
+    def show(self, *names: str) -> dict[str, Any]:
+        """Return some of its fields and properties by name."""
+        return {name: getattr(self, name) for name in names}
+
 
 class VersionAdded(AnyEvent, frozen=True, array_like=True, tag="version"):
     """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model.

@@ -207,9 +207,8 @@ class Learner(ABC):
 def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
     """A learner from its stored state."""
     if kind not in Learner.kinds:
-        raise FileError(
-            f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}"
-        )
+        known = ", ".join(sorted(Learner.kinds))
+        raise FileError(f"{name} holds a learner of kind {kind!r}; known are {known}")
     return Learner.kinds[kind].from_bytes(content, name)
 
 
@@ -308,12 +307,10 @@ class FittedLearner(Learner, kind="model"):
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
-                raise InputError(
-                    "arms: this model takes feature rows, one mapping per offered action, not labels"
-                )
-            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
-            if rows is not None and not rows:
+                raise InputError("arms: this model takes feature rows, one per offered action, not labels")
+            if actions is not None and not actions:
                 raise InputError("arms: at least one action must be offered, got none")
+            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
             return Round(*self.model.round_of(context, rows))
         if actions is not None:
             raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
@@ -321,25 +318,20 @@ class FittedLearner(Learner, kind="model"):
 
     def _are_numbers(self, rows: Sequence[Any]) -> bool:
         """Whether a round is rows of numbers, one per column, which can be read at once."""
-        columns = len(self.model.feature_map.columns)
-        return all(
-            type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows
-        )
+        size = len(self.model.feature_map.columns)
+        return all(type(row) is list and len(row) == size and set(map(type, row)) <= NUMBERS for row in rows)
 
     def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
-        columns = self.model.feature_map.columns
-        is_list = isinstance(offered, Sequence) and not isinstance(offered, str)
-        if isinstance(offered, Mapping):
-            row = offered
-        elif is_list and len(offered) == len(columns):
-            row = {column.name: value for column, value in zip(columns, offered, strict=True)}
-        else:
-            size = f"{len(offered)} values" if is_list else type(offered).__name__
-            needed = f"must be {len(columns)} values, or a mapping of columns"
+        names = [column.name for column in self.model.feature_map.columns]
+        if isinstance(offered, list | tuple) and len(offered) == len(names):
+            offered = dict(zip(names, offered, strict=True))
+        if not isinstance(offered, Mapping):
+            size = f"{len(offered)} values" if isinstance(offered, list) else type(offered).__name__
+            needed = f"must be {len(names)} values, or a mapping of columns"
             raise InputError(f"arms[{place}]: {needed}, got {size}")
-        self._check_numbers(f"arms[{place}]", row)
-        return row
+        self._check_numbers(f"arms[{place}]", offered)
+        return offered
 
     def _check_numbers(self, where: str, values: Mapping[str, Any]) -> None:
         """Raise if a column of numbers has something else; texts that look like numbers are not such."""
@@ -488,10 +480,8 @@ def action_numbers(
     base = {f"f:{name}": value for name, value in own.items()} if own else {f"a:{label}": 1.0}
     numbers = {CONSTANT: 1.0, **base}
     if len(base) * (1 + len(context)) > MOST_NUMBERS:
-        raise InputError(
-            f"context: {len(context)} features crossed with {len(base)} of an action are more than "
-            f"{MOST_NUMBERS}"
-        )
+        crossed = f"{len(context)} features crossed with {len(base)} of an action"
+        raise InputError(f"context: {crossed} are more than {MOST_NUMBERS}")
     for name, value in base.items():
         for other, factor in context.items():
             numbers[f"{name}|{other}"] = value * factor
@@ -512,7 +502,8 @@ MOST_PATTERNS = 256
 """Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
 
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+LONGEST_LABEL = 256
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
 
 
 class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -534,22 +525,6 @@ class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
 def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
     """Return what a file of an open model must hold; `from_bytes` reads its settings."""
     return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
-
-
-class Pattern(NamedTuple):
-    """Where the numbers of labelled arms stand in their feature rows, by the names of the context.
-
-    Attributes
-    ----------
-    rows, places : array of int, shape (K, 2 + names)
-        Of the constant, the arm, and the arm crossed with each name.
-    signs : array, shape (K, 2 + names)
-        0 for a name without a place, negative for some of those that share one.
-    """
-
-    rows: np.ndarray[Any, np.dtype[np.intp]]
-    places: np.ndarray[Any, np.dtype[np.intp]]
-    signs: Array
 
 
 class OpenLearner(Learner, kind="open"):
@@ -591,7 +566,8 @@ class OpenLearner(Learner, kind="open"):
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
-        self._patterns: dict[Any, Pattern] = {}
+        self._patterns: dict[Any, tuple[Any, Any, Array]] = {}
+        """Rows, places and signs of the numbers of a round, by its labels and the names in its context."""
 
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
@@ -646,8 +622,9 @@ class OpenLearner(Learner, kind="open"):
         key = (names, *shared) if actions is None else None
         pattern = None if key is None else self._patterns.get(key)
         if pattern is not None:
+            rows, columns, signs = pattern
             features = np.zeros((len(names), self._room(len(self.places))))
-            np.add.at(features, pattern[:2], pattern.signs * np.array([1.0, 1.0, *shared.values()]))
+            np.add.at(features, (rows, columns), signs * np.array([1.0, 1.0, *shared.values()]))
             return features
         numbers = self._numbers(shared, names, actions)
         places = self.places if keep else dict(self.places)
@@ -691,7 +668,7 @@ class OpenLearner(Learner, kind="open"):
             self._patterns.clear()
         cells = np.array([[self._place(name, self.places) for name in row] for row in numbers])
         rows = np.repeat(np.arange(len(numbers))[:, None], cells.shape[1], axis=1)
-        self._patterns[key] = Pattern(rows, cells[..., 0].astype(np.intp), cells[..., 1])
+        self._patterns[key] = (rows, cells[..., 0].astype(np.intp), cells[..., 1])
 
     @property
     def grows(self) -> bool:
@@ -760,16 +737,12 @@ class OpenLearner(Learner, kind="open"):
 
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
-        try:
-            msgspec.convert(label, Label)
-        except msgspec.ValidationError as error:
-            raise InputError(f"label: {error}, got {label!r:.80}") from None
+        if not 0 < len(label) <= LONGEST_LABEL:
+            raise InputError(f"label: must have 1 to {LONGEST_LABEL} characters, got {label!r:.80}")
         if label in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
-            raise InputError(
-                "features: arms of a model that began empty have none of their own; send them as actions"
-            )
+            raise InputError("features: arms of a model that began empty have none; send them as actions")
         self._arms[label] = True
 
     def retire_arm(self, label: str) -> None:

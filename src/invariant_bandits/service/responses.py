@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence, Sized
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,6 +84,7 @@ CODES |= {409: "conflict", 413: "too large", 415: "media type", 422: "invalid", 
 CODES |= {500: "internal", 503: "unavailable"}
 
 
+@dataclass(eq=False)
 class RefusedError(Exception):
     """A request that is answered with an error.
 
@@ -102,21 +104,17 @@ class RefusedError(Exception):
         From the active version, if that is why.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        field: str | None = None,
-        *,
-        headers: dict[str, str] | None = None,
-        name: str = "",
-        differences: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message)
-        head, colon, _ = message.partition(":")
-        self.status, self.message, self.name, self.differences = status, message, name, differences
-        self.field = field or (head if colon and " " not in head else None)
-        self.headers = headers or {}
+    status: int
+    message: str
+    field: str | None = None
+    _: KW_ONLY
+    headers: dict[str, str] | None = None
+    name: str = ""
+    differences: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        head, colon, _ = self.message.partition(":")
+        self.field = self.field or (head if colon and " " not in head else None)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

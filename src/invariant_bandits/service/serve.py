@@ -41,10 +41,9 @@ from invariant_bandits.service.protocols import ofrep
 from invariant_bandits.service.protocols.personalizer import events, loop
 from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.open_store import VerifyingStore, open_store, verify
 from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError
-from invariant_bandits.service.store.verify import VerifyingStore, verify
 
 log = logging.getLogger("invariant_bandits.service")
 HEADERS = {

@@ -78,7 +78,7 @@ def _evaluation(command: DecisionCommand) -> Command:
             raise NotFoundError(f"key: the model {command.model!r} has no arms, so it is not a flag")
         decided = command(state, batch)
         variant = decided.labels[decided.place]
-        about = {"id": decided.id, "probability": decided.propensity, "version": decided.version}
+        about = {**decided.show("id", "version"), "probability": decided.propensity}
         return {
             "key": decided.model,
             "value": typed(variant, list(arms)),

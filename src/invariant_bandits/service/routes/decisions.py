@@ -9,7 +9,7 @@ import msgspec
 from invariant_bandits.service import commands, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
+from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
 from invariant_bandits.service.state import Record, record_of
@@ -172,13 +172,9 @@ def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any
 def _whole(record: Record, event: Decided) -> dict[str, Any]:
     shown = ("id", "action", "propensity", "version", "model", "time", "context", "propensities", "deferred")
     return {
-        **_fields(event, *shown),
+        **event.show(*shown),
         "arms": event.labels or event.actions,
         "activated": record.activated,
-        "rewards": [_fields(reward, "value", "time", "fate") for reward in record.rewards],
-        "settled": None if record.closed is None else _fields(record.closed, "value", "why", "time"),
+        "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
+        "settled": None if record.closed is None else record.closed.show("value", "why", "time"),
     }
-
-
-def _fields(event: AnyEvent, *names: str) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in names}

@@ -171,16 +171,14 @@ class PostgresDatabase(Database):
 
     def open(self) -> PostgresConnection:
         """Take the turn of the process that learns, make or check the tables, and connect."""
-        connection = self.reader()
+        connection = self.connect()
         try:
             if self.writing and connection.execute("SHOW fsync") != [("on",)]:
                 raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
             if self.learning:
                 self._take_turn(connection)
             if not self._version(connection):
-                raise sql.EmptyStoreError(
-                    f"{self.name} holds no store of decisions yet: start the service on it once"
-                )
+                raise sql.EmptyStoreError(sql.NO_STORE.format(self.name))
             if self.check is not None:
                 self.check(self.address)
         except BaseException:
@@ -205,10 +203,8 @@ class PostgresDatabase(Database):
 
     @staticmethod
     def _lock(connection: PostgresConnection) -> bool:
-        ((is_locked,),) = connection.execute(
-            f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
-        )
-        return bool(is_locked)
+        lock = f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
+        return bool(connection.execute(lock)[0][0])
 
     def _version(self, connection: PostgresConnection) -> int:
         """Return the version of the tables: that of this release, or 0 for an empty schema; else
@@ -226,10 +222,10 @@ class PostgresDatabase(Database):
         ((version,),) = connection.execute(f"SELECT coalesce(max(step), 0) FROM {RECORD}")
         return self.check_version(version)
 
-    def connect(self) -> PostgresConnection:
-        """Connect; the turn is not taken again."""
-        connection = self.reader()
-        connection.epoch = self._epoch
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> PostgresConnection:
+        """Connect, see `Database`; the turn is not taken again."""
+        connection = PostgresConnection(str(self.address), self.name, frozen=frozen)
+        connection.epoch = None if reading else self._epoch
         return connection
 
     def resume(self, connection: PostgresConnection) -> None:
@@ -239,10 +235,6 @@ class PostgresDatabase(Database):
         connection.rollback()
         if not is_locked:
             raise UnavailableError(f"{self.name} still keeps the turn of a connection that was lost")
-
-    def reader(self, *, frozen: bool = False) -> PostgresConnection:
-        """Connect for reading; frozen, all that is read is of one moment."""
-        return PostgresConnection(str(self.address), self.name, frozen=frozen)
 
 
 def _first_line(error: BaseException) -> str:

@@ -175,6 +175,7 @@ CHUNK = 4096
 SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
     ON CONFLICT (seq) DO UPDATE SET body = excluded.body, digest = excluded.digest"""
 
+NO_STORE = "{} holds no store of decisions yet: start the service on it once"
 CONTENT = "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 Check = Callable[[Path | str], object]
@@ -277,12 +278,10 @@ class Database(ABC):
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
 
     @abstractmethod
-    def connect(self) -> Connection:
-        """Connect for what `open` was called for, anew."""
-
-    @abstractmethod
-    def reader(self, *, frozen: bool = False) -> Connection:
-        """Connect for reading; frozen, all that is read is of one moment."""
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> Connection:
+        """Connect for what `open` was called for, or only for reading; frozen, all that is read is of one
+        moment.
+        """
 
     def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
         """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
@@ -372,7 +371,7 @@ class SqlStore:
         reader: Connection | None = getattr(self._local, "reader", None)
         is_new = reader is None
         if reader is None:
-            reader = self._local.reader = self.database.reader()
+            reader = self._local.reader = self.database.connect(reading=True)
             self._readers.append(reader)
         try:
             return reader.execute(sql, *values)

@@ -289,7 +289,7 @@ class SqliteDatabase(Database):
     def _check_layout(self, connection: SqliteConnection) -> None:
         """Raise unless a file has exactly the tables of this version."""
         if not self._version(connection):
-            raise StoreError(f"{self.path} holds no store of decisions yet: start the service on it once")
+            raise StoreError(sql.NO_STORE.format(self.path))
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
             for statement in self.tables:
                 fresh.execute(statement)
@@ -309,22 +309,20 @@ class SqliteDatabase(Database):
             raise StoreError(f"{self.path} is a database of something else")
         return self.check_version(version)
 
-    def connect(self) -> SqliteConnection:
-        """Connect for writing, or only for reading."""
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> SqliteConnection:
+        """Connect, see `Database`."""
+        if reading:
+            return SqliteConnection(self.path, frozen=frozen)
         connection = SqliteConnection(self.path, synchronous=self._synchronous)
         connection.inode = None if self._lock is None else self._lock.inode
         return connection
-
-    def reader(self, *, frozen: bool = False) -> SqliteConnection:
-        """Connect for reading; frozen, all that is read is of one moment."""
-        return SqliteConnection(self.path, frozen=frozen)
 
     def index_trace(self, *, thorough: bool = False) -> int:
         """Return the trace of the index by key, whose order is checked.
 
         Thoroughly, SQLite checks all its structures as well.
         """
-        with closing(self.reader(frozen=True)) as connection:
+        with closing(self.connect(reading=True, frozen=True)) as connection:
             try:
                 if thorough:
                     ((message,),) = connection.execute("PRAGMA integrity_check(1)")

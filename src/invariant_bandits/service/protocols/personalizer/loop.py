@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ from starlette.responses import Response
 
 from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.evaluation.estimators import logged_value, snips
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
@@ -35,9 +37,6 @@ from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.settings import Aggregation, Configuration
 from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import FileError
-
-if TYPE_CHECKING:
-    from invariant_bandits.evaluation.intervals import Estimate
 
 SERVICE, POLICY = "/configurations/service", "/configurations/policy"
 RULES, SETTINGS = "personalizer rules", "personalizer settings"
@@ -71,7 +70,6 @@ class ServiceConfiguration(msgspec.Struct, rename="camel"):
     is_auto_optimization_enabled: bool | None = None
     auto_optimization_frequency: timedelta | None = None
     auto_optimization_start_date: datetime | None = None
-    is_inference_explainability_enabled: bool | None = None
     log_mirror_enabled: bool | None = None
 
 
@@ -477,11 +475,8 @@ class LogSpan:
 
     def estimate(self, policy: str) -> Estimate:
         """Return the reward per decision by SNIPS; the mean reward for the policy that decided."""
-        from invariant_bandits.evaluation.estimators import logged_value, snips
-
-        if policy == "Online":
-            return logged_value(self.feedback)
-        return snips(self.feedback, self.target(policy))
+        online = policy == "Online"
+        return logged_value(self.feedback) if online else snips(self.feedback, self.target(policy))
 
     def sums(self, policy: str, minutes: int, start: float) -> tuple[Array, list[float]]:
         """Return sums over each interval that has decisions, and when the intervals begin.
@@ -706,9 +701,8 @@ def _scores(learner: Learner) -> list[dict[str, Any]]:
     """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100."""
     sizes: dict[str, float] = {}
     for name, coefficient in zip(*_coefficients(learner), strict=True):
-        for part in {_feature(factor) for factor in name.replace(" × ", "|").split("|")} - {
-            learners.CONSTANT
-        }:
+        parts = {_feature(factor) for factor in name.replace(" × ", "|").split("|")}
+        for part in parts - {learners.CONSTANT}:
             sizes[part] = sizes.get(part, 0.0) + abs(coefficient)
     largest = max(sizes.values(), default=0.0) or 1.0
     shown = []
@@ -721,11 +715,7 @@ def _scores(learner: Learner) -> list[dict[str, Any]]:
 
 def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
     """Return names of features, and what one unit of each alone adds to the expected reward."""
-    if isinstance(learner, FittedLearner):
-        names, policy = list(learner.model.names), learner.model.policy
-    else:
-        assert isinstance(learner, OpenLearner)
-        names, policy = list(learner.places), learner.policy
+    names, policy = learner.about()["features"], learner.policy_over()
     means = policy.scores(np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])).mean
     return names[: policy.dim], (means[:-1] - means[-1])[: len(names)].tolist()
 
