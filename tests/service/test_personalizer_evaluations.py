@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.protocols.personalizer.loop import LogSpan
+from invariant_bandits.service.protocols.personalizer import LogSpan
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.settings import Configuration
 from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward

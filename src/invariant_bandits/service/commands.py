@@ -193,8 +193,8 @@ class DecisionCommand:
         proposed: list[AnyEvent] = [decided]
         early = [] if known is None else known.rewards  # they came before their decision
         for reward in early:
-            about = (decided.id, served.name, reward.value, "joined", reward.request)
-            proposed.append(Rewarded(moment, *about))
+            about = (moment, decided.id, served.name, reward.value)
+            proposed.append(Rewarded(*about, "joined", reward.request))
         if early and served.configuration.reward_wait is None and not self.deferred and state.at is None:
             proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
         batch.drawn[self.model] = drawn + 1

@@ -221,4 +221,4 @@ def _oldest_needed(store: Any, state: State, end: int) -> int:
     """Number of the first batch with a decision that waits for rewards."""
     waiting = ((served.name, id) for served in state.models.values() for _, id in served.waiting)
     rows = (store.of_key(decision_key(id, name))[:1] for name, id in waiting)
-    return min([end, *(row.batch for first in rows for row in first)])
+    return min([end, *(int(row.batch) for first in rows for row in first)])

@@ -37,8 +37,7 @@ from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import OPERATIONS, Call, Operation, Service, operation
-from invariant_bandits.service.protocols import ofrep
-from invariant_bandits.service.protocols.personalizer import events, loop
+from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
 from invariant_bandits.service.store.open_store import VerifyingStore, open_store, verify
@@ -57,12 +56,12 @@ HEADERS = {
 }
 """Sent with every response."""
 ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
-    "/personalizer": events.error_response,
-    "/models/": events.error_response,
+    "/personalizer": personalizer.error_response,
+    "/models/": personalizer.error_response,
     "/ofrep": ofrep.error_response,
 }
 """How errors look under a prefix of paths; elsewhere as in version 1."""
-HANDLERS = (decisions, models, ofrep, events, loop)
+HANDLERS = (decisions, models, ofrep, personalizer)
 """Modules whose import registers all operations but those below."""
 
 

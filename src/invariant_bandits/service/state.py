@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import events, learners
+from invariant_bandits.service import events
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
-from invariant_bandits.service.learners import Choice, Learner
+from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
 
@@ -190,8 +190,8 @@ class ServedModel:
         return content.hexdigest()
 
     def choose(
-        self, context: learners.Context, labels: Sequence[str], actions: learners.Actions, draw: int
-    ) -> tuple[learners.Round, Choice]:
+        self, context: Context, labels: Sequence[str], actions: Actions, draw: int
+    ) -> tuple[Round, Choice]:
         """Return the round, and what is chosen in it in the present state."""
         round = self.learner.round_of(context, labels, actions)
         if self.configuration.mode == "online":
@@ -225,7 +225,7 @@ def _encode_part(part: Any) -> Any:
 
 def _decode_part(kind: type, part: Any) -> Any:
     """Return a learner or deadlines as `_encode_part` wrote them."""
-    return learners.learner_from_bytes(part[0], part[1], "a snapshot") if kind is Learner else Deadlines(part)
+    return learner_from_bytes(part[0], part[1], "a snapshot") if kind is Learner else Deadlines(part)
 
 
 class StateSnapshot(msgspec.Struct):
@@ -462,7 +462,7 @@ class State:
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
         content = self.store.content(event.content)
-        served.learners[event.version] = learners.learner_from_bytes(event.learner, content, name)
+        served.learners[event.version] = learner_from_bytes(event.learner, content, name)
         if event.origin == "background":
             served.forget_old_versions(event.version)
 

@@ -33,7 +33,7 @@ def database_of(address: str | Path, *, writing: bool = False, **options: Any) -
     see `open_store`.
     """
     kind = PostgresDatabase if is_address(str(address)) else SqliteDatabase
-    return kind(address, writing=writing, **options)
+    return kind(str(address), writing=writing, **options)
 
 
 def open_store(
