@@ -38,12 +38,10 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.service import commands, history
-from invariant_bandits.service.commands import EventBatch
+from invariant_bandits.service import commands, history, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
-from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, Records, State, teach
 from invariant_bandits.service.store.open_store import open_store
@@ -161,9 +159,9 @@ def follow(
         with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
             if isinstance(event, Closed) and event.value is not None:
                 record = records.of(event)
+                if judge is not None:
+                    judge.settled(event.id, event.value)
                 if record is not None and record.decided is not None:
-                    if judge is not None:
-                        judge.settled(event.id, event.value)
                     teach(learner, record.decided, event.value)
             elif isinstance(event, ArmAdded):
                 learner.add_arm(event.label, event.features)
@@ -328,7 +326,7 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
         Opened for reading; it may grow meanwhile.
     model : str
     """
-    state = restore(store)
+    state = replay.restore(store)
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
@@ -537,7 +535,7 @@ class Learning:
             follow(learner, self.engine.store, model, upto, last)
             upto = last
 
-        def command(state: State, batch: EventBatch) -> dict[str, Any]:
+        def command(state: State, batch: commands.EventBatch) -> dict[str, Any]:
             nonlocal upto
             follow(learner, state.store, model, upto, state.seq)
             upto = state.seq  # if it has to be proposed again, it goes on from here

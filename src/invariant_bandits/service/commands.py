@@ -12,10 +12,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import events
+from invariant_bandits.service import events, learners, settings
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key
-from invariant_bandits.service.learners import Learner
-from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
 from invariant_bandits.service.store.sql import StoreError
 
@@ -334,7 +332,7 @@ def add_version(
     state: State,
     batch: EventBatch,
     model: str,
-    learner: Learner,
+    learner: learners.Learner,
     origin: events.Origin,
     *,
     note: str = "",
@@ -398,8 +396,8 @@ def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> s
 
 @returns_command
 def configure(
-    state: State, batch: EventBatch, model: str, configuration: Configuration, *, by: str = ""
-) -> Configuration:
+    state: State, batch: EventBatch, model: str, configuration: settings.Configuration, *, by: str = ""
+) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
     if state.model(model).configuration != configuration:
         batch.add(state, [events.Configured(batch.tick(), model, configuration, by)])

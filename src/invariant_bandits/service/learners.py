@@ -561,8 +561,8 @@ class OpenLearner(Learner, kind="open"):
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.limit, self.seed = dict(checked.arms), checked.limit, checked.seed
-        self.columns = None if checked.columns is None else tuple(checked.columns)
+        self._arms, self.columns = dict(checked.arms), checked.columns
+        self.limit, self.seed = checked.limit, checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
@@ -761,14 +761,13 @@ class OpenLearner(Learner, kind="open"):
             "features": list(self.places),
             "feature_limit": self.limit,
             "hashed": self.grows and len(self.places) >= self.limit,
-            "columns": None if self.columns is None else list(self.columns),
+            "columns": self.columns,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        columns = None if self.columns is None else list(self.columns)
-        settings = OpenSettings(self._arms, columns, self.limit, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.columns, self.limit, self.seed, list(self.places))
         policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 

@@ -17,10 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from invariant_bandits.service import commands, responses
+from invariant_bandits.service import background, commands, responses
 from invariant_bandits.service.access import Access, Role
-from invariant_bandits.service.background import Learning
-from invariant_bandits.service.commands import Command
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.responses import decode, json_response, read_body
 from invariant_bandits.service.state import ServedModel, State
@@ -132,14 +130,14 @@ class Service:
     engine : Engine
     access : Access
     metrics : Metrics
-    learning : Learning or None
+    learning : background.Learning or None
         Learns in the background, where that is wanted.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
     metrics: Metrics = field(default_factory=Metrics)
-    learning: Learning | None = None
+    learning: background.Learning | None = None
 
 
 class Call:
@@ -160,11 +158,11 @@ class Call:
         self.path: Mapping[str, Any] = request.path_params
         self.query = request.query_params
 
-    async def submit(self, command: Command) -> Any:
+    async def submit(self, command: commands.Command) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
         return await self.service.engine.submit(command)
 
-    async def change(self, command: Command, done: str) -> Any:
+    async def change(self, command: commands.Command, done: str) -> Any:
         """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
         the answer in it.
         """

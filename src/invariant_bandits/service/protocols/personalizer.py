@@ -8,8 +8,8 @@ importances. Fields of a body that are not named are ignored.
 
 from __future__ import annotations
 
+import re
 import secrets
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -29,14 +29,11 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
-from invariant_bandits.service import commands, learners, responses
-from invariant_bandits.service.access import Role
+from invariant_bandits.service import access, commands, history, learners, replay, responses
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import Decided, DocumentSaved, Grouped, decode_event, id_in_group
-from invariant_bandits.service.history import SettledDecision, settled_decisions
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, Handler, operation
-from invariant_bandits.service.replay import first_since
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.settings import Aggregation, Configuration
@@ -98,7 +95,7 @@ def model_of(request: Request) -> str:
 
 
 def personalizer(
-    method: str, path: str, role: Role, *bodies: Any, **options: Any
+    method: str, path: str, role: access.Role, *bodies: Any, **options: Any
 ) -> Callable[[Handler], Handler]:
     """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
     whole = f"/{{endpoint:personalizer}}{path}"
@@ -253,7 +250,7 @@ async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
 
     def decide(state: State, batch: EventBatch) -> Decided:
         ids = learners.checked_labels([action.id for action in body.actions])
-        offered = _without(body.actions, body.excluded_actions or ())
+        offered = _not_in(body.actions, body.excluded_actions or ())
         if not offered:
             raise InputError("excludedActions: nothing is left to choose from")
         return _decide(state, batch, command, offered, ids)
@@ -309,7 +306,7 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
             context = merged([*(body.context_features or []), *own])
             about = replace(command, context=context, id=id_in_group(id, slot.id))
             decisions.append(_decide(state, trial, about, _for_slot(slot, left, ids), ids))
-            left = _without(left, [_chosen_id(decisions[-1])])
+            left = _not_in(left, [_chosen_id(decisions[-1])])
         if grouped is None:
             trial.add(state, [Grouped(trial.tick(), id, model, slots)])
         batch.become(trial)
@@ -325,13 +322,13 @@ def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Ac
     baseline = slot.baseline_action
     if baseline is not None and baseline not in ids:
         raise InputError(f"slots: the baselineAction {baseline!r} of {slot.id!r} is not one of the actions")
-    offered = _without(left, slot.excluded_actions or ())
+    offered = _not_in(left, slot.excluded_actions or ())
     if not offered:
         raise InputError(f"slots: nothing is left to choose from for {slot.id!r}")
     return sorted(offered, key=lambda action: action.id != baseline)
 
 
-def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
+def _not_in(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
     left_out = frozenset(excluded)
     return [action for action in actions if action.id not in left_out]
 
@@ -592,16 +589,11 @@ def _arguments(exploration: float) -> str:
 
 
 def _exploration(arguments: str) -> float:
-    try:
-        name, value = shlex.split(arguments)
-        exploration = float(value)
-    except ValueError:
-        name, exploration = "", -1.0
-    if name != "--exploration" or not 0.0 <= exploration <= 100.0:
-        raise InputError(
-            "arguments: '--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
-        )
-    return exploration
+    match = re.fullmatch(r"\s*--exploration\s+(\d+\.?\d*(?:e-?\d+)?)\s*", arguments)
+    if match is None or float(match[1]) > 100.0:
+        needed = "'--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
+        raise InputError(f"arguments: {needed}")
+    return float(match[1])
 
 
 # -- the model as a file --
@@ -802,7 +794,7 @@ class LogSpan:
 
     Parameters
     ----------
-    decisions : list of SettledDecision
+    decisions : list of history.SettledDecision
 
     Attributes
     ----------
@@ -812,7 +804,7 @@ class LogSpan:
         Actions, rewards and propensities; features are not looked at.
     """
 
-    def __init__(self, decisions: list[SettledDecision]) -> None:
+    def __init__(self, decisions: list[history.SettledDecision]) -> None:
         decided = [settled.decided for settled in decisions]
         counts = [len(event.propensities) for event in decided]
         self.times: Array = np.array([event.time for event in decided])
@@ -841,10 +833,10 @@ class LogSpan:
         most : int
             How many there may be.
         """
-        decisions: list[SettledDecision] = []
+        decisions: list[history.SettledDecision] = []
         last = store.head().seq
-        first = first_since(store, start, store.start().seq, last)
-        for settled in settled_decisions(store, model, rules, first=first, last=last):
+        first = replay.first_since(store, start, store.start().seq, last)
+        for settled in history.settled_decisions(store, model, rules, first=first, last=last):
             if settled.decided.time >= end:
                 break
             if len(decisions) == most:
@@ -981,13 +973,25 @@ async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
     start, end = seconds(body.start_time), seconds(body.end_time)
     span = await _read(call, start, end)
-    about = {"id": id, "name": body.name, "start": start, "end": end, "created": call.service.engine.clock()}
-    about["rounds"] = span.feedback.rounds
-    about["best"] = max(POLICIES, key=lambda policy: span.estimate(policy).low)
+    best = max(POLICIES, key=lambda policy: span.estimate(policy).low)
+    about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": best}
+    about["span"] = [start, end]
     await EVALUATIONS.save(call, id, about, "evaluated")
     if call.request.method == "PUT":
         return Response(status_code=200)
     return json_response(await _results(call, about), 201, {"location": f"{call.request.url.path}/{id}"})
+
+
+def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
+    """Return what evaluations and feature importances both say of themselves."""
+    return {
+        "id": id,
+        "name": body.name,
+        "startTime": moment(seconds(body.start_time)),
+        "endTime": moment(seconds(body.end_time)),
+        "creationTime": moment(call.service.engine.clock()),
+        "status": "Succeeded",
+    }
 
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
@@ -1007,8 +1011,8 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     if asked not in map(str, INTERVALS):
         raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
     minutes, versioned = int(asked), call.path["endpoint"].versioned
-    start = max(about["start"], _time(call, "startTime", about["start"]))
-    end = min(about["end"], _time(call, "endTime", about["end"]))
+    start, end = about["span"]
+    start, end = max(start, _time(call, "startTime", start)), min(end, _time(call, "endTime", end))
     span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
     window = call.query.get("window", "Expanding")
 
@@ -1036,16 +1040,8 @@ def _time(call: Call, name: str, otherwise: float) -> float:
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     """Return what lists show of an evaluation as well."""
-    return {
-        "id": about["id"],
-        "name": about["name"],
-        "startTime": moment(about["start"]),
-        "endTime": moment(about["end"]),
-        "creationTime": moment(about["created"]),
-        "evaluationType": "Manual",
-        "status": "completed" if call.path["endpoint"].versioned else "Succeeded",
-        "optimalPolicy": about["best"],
-    }
+    status = "completed" if call.path["endpoint"].versioned else "Succeeded"
+    return {**_without(about, "span"), "status": status}
 
 
 @personalizer("GET", "/evaluations", "read")
@@ -1074,14 +1070,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
 async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = responses.check_id(call.path["id"])
-    about: dict[str, Any] = {
-        "id": id,
-        "name": body.name,
-        "startTime": moment(seconds(body.start_time)),
-        "endTime": moment(seconds(body.end_time)),
-        "creationTime": moment(call.service.engine.clock()),
-        "status": "Succeeded",
-    }
+    about = _described(call, id, body)
     learner = await call.in_thread(
         learners.learner_from_bytes, *await call.look_at_model(learner_state), call.model
     )
@@ -1132,6 +1121,8 @@ async def show_importances(call: Call) -> dict[str, Any]:
 @personalizer("GET", "/featureImportances", "read")
 async def show_all_importances(call: Call) -> Any:
     """List all feature importances, without scores."""
-    return await IMPORTANCES.list(
-        call, lambda about: {name: about[name] for name in about if name != "featureScores"}
-    )
+    return await IMPORTANCES.list(call, lambda about: _without(about, "featureScores"))
+
+
+def _without(about: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in about.items() if other != name}
