@@ -282,10 +282,10 @@ class Engine:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
 
         The state is made again from the newest snapshot, since a learner that raised may be half changed. If
-        that is not possible now, the engine stops: it is done at the next start.
+        the store is gone, or events fail that were applied before, the engine stops.
         """
         owners: set[int] = set()
-        failed = {batch.owners[error.seq - first]}
+        known, failed = self.state.aside.keys(), {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
             aside = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
@@ -293,6 +293,8 @@ class Engine:
                 self.state = replay.restore(self.store, aside)
             except UnavailableError as gone:
                 raise StoreError(f"the state is half changed by event {error.seq}: {gone}") from error
+            if (lost := min(self.state.aside.keys() - known)) < first:
+                raise StoreError(f"event {lost} was applied and no longer can be: {self.state.aside[lost]}")
             failed = {owner for n, owner in enumerate(batch.owners) if first + n in self.state.aside}
         log.error("%d requests could not be done: %s", len(owners), error.why, exc_info=error.__cause__)
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
