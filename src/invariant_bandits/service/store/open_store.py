@@ -175,14 +175,21 @@ def _check_block(path: Path | str, start: Head, end: int, first: int) -> int:
     last = min(first + BLOCK, end)
     with closing(database_of(path).connect(reading=True, frozen=True)) as connection:
         before = start.digest if first == start.seq else _digest(connection, first - 1)
-        try:
-            rows = connection.execute(sql.ROWS_BETWEEN, first, last)
-        except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
-            raise StoreError(f"an event from {first} to {last - 1} is damaged: {error}") from None
+        rows = _rows(connection, first, last)
     sql.check_chain(rows, before, first)
     if len(rows) != last - first:
         raise StoreError(f"event {first + len(rows)} is missing: the store is damaged")
     return sql.key_trace((row[2], row[0]) for row in rows)
+
+
+def _rows(connection: Connection, first: int, last: int) -> list[Any]:
+    """Return rows from number `first` to before `last`; StoreError names the first that cannot be read."""
+    try:
+        return connection.execute(sql.ROWS_BETWEEN, first, last)
+    except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
+        if last - first == 1:
+            raise StoreError(f"event {first} is damaged: {error}") from None
+    return [row for seq in range(first, last) for row in _rows(connection, seq, seq + 1)]
 
 
 class VerifyingStore:

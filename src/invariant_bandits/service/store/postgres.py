@@ -169,22 +169,16 @@ class PostgresDatabase(Database):
         self._wait = wait
         self._epoch: int | None = None
 
-    def open(self) -> PostgresConnection:
-        """Take the turn of the process that learns, make or check the tables, and connect."""
-        connection = self.connect()
-        try:
-            if self.writing and connection.execute("SHOW fsync") != [("on",)]:
-                raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
-            if self.learning:
-                self._take_turn(connection)
-            if not self._version(connection):
-                raise sql.EmptyStoreError(sql.NO_STORE.format(self.name))
-            if self.check is not None:
-                self.check(self.address)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def prepare(self, connection: PostgresConnection) -> None:
+        """Take the turn of the process that learns, and make or check the tables."""
+        if self.writing and connection.execute("SHOW fsync") != [("on",)]:
+            raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
+        if self.learning:
+            self._take_turn(connection)
+        if not self._version(connection):
+            raise sql.EmptyStoreError(sql.NO_STORE.format(self.name))
+        if self.check is not None:
+            self.check(self.address)
 
     def _take_turn(self, connection: PostgresConnection) -> None:
         """Become the one process that learns; the turn is lost with the connection."""

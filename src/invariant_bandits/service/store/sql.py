@@ -273,9 +273,19 @@ class Database(ABC):
         self.address, self.name = address, name
         self.writing, self.learning, self.check = writing, writing and learning, check
 
-    @abstractmethod
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
+        connection = self.connect()
+        try:
+            self.prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @abstractmethod
+    def prepare(self, connection: Any) -> None:
+        """Check the tables of a new connection, or make them."""
 
     @abstractmethod
     def connect(self, *, reading: bool = False, frozen: bool = False) -> Connection:

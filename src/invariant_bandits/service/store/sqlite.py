@@ -247,7 +247,7 @@ class SqliteDatabase(Database):
         self._synchronous = synchronous if writing else None
         self._lock: FileLock | None = None
 
-    def open(self) -> SqliteConnection:
+    def open(self) -> Connection:
         """Take the lock, make or check the tables, and connect."""
         if not self._synchronous and not self.path.is_file():
             raise StoreError(f"{self.path} does not exist")
@@ -256,14 +256,13 @@ class SqliteDatabase(Database):
         self._check_names()
         if self._synchronous:
             self._lock = FileLock(self.path)
-            self._prepare()
-        connection = self.connect()
-        try:
-            self._check_layout(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            check_journal(self.path)
+            with closing(self.connect()) as connection:
+                if not self._version(connection):
+                    self.make_tables(connection)
+            if self.check is not None:
+                self.check(self.path)
+        return super().open()
 
     def _check_names(self) -> None:
         """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its
@@ -277,16 +276,7 @@ class SqliteDatabase(Database):
         if (status is None or not status.st_size) and log.exists() and log.stat().st_size:
             raise StoreError(f"{self.path} is missing or empty, and {log.name} of an earlier file is there")
 
-    def _prepare(self) -> None:
-        """Have the tables of this version, and have them checked."""
-        check_journal(self.path)
-        with closing(self.connect()) as connection:
-            if not self._version(connection):
-                self.make_tables(connection)
-        if self.check is not None:
-            self.check(self.path)
-
-    def _check_layout(self, connection: SqliteConnection) -> None:
+    def prepare(self, connection: SqliteConnection) -> None:
         """Raise unless a file has exactly the tables of this version."""
         if not self._version(connection):
             raise StoreError(sql.NO_STORE.format(self.path))
