@@ -30,8 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decode_event
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.verify import verify
+from invariant_bandits.service.store.open_store import open_store, verify
 from postgres_server import PostgresServer
 from started_service import Started, start
 

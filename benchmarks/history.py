@@ -25,7 +25,7 @@ from invariant_bandits.service.events import (
     encode_event,
     key_of,
 )
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.store.open_store import open_store
 
 LABELS = ["a", "b", "c"]
@@ -34,14 +34,14 @@ BATCH = 30_000
 
 EXPORT = """
 import resource, sys
-from invariant_bandits.service.history.export import export
+from invariant_bandits.service.history import export
 from invariant_bandits.service.store.open_store import open_store
 print(export(open_store(sys.argv[1], writing=False), sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 """
 LEARN = """
 import resource, sys
-from invariant_bandits.service.background.refit import learn_from_history
+from invariant_bandits.service.background import learn_from_history
 from invariant_bandits.service.store.open_store import open_store
 found = learn_from_history(open_store(sys.argv[1], writing=False), "default")
 print(found.words, found.evaluation)

@@ -124,7 +124,7 @@ def load(port: int, connections: int, seconds: float, kind: str, processes: int)
 
 def forgetful() -> Any:
     """A store that keeps nothing: what the same application would do without one."""
-    from invariant_bandits.service.store.chain import START, Head, Row
+    from invariant_bandits.service.store.sql import START, Head, Row
 
     class Nothing:
         seed, seq, shared = 7, 0, False
@@ -171,8 +171,7 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
 
     from invariant_bandits.service import commands
     from invariant_bandits.service.engine import Engine
-    from invariant_bandits.service.learners.fitted import FittedLearner
-    from invariant_bandits.service.learners.open import OpenLearner
+    from invariant_bandits.service.learners import FittedLearner, OpenLearner
     from invariant_bandits.service.operations import Service
     from invariant_bandits.service.serve import application
     from invariant_bandits.service.store.open_store import open_store
@@ -205,7 +204,7 @@ def fitted_rows() -> Any:
     import pyarrow as pa
 
     import invariant_bandits as ib
-    from invariant_bandits.service.learners.fitted import FittedLearner
+    from invariant_bandits.service.learners import FittedLearner
 
     rng = np.random.default_rng(5)
     features = rng.normal(size=(8_000, FEATURES))

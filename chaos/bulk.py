@@ -12,7 +12,7 @@ import numpy as np
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.sql import SqlStore
 from invariant_bandits.service.store.sqlite import SqliteDatabase

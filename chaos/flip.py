@@ -23,8 +23,7 @@ import numpy as np
 from bulk import fill
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.replay import restore
-from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.verify import verify
+from invariant_bandits.service.store.open_store import open_store, verify
 
 TABLES = ("events", "contents", "snapshots", "cut", "head", "meta")
 

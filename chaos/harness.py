@@ -173,8 +173,7 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
     from invariant_bandits.service.events import decision_key, decode_event
     from invariant_bandits.service.replay import replay_all, restore
     from invariant_bandits.service.state import record_of
-    from invariant_bandits.service.store.open_store import open_store
-    from invariant_bandits.service.store.verify import verify
+    from invariant_bandits.service.store.open_store import open_store, verify
 
     store = open_store(store_address, check=verify)
     lost, doubled = 0, 0

@@ -28,8 +28,7 @@ import numpy as np
 from harness import Server, ask
 from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replay import replay_all, restore
-from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.verify import verify
+from invariant_bandits.service.store.open_store import open_store, verify
 
 HEAD = struct.Struct("<B3xIqQd")
 WRITE, SYNC, TRUNCATE, UNLINK = 1, 2, 3, 4

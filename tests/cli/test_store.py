@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import StoreError
 from served_models import running, serve
 
 

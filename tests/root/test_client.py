@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
-from invariant_bandits.service.app import make_app
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners import FittedLearner
 from invariant_bandits.service.operations import Service
+from invariant_bandits.service.serve import make_app
 from invariant_bandits.service.settings import Configuration
 from served_models import labelled_model, running, serve
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.responses import Limits
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from served_models import labelled_model
 
@@ -209,7 +208,7 @@ def test_beyond_this_machine_a_token_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
-    settings = ServiceSettings(store=str(tmp_path / "d.db"), limits=Limits(rate=2.0))
+    settings = ServiceSettings(store=str(tmp_path / "d.db"), rate=2.0)
     with client_of(settings) as client:
         statuses = [client.get("/v1/model").status_code for _ in range(20)]
     assert statuses[0] == 200

@@ -19,26 +19,25 @@ import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.service import background as schedule
 from invariant_bandits.service import commands
 from invariant_bandits.service import serve as serving
-from invariant_bandits.service.app import make_app
-from invariant_bandits.service.background import schedule
-from invariant_bandits.service.background.refit import (
+from invariant_bandits.service.background import (
     Judge,
+    Learning,
     RefitResult,
+    RefitSchedule,
     follow,
     in_words,
     learn_from_history,
 )
-from invariant_bandits.service.background.schedule import Learning, RefitSchedule
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners.base import Learner
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
+from invariant_bandits.service.serve import make_app
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store

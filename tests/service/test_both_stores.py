@@ -10,9 +10,8 @@ import pytest
 
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.replay import compact, replay_all, restore
-from invariant_bandits.service.store.chain import START, StoreError, UnavailableError, check_chain
-from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.verify import BLOCK, verify
+from invariant_bandits.service.store.open_store import BLOCK, open_store, verify
+from invariant_bandits.service.store.sql import START, StoreError, UnavailableError, check_chain
 from served_models import Clock, running, serve
 
 

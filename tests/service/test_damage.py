@@ -15,11 +15,9 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.store.chain import StoreError, UnavailableError
-from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.sql import Connection
+from invariant_bandits.service.store.open_store import open_store, verify
+from invariant_bandits.service.store.sql import Connection, StoreError, UnavailableError
 from invariant_bandits.service.store.sqlite import check_journal
-from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
 
 
@@ -132,7 +130,7 @@ def test_events_that_are_missing_at_the_end_or_hidden_from_their_ids_are_noticed
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'events_by_key'", (made,))
     connection.close()
-    with pytest.raises(StoreError, match="event 5 is not found by its decision"):
+    with pytest.raises(StoreError, match="its index by key does not match its events"):
         open_store(tmp_path / "e.db", check=verify)
 
 

@@ -20,8 +20,8 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, State
-from invariant_bandits.service.store.chain import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import StoreError, UnavailableError
 from served_models import Clock, fitted, play_together, running, serve
 
 

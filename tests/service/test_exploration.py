@@ -19,9 +19,7 @@ from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.dashboard import exploration_of
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners.base import Learner
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State

@@ -20,13 +20,11 @@ from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
+from invariant_bandits.service import history as exporting
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.history import export as exporting
-from invariant_bandits.service.history.decisions import settled_decisions
-from invariant_bandits.service.history.export import Exported
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.history import Exported, settled_decisions
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from served_models import Clock, all_of, labelled_model, play_together, running, serve

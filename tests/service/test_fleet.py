@@ -17,14 +17,14 @@ import pytest
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Closed, Decided, decode_event
 from invariant_bandits.service.replay import check, replay_all
-from invariant_bandits.service.serve import Decider, engine_for
+from invariant_bandits.service.serve import engine_for
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import StoreError
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import Clock, serve

@@ -20,7 +20,7 @@ from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encode_event, key_of
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration

@@ -16,9 +16,8 @@ import invariant_bandits as ib
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided, decision_key, decode_event
-from invariant_bandits.service.history.decisions import learned_decisions, settled_decisions
-from invariant_bandits.service.history.export import export
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.history import export, learned_decisions, settled_decisions
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration
@@ -214,21 +213,6 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
         (2, 1.5),
         (0, 0.0),
     )
-
-
-def test_a_repeated_rank_finds_its_event_when_another_kind_of_model_took_over(loops: TestClient) -> None:
-    asked = {
-        "contextFeatures": [{"age": 1.0}],
-        "actions": [{"id": f"arm_{n}"} for n in range(3)],
-        "eventId": "x",
-    }
-    asked["actions"][0]["features"] = [{"size": 1}]
-    told = loops.post("/personalizer/v1.0/rank", json=asked).json()
-    content = loops.get("/models/shop/personalizer/v1.0/model").content
-    assert loops.put("/personalizer/v1.0/model", content=content).status_code == 204
-    assert loops.post("/personalizer/v1.0/rank", json=asked).json() == told
-    other = asked | {"contextFeatures": [{"age": 2.0}]}
-    refused(loops.post("/personalizer/v1.0/rank", json=other), 409, "InvalidRankRequest")
 
 
 def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from invariant_bandits.cli.app import app
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.events import decision_key
-from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import StoreError
 from invariant_bandits.service.store.sqlite import FileLock
 from served_models import running, serve
 from started_service import PATIENCE, Started, service

@@ -6,7 +6,7 @@ import numpy as np
 
 from invariant_bandits.service.dashboard import MOST_SEGMENTS, RewardSums, Segments
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners.base import logged_reward
+from invariant_bandits.service.learners import logged_reward
 
 WORTH = np.array([1.0, 2.0, 4.0])
 FLOOR = 0.3

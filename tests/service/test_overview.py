@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
-from invariant_bandits.service.app import make_app
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.dashboard import Dashboard, arms_of
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.operations import Service
+from invariant_bandits.service.serve import make_app
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
 from served_models import fitted, running, serve

@@ -8,7 +8,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners import FittedLearner
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from invariant_bandits.service import commands
 from invariant_bandits.service.events import decision_key, decode_event
 from invariant_bandits.service.replay import replay_all
-from invariant_bandits.service.store.chain import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.postgres import without_password
+from invariant_bandits.service.store.sql import StoreError, UnavailableError
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import running, serve

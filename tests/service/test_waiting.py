@@ -124,7 +124,7 @@ def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
 def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from invariant_bandits.service.learners.open import OpenLearner
+    from invariant_bandits.service.learners import OpenLearner
 
     def refuse(*given: object) -> None:
         raise ZeroDivisionError("no policy can take this")

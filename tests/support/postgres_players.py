@@ -9,7 +9,7 @@ import psycopg
 
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.store.chain import UnavailableError
+from invariant_bandits.service.store.sql import UnavailableError
 from postgres_server import PostgresServer
 
 

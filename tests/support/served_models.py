@@ -16,9 +16,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.commands import Command, DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners.base import Learner
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.store.open_store import open_store
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from invariant_bandits.client import Client, ServedDecision, ServiceError
 from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.service import commands
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import ServiceSettings, open_service, run
 from invariant_bandits.service.settings import Configuration

@@ -34,8 +34,8 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.access import read_tokens
+    from invariant_bandits.service.store.open_store import VerifyingStore
     from invariant_bandits.service.store.postgres import is_address
-    from invariant_bandits.service.store.verify import VerifyingStore
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
     tokens = {} if token_file is None else read_tokens(token_file)
@@ -49,8 +49,7 @@ def serve(
     every = None if learn_every is None else 3_600.0 * learn_every
     # the store is checked while the rest is imported
     begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
-    from invariant_bandits.service.background.schedule import RefitSchedule
-    from invariant_bandits.service.responses import Limits
+    from invariant_bandits.service.background import RefitSchedule
     from invariant_bandits.service.serve import ServiceSettings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -61,7 +60,7 @@ def serve(
         port=port,
         tokens=tokens,
         token_file=token_file,
-        limits=Limits(rate=rate),
+        rate=rate,
         role=fleet_role,
         logs=log_files,
         plan=RefitSchedule(every, at, activation),
@@ -114,9 +113,9 @@ def verify(store: str, as_json: bool = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
     from invariant_bandits.service.replay import restore
     from invariant_bandits.service.state import UnappliableError, set_aside_events
+    from invariant_bandits.service.store.open_store import verify
     from invariant_bandits.service.store.postgres import is_address
     from invariant_bandits.service.store.sqlite import check_journal, is_in_use
-    from invariant_bandits.service.store.verify import verify
 
     if not is_address(store) and Path(store).is_file() and not is_in_use(Path(store)):
         check_journal(Path(store).resolve())
@@ -180,7 +179,7 @@ def export(
     force: bool = False,
 ) -> None:
     """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
-    from invariant_bandits.service.history.export import export
+    from invariant_bandits.service.history import export
 
     start, end = _time_of("--since", since), _time_of("--until", until)
     with _reading(store, "", quiet=True) as (opened, _):
@@ -203,9 +202,8 @@ def _reading(store: str, words: str, quiet: bool) -> Iterator[tuple[Any, Callabl
 @contextmanager
 def _writing(store: str) -> Iterator[Any]:
     """A store that exists, every event of it checked, opened for writing."""
-    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.store.open_store import open_store, verify
     from invariant_bandits.service.store.postgres import is_address
-    from invariant_bandits.service.store.verify import verify
 
     if not is_address(store) and not Path(store).is_file():
         raise InputError(f"STORE: {store} does not exist")

@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal
+from typing import Literal, cast
 
 from starlette.requests import Request
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.responses import Limits, RefusedError
+from invariant_bandits.service.responses import RefusedError
 
 Role = Literal["read", "decide", "admin"]
 RANKS: dict[Role, int] = {"read": 0, "decide": 1, "admin": 2}
@@ -50,18 +50,16 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
         match = LINE.fullmatch(text)
         if match is None:
             raise InputError(f"{where}: must be 'read TOKEN', 'decide TOKEN' or 'admin TOKEN'")
-        role = next((role for role in RANKS if role == match["role"]), None)
-        if role is None:
-            raise InputError(f"{where}: the role must be read, decide or admin")
-        if re.fullmatch(r"[\x21-\x7e]+", match["token"]) is None:
-            raise InputError(f"{where}: a token has letters, digits and signs of ASCII only")
-        if len(match["token"]) < SHORTEST:
-            raise InputError(f"{where}: a token must have at least {SHORTEST} characters")
-        digest = hashlib.sha256(match["token"].encode()).hexdigest()
-        if digest in tokens:
-            raise InputError(
-                f"{where}: the same token as in line {lines[digest]}; each needs a token of its own"
-            )
+        role, token = cast("Role", match["role"]), match["token"]
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        problems = {
+            "the role must be read, decide or admin": role not in RANKS,
+            "a token has letters, digits and signs of ASCII only": re.search(r"[^\x21-\x7e]", token),
+            f"a token must have at least {SHORTEST} characters": len(token) < SHORTEST,
+            f"the same token as in line {lines.get(digest)}; each needs a token of its own": digest in lines,
+        }
+        for problem in (problem for problem, is_there in problems.items() if is_there):
+            raise InputError(f"{where}: {problem}")
         tokens[digest], lines[digest] = role, number
     if not tokens:
         raise InputError(f"token file {os.fspath(path)}: it has no token")
@@ -72,21 +70,12 @@ def _content(path: str | PathLike[str]) -> bytes:
     """The content of a file that only its owner can write to."""
     try:
         with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InputError(
-                    f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it"
-                )
-            return file.read()
+            mode, content = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
         raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
-
-
-@dataclass
-class Bucket:
-    """Requests that may still come; refilled with time."""
-
-    left: float
-    at: float
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
+    return content
 
 
 @dataclass
@@ -97,12 +86,14 @@ class Access:
     ----------
     tokens : mapping of str to Role
         SHA-256 of each token in hexadecimal digits, and its role.
-    limits : Limits
+    rate : float
+        Requests per second and token; 0 is without bound.
     """
 
     tokens: Mapping[str, Role] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    _buckets: dict[str, Bucket] = field(default_factory=dict)
+    rate: float = 0.0
+    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Requests that may still come, and when there were so many."""
 
     def check(self, request: Request, needed: Role) -> str:
         """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
@@ -111,33 +102,29 @@ class Access:
             self._slow_down("everybody")
             return "anyone on this machine"
         token = _token(request)
-        if token is None:
-            raise RefusedError(
-                401, "a token is needed: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
-            )
         digest = hashlib.sha256(token.encode()).hexdigest()
         role: Role | None = None
         for known, allowed in self.tokens.items():  # all of them, so that the time does not show which
             if hmac.compare_digest(known, digest):
                 role = allowed
         if role is None:
-            raise RefusedError(401, "the token is not known", headers={"WWW-Authenticate": "Bearer"})
+            needed_token = "a token is needed: Authorization: Bearer TOKEN"
+            message = "the token is not known" if token else needed_token
+            raise RefusedError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
             raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
         self._slow_down(digest)
         return f"{role} token {digest[:8]}"
 
     def _slow_down(self, who: str) -> None:
-        rate = self.limits.rate
-        if not rate:
-            return
-        moment = time.monotonic()
-        bucket = self._buckets.setdefault(who, Bucket(max(rate, 1.0), moment))
-        bucket.left = min(max(rate, 1.0), bucket.left + (moment - bucket.at) * rate)
-        bucket.at = moment
-        if bucket.left < 1.0:
-            raise RefusedError(429, f"at most {rate:g} requests per second", headers={"Retry-After": "1"})
-        bucket.left -= 1.0
+        if self.rate:
+            moment, most = time.monotonic(), max(self.rate, 1.0)
+            left, since = self._buckets.get(who, (most, moment))
+            left = min(most, left + (moment - since) * self.rate)
+            self._buckets[who] = (left - 1.0 if left >= 1.0 else left, moment)
+            if left < 1.0:
+                wait = {"Retry-After": "1"}
+                raise RefusedError(429, f"at most {self.rate:g} requests per second", headers=wait)
 
 
 def _refuse_other_sites(request: Request) -> None:
@@ -152,9 +139,8 @@ def _refuse_other_sites(request: Request) -> None:
     host = request.url.hostname or ""
     own = origin is None or origin == f"{request.url.scheme}://{request.url.netloc}"
     if not own or site in ("cross-site", "same-site") or not is_loopback(host):
-        raise RefusedError(
-            403, "pages of other sites may not ask; without tokens this service is for this machine only"
-        )
+        only = "without tokens this service is for this machine only"
+        raise RefusedError(403, f"pages of other sites may not ask; {only}")
 
 
 def is_loopback(host: str) -> bool:
@@ -167,9 +153,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _token(request: Request) -> str | None:
-    key = request.headers.get("ocp-apim-subscription-key")
-    if key:
-        return key
+def _token(request: Request) -> str:
+    """Return the caller's token; empty if there is none."""
+    key = request.headers.get("ocp-apim-subscription-key", "")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+    return key or (token.strip() if scheme.lower() == "bearer" else "")

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.events import (
-    Activated,
-    AnyEvent,
-    ArmAdded,
-    ArmRetired,
-    Closed,
-    Configured,
-    Decided,
-    Origin,
-    Rewarded,
-    SetAside,
-    VersionActivated,
-    VersionAdded,
-    decision_key,
-    encode_event,
-    key_of,
-)
-from invariant_bandits.service.learners.base import Learner
-from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service import events, learners, settings
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key
 from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.sql import StoreError
 
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000
@@ -71,13 +53,13 @@ class EventBatch:
     owners: list[int] = field(default_factory=list)
     refused: dict[int, BaseException] = field(default_factory=dict)
 
-    def add(self, state: State, events: Sequence[AnyEvent]) -> None:
+    def add(self, state: State, proposed: Sequence[AnyEvent]) -> None:
         """Propose these events as well."""
-        stored = [_stored(event) for event in events]  # fails here, if at all, for one request only
+        stored = [_stored(event) for event in proposed]  # fails here, if at all, for one request only
         self.stored += stored
-        self.events += events
-        for event, (key, _) in zip(events, stored, strict=True):
-            if key is None or isinstance(event, SetAside):
+        self.events += proposed
+        for event, (key, _) in zip(proposed, stored, strict=True):
+            if key is None or isinstance(event, events.SetAside):
                 continue
             if key not in self.pending:
                 cached = isinstance(event, Decided)
@@ -105,15 +87,31 @@ class EventBatch:
 
 def _stored(event: AnyEvent) -> tuple[str | None, bytes]:
     """Return the key and the stored form of an event; InputError if it holds what cannot be stored."""
-    key = key_of(event)
+    key = events.key_of(event)
     try:
         (key or "").encode()
-        return key, encode_event(event)
+        return key, events.encode_event(event)
     except (ValueError, OverflowError, TypeError, RecursionError) as error:
         raise InputError(f"body: it cannot be stored: {error}") from None
 
 
 Command = Callable[[State, EventBatch], Any]
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+
+
+def returns_command(
+    function: Callable[Concatenate[State, EventBatch, Parameters], Answer],
+) -> Callable[Parameters, Callable[[State, EventBatch], Answer]]:
+    """Make a function of a state, a batch and more one that takes the rest and returns the command."""
+
+    @wraps(function)
+    def make(
+        *arguments: Parameters.args, **options: Parameters.kwargs
+    ) -> Callable[[State, EventBatch], Answer]:
+        return lambda state, batch: function(state, batch, *arguments, **options)
+
+    return make
 
 
 @dataclass
@@ -124,43 +122,25 @@ class QueuedCommand:
     ----------
     command : callable
         Proposes events and returns the answer.
-    future : future or None
+    future : Future
         Of the caller, which has its answer after the commit.
     alone : bool
         Whether it must see everything before it, and be seen by everything after it.
     """
 
     command: Command
-    future: asyncio.Future[Any] | Future[Any] | None = None
     alone: bool = False
+    future: Future[Any] = field(default_factory=Future)
     answer: Any = None
     error: BaseException | None = None
 
     def resolve(self) -> None:
-        """Give the caller its answer, or the error; in the thread of its event loop, if it has one."""
-        if self.future is not None and not self.future.done():
+        """Give the caller its answer, or the error, unless it no longer waits."""
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
             if self.error is None:
                 self.future.set_result(self.answer)
             else:
                 self.future.set_exception(self.error)
-
-
-def resolve_all(queued: Sequence[QueuedCommand]) -> None:
-    """Give all callers their answers; each event loop is called once."""
-    loops: dict[asyncio.AbstractEventLoop, list[QueuedCommand]] = {}
-    for item in queued:
-        if isinstance(item.future, asyncio.Future):
-            loops.setdefault(item.future.get_loop(), []).append(item)
-        else:
-            item.resolve()
-    for loop, items in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(_resolve, items)
-
-
-def _resolve(queued: Sequence[QueuedCommand]) -> None:
-    for item in queued:
-        item.resolve()
 
 
 @dataclass(frozen=True)
@@ -206,73 +186,56 @@ class DecisionCommand:
             return known.decided
         if len(served.waiting) >= MOST_WAITING:
             raise InputError(f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
-        decided = self._decide(state, served, moment, batch.drawn.get(self.model, 0))
-        events: list[AnyEvent] = [decided]
-        if known is not None and known.rewards:  # they came before their decision
-            values = [reward.value for reward in known.rewards]
-            events += [
-                Rewarded(moment, decided.id, served.name, reward.value, "joined", reward.request)
-                for reward in known.rewards
-            ]
-            if served.configuration.reward_wait is None and not self.deferred and state.at is None:
-                events.append(served.close(moment, decided.id, values))
-        batch.drawn[self.model] = batch.drawn.get(self.model, 0) + 1
-        batch.add(state, events)
+        drawn = batch.drawn.get(self.model, 0)
+        decided = self._decide(state, served, moment, drawn)
+        proposed: list[AnyEvent] = [decided]
+        early = [] if known is None else known.rewards  # they came before their decision
+        for reward in early:
+            about = (moment, decided.id, served.name, reward.value)
+            proposed.append(Rewarded(*about, "joined", reward.request))
+        if early and served.configuration.reward_wait is None and not self.deferred and state.at is None:
+            proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
+        batch.drawn[self.model] = drawn + 1
+        batch.add(state, proposed)
         return decided
 
     def _decide(self, state: State, served: ServedModel, moment: float, drawn: int) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
-        id = self.id or _new_id(moment)
-        draw = (
-            served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
-        )
+        # An id that cannot be guessed begins with its time: neighbours in time stay so in the index.
+        id = self.id or f"{int(moment * 1e6):014x}{secrets.token_hex(8)}"
+        draw = served.counts.decisions + drawn
+        if state.at is not None:  # processes that know nothing of each other share a draw only by chance
+            key = decision_key(id, served.name).encode(errors="surrogatepass")
+            draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
         round, choice = served.choose(self.context, self.labels, self.actions, draw)
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if self.scores or measured else None
+        context = None if self.context is None else dict(self.context)
+        actions = None if self.actions is None else list(self.actions)
         return Decided(
-            moment,
-            id,
-            served.name,
-            served.version,
-            draw,
-            None if self.context is None else dict(self.context),
-            list(round.labels),
-            None if self.actions is None else list(self.actions),
-            choice.place,
-            choice.propensities,
-            means if self.scores else None,
-            self.deferred,
-            choice.explored,
-            self.protocol,
-            self.extra,
-            choice.cost(means) if means is not None and measured else None,
-            state.at,
-            not self.labels and self.actions is None,
+            *(moment, id, served.name, served.version, draw, context, list(round.labels), actions),
+            *choice,
+            means=means if self.scores else None,
+            deferred=self.deferred,
+            explored=choice.explored,
+            protocol=self.protocol,
+            extra=self.extra,
+            chance_cost=choice.cost(means) if means is not None and measured else None,
+            at=state.at,
+            all_arms=self._means_all_arms,
         )
+
+    @property
+    def _means_all_arms(self) -> bool:
+        return not self.labels and self.actions is None
 
     def _is_about(self, decided: Decided) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
-        if self.labels or self.actions is not None:
-            actions = None if self.actions is None else list(self.actions)
-            if decided.all_arms or decided.labels != list(self.labels) or decided.actions != actions:
-                return False
-        elif not decided.all_arms:
+        actions = None if self.actions is None else list(self.actions)
+        if not self._means_all_arms and (decided.labels, decided.actions) != (list(self.labels), actions):
             return False
-        return (decided.context, decided.deferred, decided.extra) == (self.context, self.deferred, self.extra)
-
-
-def _draw_of(key: str) -> int:
-    """Return a number for the random draw that processes which know nothing of each other share only by
-    chance.
-    """
-    return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:7], "little")
-
-
-def _new_id(moment: float) -> str:
-    """Return an id that cannot be guessed and begins with its time: neighbours in time stay so in the
-    index.
-    """
-    return f"{int(moment * 1e6):014x}{secrets.token_hex(8)}"
+        own = (self._means_all_arms, self.context, self.deferred, self.extra)
+        return (decided.all_arms, decided.context, decided.deferred, decided.extra) == own
 
 
 @dataclass(frozen=True)
@@ -316,13 +279,13 @@ class RewardCommand:
         if record.closed is not None:
             batch.add(state, [Rewarded(moment, self.id, served.name, value, "late", self.request)])
             return "late"
-        events: list[AnyEvent] = [Rewarded(moment, self.id, served.name, value, "joined", self.request)]
+        proposed: list[AnyEvent] = [Rewarded(moment, self.id, served.name, value, "joined", self.request)]
         status = "waiting"
         if record.activated and state.at is None and not served.awaits(record.decided):
             closed = served.close(moment, self.id, [value])
-            events.append(closed)
+            proposed.append(closed)
             status = "kept" if closed.value is None else "learned"
-        batch.add(state, events)
+        batch.add(state, proposed)
         return status
 
     def _is_repeated(self, reward: Rewarded, record: Record, single: bool) -> bool:
@@ -335,47 +298,42 @@ class RewardCommand:
         return is_same_request or (single and reward.value == self.value)
 
 
-def activate(id: str, model: str | None = None) -> Command:
+@returns_command
+def activate(state: State, batch: EventBatch, id: str, model: str | None = None) -> bool:
     """Activate a deferred decision; the answer is whether that is new."""
-
-    def command(state: State, batch: EventBatch) -> bool:
-        moment, served = batch.tick(), state.owner(id, model, batch.pending)
-        record = state.record(id, served.name, batch.pending)
-        if record is None or record.decided is None:
-            raise NotFoundError(f"id: decision {id!r} is not known")
-        if record.activated or record.closed is not None:
-            return False
-        events: list[AnyEvent] = [Activated(moment, id, served.name)]
-        if record.joined() and not served.awaits(record.decided) and state.at is None:
-            events.append(served.close(moment, id, record.joined()))
-        batch.add(state, events)
-        return True
-
-    return command
+    moment, served = batch.tick(), state.owner(id, model, batch.pending)
+    record = state.record(id, served.name, batch.pending)
+    if record is None or record.decided is None:
+        raise NotFoundError(f"id: decision {id!r} is not known")
+    if record.activated or record.closed is not None:
+        return False
+    proposed: list[AnyEvent] = [events.Activated(moment, id, served.name)]
+    if record.joined() and not served.awaits(record.decided) and state.at is None:
+        proposed.append(served.close(moment, id, record.joined()))
+    batch.add(state, proposed)
+    return True
 
 
-def settle(model: str, id: str) -> Command:
+@returns_command
+def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
     """Settle a decision whose wait has ended, unless it was settled meanwhile."""
-
-    def command(state: State, batch: EventBatch) -> None:
-        moment, served = batch.tick(), state.models[model]
-        if id not in served.waiting:
-            return
-        record = state.records.find(decision_key(id, model))
-        if record is None or record.decided is None:
-            raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
-        if record.activated:
-            batch.add(state, [served.close(moment, id, record.joined())])
-        else:
-            batch.add(state, [Closed(moment, id, model, None, "not activated")])
-
-    return command
+    moment, served = batch.tick(), state.models[model]
+    if id not in served.waiting:
+        return
+    record = state.records.find(decision_key(id, model))
+    if record is None or record.decided is None:
+        raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
+    closed = Closed(moment, id, model, None, "not activated")
+    batch.add(state, [served.close(moment, id, record.joined()) if record.activated else closed])
 
 
+@returns_command
 def add_version(
+    state: State,
+    batch: EventBatch,
     model: str,
-    learner: Learner,
-    origin: Origin,
+    learner: learners.Learner,
+    origin: events.Origin,
     *,
     note: str = "",
     by: str = "",
@@ -386,7 +344,7 @@ def add_version(
     through: int | None = None,
     evaluation: dict[str, Any] | None = None,
     why: str = "new",
-) -> Command:
+) -> str:
     """Name of a new version with this state; to be done alone.
 
     With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take
@@ -394,99 +352,91 @@ def add_version(
     is added if a version has exactly this content: the answer is the active one. `through` is the number of
     the event up to which decisions are part of its history; the present one if it is not given.
     """
-
-    def command(state: State, batch: EventBatch) -> str:
-        if first and model in state.models:
-            raise InputError(f"model: {model!r} exists already")
-        differences = state.model(model).learner.differences(learner) if alike else []
-        if differences:
-            words = "; ".join(differences)
-            raise ConflictError(f"body: the model differs from the active version: {words}", differences)
-        content = learner.to_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        known = state.models[model].versions if model in state.models else {}
-        if unless_known and any(added.content == digest for added in known.values()):
-            return state.models[model].version
-        number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
-        version = f"{number}-{digest[:8]}"
-        last = state.seq if through is None else through
-        about = (model, version, learner.kind, digest, origin, note, by, last, evaluation)
-        batch.contents.append(content)
-        batch.add(state, [VersionAdded(batch.tick(), *about)])
-        if active:
-            batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
-        return version
-
-    return command
+    if first and model in state.models:
+        raise InputError(f"model: {model!r} exists already")
+    differences = state.model(model).learner.differences(learner) if alike else []
+    if differences:
+        words = "; ".join(differences)
+        raise ConflictError(f"body: the model differs from the active version: {words}", differences)
+    content = learner.to_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    known = state.models[model].versions if model in state.models else {}
+    if unless_known and any(added.content == digest for added in known.values()):
+        return state.models[model].version
+    number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
+    version = f"{number}-{digest[:8]}"
+    last = state.seq if through is None else through
+    about = (model, version, learner.kind, digest, origin, note, by, last, evaluation)
+    batch.contents.append(content)
+    batch.add(state, [events.VersionAdded(batch.tick(), *about)])
+    if active:
+        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
+    return version
 
 
-def activate_version(model: str, version: str, *, why: str = "", by: str = "") -> Command:
+@returns_command
+def activate_version(
+    state: State, batch: EventBatch, model: str, version: str, *, why: str = "", by: str = ""
+) -> str:
     """Have a version decide from now on; to be done alone."""
-
-    def command(state: State, batch: EventBatch) -> str:
-        served = state.model(model)
-        if version not in served.versions:
-            raise NotFoundError(f"version: {version!r} is not one of {', '.join(served.versions)}")
-        if version != served.version:
-            batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
-        return version
-
-    return command
+    served = state.model(model)
+    served.check_version(version)
+    if version != served.version:
+        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
+    return version
 
 
-def roll_back(model: str, *, by: str = "") -> Command:
+@returns_command
+def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
     """Return to the version before the active one, exactly as it was left; to be done alone."""
-
-    def command(state: State, batch: EventBatch) -> str:
-        version = state.model(model).previous()
-        batch.add(state, [VersionActivated(batch.tick(), model, version, "roll back", by)])
-        return version
-
-    return command
+    version = state.model(model).previous()
+    batch.add(state, [events.VersionActivated(batch.tick(), model, version, "roll back", by)])
+    return version
 
 
-def configure(model: str, configuration: Configuration, *, by: str = "") -> Command:
+@returns_command
+def configure(
+    state: State, batch: EventBatch, model: str, configuration: settings.Configuration, *, by: str = ""
+) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
-
-    def command(state: State, batch: EventBatch) -> Configuration:
-        if state.model(model).configuration != configuration:
-            batch.add(state, [Configured(batch.tick(), model, configuration, by)])
-        return configuration
-
-    return command
+    if state.model(model).configuration != configuration:
+        batch.add(state, [events.Configured(batch.tick(), model, configuration, by)])
+    return configuration
 
 
+@returns_command
 def change_arms(
-    model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = ""
-) -> Command:
+    state: State,
+    batch: EventBatch,
+    model: str,
+    label: str,
+    *,
+    add: bool,
+    features: dict[str, Any] | None = None,
+    by: str = "",
+) -> dict[str, bool]:
     """Add an arm or retire one, tried on a copy first; to be done alone."""
-
-    def command(state: State, batch: EventBatch) -> dict[str, bool]:
-        learner = state.model(model).learner
-        trial = type(learner).from_bytes(learner.to_bytes(), "this model")
-        if add:
-            trial.add_arm(label, features)
-            batch.add(state, [ArmAdded(batch.tick(), model, label, features, by)])
-        else:
-            trial.retire_arm(label)
-            batch.add(state, [ArmRetired(batch.tick(), model, label, by)])
-        return trial.arms
-
-    return command
+    learner = state.model(model).learner
+    trial = type(learner).from_bytes(learner.to_bytes(), "this model")
+    if add:
+        trial.add_arm(label, features)
+        batch.add(state, [events.ArmAdded(batch.tick(), model, label, features, by)])
+    else:
+        trial.retire_arm(label)
+        batch.add(state, [events.ArmRetired(batch.tick(), model, label, by)])
+    return trial.arms
 
 
-def all_or_none(commands: Sequence[Command]) -> Command:
+@returns_command
+def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command]) -> list[Any]:
     """Do all of several commands or none; the answer is the list of theirs."""
-
-    def command(state: State, batch: EventBatch) -> list[Any]:
-        trial = batch.copy()
-        answers = [part(state, trial) for part in commands]
-        batch.become(trial)
-        return answers
-
-    return command
+    trial = batch.copy()
+    answers = [part(state, trial) for part in commands]
+    batch.become(trial)
+    return answers
 
 
-def inspect(look: Callable[[State], Any]) -> Command:
+@returns_command
+def inspect(state: State, batch: EventBatch, look: Callable[[State], Answer]) -> Answer:
     """Answer what a function returns for the state, which it must not change."""
-    return lambda state, batch: look(state)
+    return look(state)

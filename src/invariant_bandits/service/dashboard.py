@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated, decision_key
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated
 from invariant_bandits.service.state import ServedModel, State
 
 MOST_SEGMENTS = 160
@@ -45,7 +45,7 @@ class RewardSums:
     """
 
     def __init__(self, values: list[float] | None = None) -> None:
-        self.values = [0.0] * TERMS if values is None else values
+        self.values = values or [0.0] * TERMS
 
     def add(self, decided: Decided, reward: float) -> None:
         """Add a settled decision."""
@@ -112,11 +112,6 @@ class Segments:
         """Of all segments together."""
         return self._whole + self._last
 
-    @property
-    def count(self) -> int:
-        """Settled decisions."""
-        return self._whole.count + self._last.count
-
     def add(self, decided: Decided, reward: float) -> None:
         """Add a settled decision."""
         self._last.add(decided, reward)
@@ -131,11 +126,8 @@ class Segments:
 
     def sums(self) -> list[tuple[int, float, float]]:
         """Return number, sum and sum of squares of the rewards of every segment, the incomplete one last."""
-        return [
-            (sums.count, sums.values[1], sums.values[2])
-            for sums in (*self._complete, self._last)
-            if sums.count
-        ]
+        parts = [sums for sums in (*self._complete, self._last) if sums.count]
+        return [(sums.count, sums.values[1], sums.values[2]) for sums in parts]
 
 
 def versions_of(served: ServedModel) -> list[Shown]:
@@ -143,11 +135,7 @@ def versions_of(served: ServedModel) -> list[Shown]:
     before = served.activations[-2] if len(served.activations) > 1 else None
     return [
         {
-            "version": added.version,
-            "time": added.time,
-            "origin": added.origin,
-            "note": added.note,
-            "evaluation": added.evaluation,
+            **added.show("version", "time", "origin", "note", "evaluation"),
             "active": added.version == served.version,
             "previous": added.version == before,
             "rounds": served.learners[added.version].rounds,
@@ -200,8 +188,8 @@ class ModelHistory:
         self.has_changed = True
         self.served: ServedModel | None = None
         self._segments = Segments()
-        self._latest: deque[Decided] = deque(maxlen=LATEST)
-        self._settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
+        self._latest: deque[Shown] = deque(maxlen=LATEST)
+        self._settlements: deque[Shown] = deque(maxlen=LATEST)
         self._marks: deque[Shown] = deque(maxlen=MOST_MARKS)
         self._points: list[Shown] = []
         self._in_alarm = False
@@ -211,20 +199,20 @@ class ModelHistory:
         """Follow an event that the state has followed."""
         self.has_changed = True
         if isinstance(event, Decided):
-            self._latest.append(event)
+            self._latest.append(_shown(event))
         elif isinstance(event, VersionActivated):
             self._mark("version", event.version)
         elif isinstance(event, Closed):
-            record = state.records.find(decision_key(event.id, event.model))
+            record = state.records.of(event)
             if record is not None and record.decided is not None:
-                self._settlements.append((record.decided, event))
+                outcome = {**event.show("value", "why"), "after": event.time - record.decided.time}
+                self._settlements.append({**_shown(record.decided), **outcome})
                 if event.value is not None:
                     self._segments.add(record.decided, event.value)
 
     def _mark(self, kind: str, words: str) -> None:
-        self._marks.append(
-            {"kind": kind, "words": words, "settled": self._segments.count, "time": time.time()}
-        )
+        settled = self._segments.all.count
+        self._marks.append({"kind": kind, "words": words, "settled": settled, "time": time.time()})
 
     def show(self, served: ServedModel) -> Shown:
         """Return everything that is shown of a model, plain values."""
@@ -248,17 +236,9 @@ class ModelHistory:
                 "exploration_cost": whole.cost(),
                 "stretches": self._segments.sums(),
                 "points": list(self._points),
-                "marks": [dict(mark) for mark in self._marks],
-                "latest": [_shown(event) for event in reversed(self._latest)],
-                "settlements": [
-                    {
-                        **_shown(event),
-                        "value": closed.value,
-                        "why": closed.why,
-                        "after": closed.time - event.time,
-                    }
-                    for event, closed in reversed(self._settlements)
-                ],
+                "marks": list(self._marks),
+                "latest": list(reversed(self._latest)),
+                "settlements": list(reversed(self._settlements)),
             },
         }
 
@@ -275,7 +255,7 @@ class ModelHistory:
         if in_alarm and not self._in_alarm:
             self._mark("alarm", "alarm")
         self._in_alarm = in_alarm
-        point = {"settled": self._segments.count, "beliefs": about.get("beliefs")}
+        point = {"settled": self._segments.all.count, "beliefs": about.get("beliefs")}
         if point["beliefs"] and (not self._points or self._points[-1] != point):
             self._points.append(point)
         if len(self._points) > MOST_POINTS:
@@ -308,11 +288,5 @@ class Dashboard:
 
 
 def _shown(event: Decided) -> Shown:
-    return {
-        "id": event.id,
-        "time": event.time,
-        "action": event.labels[event.place] if event.labels else event.place,
-        "offered": len(event.propensities),
-        "propensity": event.propensities[event.place],
-        "explored": event.explored,
-    }
+    shown = event.show("id", "time", "action", "propensity", "explored")
+    return {**shown, "offered": len(event.propensities)}

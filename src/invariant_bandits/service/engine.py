@@ -21,10 +21,10 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
+from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
-from invariant_bandits.service.state import State, UnappliableError
-from invariant_bandits.service.store.chain import OvertakenError, Row, StoreError, UnavailableError
+from invariant_bandits.service.state import ConflictError, State, UnappliableError
+from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
 
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
@@ -41,41 +41,6 @@ log = logging.getLogger("invariant_bandits.service")
 
 JUMP = 1.0
 """Seconds that the clock may be behind before it is taken to have been put back."""
-
-
-class MonotonicClock:
-    """Seconds since 1970 that never decrease, also over a restart.
-
-    While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits
-    end.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds since 1970.
-    latest : float
-        Time of the last event.
-
-    >>> time = MonotonicClock(lambda: 100.0, latest=100.5)
-    >>> time.now()
-    100.5
-    """
-
-    def __init__(self, clock: Callable[[], float], latest: float = 0.0) -> None:
-        self._clock, self._latest, self._read_at = clock, latest, time.monotonic()
-
-    def now(self) -> float:
-        """Return the time."""
-        seconds, read_at = self._clock(), time.monotonic()
-        if seconds < self._latest - JUMP:
-            seconds = self._latest + read_at - self._read_at
-        self._read_at = read_at
-        self.reach(seconds)
-        return self._latest
-
-    def reach(self, moment: float) -> None:
-        """The time is this moment, if it is not past it already."""
-        self._latest = max(self._latest, moment)
 
 
 class Engine:
@@ -115,10 +80,8 @@ class Engine:
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
-        self._time = MonotonicClock(clock, replay.last_time(store))
-        self._snapshot_at, self._published = self.state.seq, 0.0
-        self._tried = 0.0
-        self._doubtful: dict[int, str] = {}
+        self._latest, self._read_at = replay.last_time(store), time.monotonic()
+        self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, 0.0
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -144,17 +107,13 @@ class Engine:
 
     async def submit(self, command: Command, *, alone: bool = False) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._put(QueuedCommand(command, future, alone))
-        return await future
+        return await asyncio.wrap_future(self._put(QueuedCommand(command, alone)))
 
     def call(self, command: Command, *, alone: bool = False) -> Any:
         """Do the same for callers without an event loop."""
-        future: Future[Any] = Future()
-        self._put(QueuedCommand(command, future, alone))
-        return future.result()
+        return self._put(QueuedCommand(command, alone)).result()
 
-    def _put(self, item: QueuedCommand) -> None:
+    def _put(self, item: QueuedCommand) -> Future[Any]:
         if self.failure is not None:
             raise UnavailableError(f"the service has stopped: {self.failure}")
         if self._queue.qsize() >= MOST_QUEUED:
@@ -162,6 +121,7 @@ class Engine:
         self._queue.put(item)
         if self._ended:  # meanwhile: it would stay in the queue
             self._refuse_rest()
+        return item.future
 
     # -- the thread --
 
@@ -184,7 +144,7 @@ class Engine:
             part = self._taken[: alone or 1]
             self._serve(part)
             self._taken = self._taken[len(part) :]
-        moment = self._time.now()
+        moment = self._now()
         self._tend(moment)
         self._try_again()
         self._show(moment)
@@ -214,24 +174,35 @@ class Engine:
                 return
             self._notify(decode_event(row.event))
 
+    def _now(self) -> float:
+        """Return seconds since 1970 that never decrease, also over a restart.
+
+        While a clock that was put back is behind, time goes on from where it was at its usual pace, so that
+        waits end.
+        """
+        seconds, read_at = self.clock(), time.monotonic()
+        if seconds < self._latest - JUMP:
+            seconds = self._latest + read_at - self._read_at
+        self._read_at, self._latest = read_at, max(self._latest, seconds)
+        return self._latest
+
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
-        due_in = max(self.state.next_due() - self._time.now(), 0.0)
+        due_in = max(self.state.next_due() - self._now(), 0.0)
         return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
         queued: list[QueuedCommand] = []
-        try:
-            item = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+        with contextlib.suppress(queue.Empty):
+            item = self._queue.get(wait > 0.0, wait)
             while item is not None:
                 queued.append(item)
                 if len(queued) >= self.largest_batch:
                     return queued, True
                 item = self._queue.get_nowait()
             return queued, False
-        except queue.Empty:
-            return queued, True
+        return queued, True
 
     def _serve(self, queued: Sequence[QueuedCommand]) -> None:
         """Serve one batch: propose, commit, apply, answer."""
@@ -248,11 +219,12 @@ class Engine:
             for item in queued:
                 item.error = item.error or error
             self.store.abandon()
-        resolve_all(queued)
+        for item in queued:
+            item.resolve()
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
-        batch = EventBatch(self._time.now())
+        batch = EventBatch(self._now())
         for place, item in enumerate(queued):
             proposed, item.error = len(batch.events), None
             try:
@@ -272,12 +244,9 @@ class Engine:
             known = self.state.seq
             self._recover()
             self.available = True
-            if self._doubtful:
-                self._set_aside_for_good()
-                return False
             if self.state.seq != known:
                 return False
-        self._time.reach(batch.moment)
+        self._latest = max(self._latest, batch.moment)
         try:
             self._append(batch)
         except OvertakenError as others:
@@ -303,46 +272,32 @@ class Engine:
                 self.state.apply(event)
             except UnappliableError as error:
                 self._take_back(batch, first, error)
-                later = enumerate(events[place:], first + place)
-                for late in [late for seq, late in later if seq not in self.state.aside]:
-                    self._notify(late)
+                for seq, late in enumerate(events[place:], first + place):
+                    if seq not in self.state.aside:
+                        self._notify(late)
                 return
             self._notify(event)
 
     def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
 
-        The state is made again from the newest snapshot, since a learner that raised may be half changed.
+        The state is made again from the newest snapshot, since a learner that raised may be half changed. If
+        the store is gone, or events fail that were applied before, the engine stops.
         """
         owners: set[int] = set()
-        failed = {batch.owners[error.seq - first]}
+        known, failed = self.state.aside.keys(), {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
-            self._doubtful = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
-            self._make_state_again()
+            aside = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
+            try:
+                self.state = replay.restore(self.store, aside)
+            except UnavailableError as gone:
+                raise StoreError(f"the state is half changed by event {error.seq}: {gone}") from error
+            if (lost := min(self.state.aside.keys() - known)) < first:
+                raise StoreError(f"event {lost} was applied and no longer can be: {self.state.aside[lost]}")
             failed = {owner for n, owner in enumerate(batch.owners) if first + n in self.state.aside}
         log.error("%d requests could not be done: %s", len(owners), error.why, exc_info=error.__cause__)
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
-        self._set_aside_for_good()
-
-    def _make_state_again(self) -> None:
-        """Make the state again without doubtful events; UnavailableError if events that were applied before
-        fail, too.
-
-        Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again
-        later.
-        """
-        state = replay.restore(self.store, self._doubtful)
-        more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
-        if more:
-            raise UnavailableError(
-                f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}"
-            )
-        self.state = state
-
-    def _set_aside_for_good(self) -> None:
-        """Have every later replay leave out the doubtful events, too."""
-        aside, self._doubtful = self._doubtful, {}
         with contextlib.suppress(UnavailableError):
             self._snapshot()
         self._serve([QueuedCommand(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]))])
@@ -350,8 +305,6 @@ class Engine:
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
         self.store.reopen()
-        if self._doubtful:
-            self._make_state_again()
         self._follow(self.store.rows(self.state.seq))
         if self.store.head().seq < self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
@@ -363,8 +316,6 @@ class Engine:
                 self._recover()
                 self._snapshot()
                 self.available = True
-                if self._doubtful:
-                    self._set_aside_for_good()
                 log.info("the store takes events again")
             self._tried = time.monotonic()
 
@@ -387,11 +338,105 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused, self._taken = self._taken, []
+        refused: list[QueuedCommand | None] = [*self._taken]
+        self._taken = []
         with contextlib.suppress(queue.Empty):
             while True:
-                item = self._queue.get_nowait()
-                refused += [] if item is None else [item]
+                refused.append(self._queue.get_nowait())
         for item in refused:
-            item.error = UnavailableError(f"the service {why}")
-        resolve_all(refused)
+            if item is not None:
+                item.error = UnavailableError(f"the service {why}")
+                item.resolve()
+
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks for a newer published state."""
+
+
+class Decider(Engine):
+    """Decides from what a learner has published, and never learns.
+
+    Parameters
+    ----------
+    store : open_store
+        Opened for writing, not for learning.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(store, clock=clock, retry_every=LOOK_EVERY, state=published(store))
+        self._newer: State | None = None
+        self._seen = self.state.seq
+        self._stopping = threading.Event()
+        self._looking = threading.Thread(target=self._look, name="published states", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._looking.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Finish what was asked, let go of the store."""
+        self._stopping.set()
+        if self._looking.is_alive():
+            self._looking.join()
+        super().stop()
+
+    def _look(self) -> None:
+        """Fetch newer states in a thread of their own, so that no decision waits for them."""
+        newest = self.state.seq
+        while not self._stopping.wait(LOOK_EVERY):
+            with contextlib.suppress(UnavailableError):
+                if (self.store.snapshot_seq() or 0) > newest:
+                    self._newer = published(self.store)
+                    newest = self._newer.seq
+
+    def _take_newer(self) -> None:
+        newer, self._newer = self._newer, None
+        if newer is not None:
+            self.state = newer
+
+    def _put(self, item: QueuedCommand) -> Future[Any]:
+        if item.alone:
+            raise ConflictError("role: this process only decides; changes are made where the learner listens")
+        return super()._put(item)
+
+    def _tend(self, moment: float) -> None:
+        self._take_newer()
+
+    def _snapshot(self) -> None:
+        """Snapshots are the learner's."""
+
+    def _idle_for(self) -> float:
+        return LOOK_EVERY
+
+    def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
+        """Return what the commands propose; their decisions are read from the store, to which others add."""
+        self._take_newer()
+        self.state.records.forget()
+        try:
+            self._seen = self.store.head().seq
+        except UnavailableError:
+            self.available = False
+            raise
+        return super()._propose(queued)
+
+    def _follow(self, rows: Iterable[Row]) -> None:
+        """What others have added is asked for again when it matters."""
+
+    def _append(self, batch: EventBatch) -> None:
+        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.pending))
+        for event in batch.events:
+            self._notify(event)
+
+    def _recover(self) -> None:
+        self.store.reopen()
+
+
+def published(store: Any) -> State:
+    """The newest state that a learner has published; UnavailableError if there is none yet."""
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        raise UnavailableError("no learner has published a model yet")
+    return State.from_bytes(snapshot[1], store, published=True)

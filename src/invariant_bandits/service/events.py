@@ -5,6 +5,8 @@ order.
 from __future__ import annotations
 
 import hashlib
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -21,7 +23,7 @@ ClosedBecause = Literal[
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
-class ServiceEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+class AnyEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Something that happened.
 
     Parameters
@@ -32,8 +34,12 @@ class ServiceEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind
 
     time: float
 
+    def show(self, *names: str) -> dict[str, Any]:
+        """Return some of its fields and properties by name."""
+        return {name: getattr(self, name) for name in names}
 
-class VersionAdded(ServiceEvent, frozen=True, array_like=True, tag="version"):
+
+class VersionAdded(AnyEvent, frozen=True, array_like=True, tag="version"):
     """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model.
 
     `through` is the number of the event up to which settled decisions are part of its history, `evaluation`
@@ -51,7 +57,7 @@ class VersionAdded(ServiceEvent, frozen=True, array_like=True, tag="version"):
     evaluation: dict[str, Any] | None = None
 
 
-class VersionActivated(ServiceEvent, frozen=True, array_like=True, tag="activate"):
+class VersionActivated(AnyEvent, frozen=True, array_like=True, tag="activate"):
     """Decisions are made, and rewards learned, by this version from now on; it goes on where it stood."""
 
     model: str
@@ -60,7 +66,7 @@ class VersionActivated(ServiceEvent, frozen=True, array_like=True, tag="activate
     by: str = ""
 
 
-class Configured(ServiceEvent, frozen=True, array_like=True, tag="configure"):
+class Configured(AnyEvent, frozen=True, array_like=True, tag="configure"):
     """The rules of a model changed."""
 
     model: str
@@ -68,7 +74,7 @@ class Configured(ServiceEvent, frozen=True, array_like=True, tag="configure"):
     by: str = ""
 
 
-class ArmAdded(ServiceEvent, frozen=True, array_like=True, tag="arm"):
+class ArmAdded(AnyEvent, frozen=True, array_like=True, tag="arm"):
     """An arm can be offered from now on."""
 
     model: str
@@ -77,7 +83,7 @@ class ArmAdded(ServiceEvent, frozen=True, array_like=True, tag="arm"):
     by: str = ""
 
 
-class ArmRetired(ServiceEvent, frozen=True, array_like=True, tag="retire"):
+class ArmRetired(AnyEvent, frozen=True, array_like=True, tag="retire"):
     """An arm is never chosen again; its name stays taken."""
 
     model: str
@@ -85,7 +91,7 @@ class ArmRetired(ServiceEvent, frozen=True, array_like=True, tag="retire"):
     by: str = ""
 
 
-class Decided(ServiceEvent, frozen=True, array_like=True, tag="decision"):
+class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
     on it.
 
@@ -141,15 +147,25 @@ class Decided(ServiceEvent, frozen=True, array_like=True, tag="decision"):
     at: int | None = None
     all_arms: bool = False
 
+    @property
+    def propensity(self) -> float:
+        """Probability of the chosen action."""
+        return self.propensities[self.place]
 
-class Activated(ServiceEvent, frozen=True, array_like=True, tag="activated"):
+    @property
+    def action(self) -> str | int:
+        """Label of the chosen arm, or place of the chosen row."""
+        return self.labels[self.place] if self.labels else self.place
+
+
+class Activated(AnyEvent, frozen=True, array_like=True, tag="activated"):
     """A deferred decision was shown."""
 
     id: str
     model: str
 
 
-class Rewarded(ServiceEvent, frozen=True, array_like=True, tag="reward"):
+class Rewarded(AnyEvent, frozen=True, array_like=True, tag="reward"):
     """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
 
     id: str
@@ -159,7 +175,7 @@ class Rewarded(ServiceEvent, frozen=True, array_like=True, tag="reward"):
     request: str | None = None
 
 
-class Closed(ServiceEvent, frozen=True, array_like=True, tag="closed"):
+class Closed(AnyEvent, frozen=True, array_like=True, tag="closed"):
     """The rewards of a decision are settled; it is learned with `value`, or not at all if that is None."""
 
     id: str
@@ -168,7 +184,7 @@ class Closed(ServiceEvent, frozen=True, array_like=True, tag="closed"):
     why: ClosedBecause
 
 
-class Grouped(ServiceEvent, frozen=True, array_like=True, tag="group"):
+class Grouped(AnyEvent, frozen=True, array_like=True, tag="group"):
     """Decisions that were made together under one id, one per slot; each has an id of its own
     (`id_in_group`).
     """
@@ -178,7 +194,7 @@ class Grouped(ServiceEvent, frozen=True, array_like=True, tag="group"):
     slots: list[str]
 
 
-class DocumentSaved(ServiceEvent, frozen=True, array_like=True, tag="kept"):
+class DocumentSaved(AnyEvent, frozen=True, array_like=True, tag="kept"):
     """Something a door wants to find again under a name; None: no longer. Decisions do not depend on it."""
 
     model: str
@@ -187,29 +203,14 @@ class DocumentSaved(ServiceEvent, frozen=True, array_like=True, tag="kept"):
     by: str = ""
 
 
-class SetAside(ServiceEvent, frozen=True, array_like=True, tag="aside"):
+class SetAside(AnyEvent, frozen=True, array_like=True, tag="aside"):
     """Nothing follows from these events: number -> why it could not be applied. They stay in the store."""
 
     events: dict[int, str]
 
 
-AnyEvent = (
-    VersionAdded
-    | VersionActivated
-    | Configured
-    | ArmAdded
-    | ArmRetired
-    | Decided
-    | Activated
-    | Rewarded
-    | Closed
-    | Grouped
-    | DocumentSaved
-    | SetAside
-)
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(reduce(or_, AnyEvent.__subclasses__()))
 
 
 def encode_event(event: AnyEvent) -> bytes:
@@ -219,7 +220,8 @@ def encode_event(event: AnyEvent) -> bytes:
 
 def decode_event(body: bytes) -> AnyEvent:
     """The event in its stored form."""
-    return _decoder.decode(body)
+    event: AnyEvent = _decoder.decode(body)
+    return event
 
 
 def id_in_group(id: str, slot: str) -> str:
@@ -247,4 +249,4 @@ def key_of(event: AnyEvent) -> str | None:
     if isinstance(event, SetAside):
         return ASIDE
     id = getattr(event, "id", None)
-    return None if id is None else decision_key(id, event.model)
+    return None if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]

@@ -17,12 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from invariant_bandits.service import commands
+from invariant_bandits.service import background, commands, responses
 from invariant_bandits.service.access import Access, Role
-from invariant_bandits.service.background.schedule import Learning
-from invariant_bandits.service.commands import Command
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.responses import Limits, decode, has_field, json_response, read_body
+from invariant_bandits.service.responses import decode, json_response, read_body
 from invariant_bandits.service.state import ServedModel, State
 
 Value = TypeVar("Value")
@@ -49,10 +47,11 @@ COUNTED = {
     "refused": "Decisions that the policy could not learn.",
 }
 """Counts of a model that are metrics, and their help texts."""
-GAUGES = {
-    "waiting_decisions": "Decisions that wait for rewards.",
-    "alarm": "Whether what was stable in the logs has changed.",
+GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
+    "waiting_decisions": ("Decisions that wait for rewards.", lambda shown: shown["waiting"]),
+    "alarm": ("Whether what lasted has changed.", lambda shown: bool(shown["about"].get("alarm"))),
 }
+"""Gauges of a model, their help texts, and their values in what is shown of it."""
 
 # when a counter began is of no use to readers, and would double the page
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -108,13 +107,11 @@ class Metrics(Collector):
             for model, shown in models.items():
                 counter.add_metric([model], shown["counts"][name])
             yield counter
-        waiting, alarm = (
-            GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=["model"]) for name, about in GAUGES.items()
-        )
-        for model, shown in models.items():
-            waiting.add_metric([model], shown["waiting"])
-            alarm.add_metric([model], bool(shown["about"].get("alarm")))
-        yield from (waiting, alarm)
+        for name, (about, value) in GAUGES.items():
+            gauge = GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=["model"])
+            for model, shown in models.items():
+                gauge.add_metric([model], value(shown))
+            yield gauge
         available = float(view.get("available", True))
         yield GaugeMetricFamily(f"{PREFIX}_store_available", "Whether the store takes events.", available)
         yield GaugeMetricFamily(f"{PREFIX}_events", "Events in the store.", view.get("seq", 0))
@@ -132,17 +129,15 @@ class Service:
     ----------
     engine : Engine
     access : Access
-    limits : Limits
     metrics : Metrics
-    learning : Learning or None
+    learning : background.Learning or None
         Learns in the background, where that is wanted.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
     metrics: Metrics = field(default_factory=Metrics)
-    learning: Learning | None = None
+    learning: background.Learning | None = None
 
 
 class Call:
@@ -154,27 +149,20 @@ class Call:
     service : Service
     caller : str
         Name of the caller for the audit; empty where anyone may ask.
-    model_of : callable
-        Says which model a request means.
+    model : str
+        Name of the model that is meant.
     """
 
-    def __init__(
-        self, request: Request, service: Service, caller: str, model_of: Callable[[Request], str]
-    ) -> None:
-        self.request, self.service, self.caller, self._model_of = request, service, caller, model_of
+    def __init__(self, request: Request, service: Service, caller: str, model: str) -> None:
+        self.request, self.service, self.caller, self.model = request, service, caller, model
         self.path: Mapping[str, Any] = request.path_params
-        self.query, self.limits = request.query_params, service.limits
+        self.query = request.query_params
 
-    @cached_property
-    def model(self) -> str:
-        """Name of the model that is meant."""
-        return self._model_of(self.request)
-
-    async def submit(self, command: Command) -> Any:
+    async def submit(self, command: commands.Command) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
         return await self.service.engine.submit(command)
 
-    async def change(self, command: Command, done: str) -> Any:
+    async def change(self, command: commands.Command, done: str) -> Any:
         """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
         the answer in it.
         """
@@ -193,8 +181,7 @@ class Call:
 
     async def look_at_model(self, function: Callable[[ServedModel], Value]) -> Value:
         """Return what a function that changes nothing says of the model that is meant."""
-        name = self.model
-        return await self.look(lambda state: function(state.model(name)))
+        return await self.look(lambda state: function(state.model(self.model)))
 
     async def in_thread(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """Return what a function that reads the store returns, without holding up other requests."""
@@ -272,7 +259,7 @@ class Operation:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
         caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(request, service, caller, self.model_of)
+        call = Call(request, service, caller, self.model_of(request))
         answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
         if isinstance(answer, Response):
             return answer
@@ -280,10 +267,10 @@ class Operation:
 
     async def _body(self, call: Call) -> Any:
         if bytes in self.bodies and not (len(self.bodies) > 1 and _is_json(call.request)):
-            return await read_body(call.request, call.limits.upload)
-        body = await read_body(call.request, call.limits.body)
+            return await read_body(call.request, responses.LARGEST_UPLOAD)
+        body = await read_body(call.request, responses.LARGEST_BODY)
         for kind in self.bodies[1:]:
-            if kind is not bytes and has_field(body, kind.__struct_encode_fields__[0]):
+            if kind is not bytes and responses.has_field(body, kind.__struct_encode_fields__[0]):
                 return decode(body, kind)
         return decode(body, self.bodies[0])
 

@@ -5,26 +5,21 @@ compared.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
-from invariant_bandits.service.events import (
-    AnyEvent,
-    Decided,
-    SetAside,
-    decision_key,
-    decode_event,
-    encode_event,
-    key_of,
-)
+from invariant_bandits.service import events
+from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
 from invariant_bandits.service.state import State, UnappliableError, set_aside_events
-from invariant_bandits.service.store.chain import Row, StoreError
+from invariant_bandits.service.store.sql import Row, StoreError
 from invariant_bandits.storage import FileError
 
 log = logging.getLogger("invariant_bandits.service")
+NO_BASE = "the first events were removed, and there is no snapshot to begin from"
 
 
 def follow(state: State, rows: Iterable[Row]) -> None:
@@ -58,10 +53,8 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
             state.aside |= known
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
-    if not least <= state.seq <= store.head().seq:  # others may go on adding events
-        raise StoreError(
-            f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost"
-        )
+    if not least <= state.seq <= (end := store.head().seq):  # others may go on adding events
+        raise StoreError(f"the snapshot holds {state.seq} events, the store {end}: the last ones are lost")
     return state
 
 
@@ -74,7 +67,7 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
     state = next((state for state in loaded if state is not None), None)
     if state is None:
         if store.start().seq:
-            raise StoreError("the first events were removed, and there is no snapshot to begin from")
+            raise StoreError(NO_BASE)
         state = State(store)
     state.aside |= set_aside_events(store) | dict(aside or {})
     return state
@@ -95,16 +88,15 @@ def repair(store: Any) -> dict[int, str]:
     """Set aside for good what cannot be applied; numbers of these events, and why."""
     aside = {seq: why for seq, why in restore(store).aside.items() if seq not in set_aside_events(store)}
     if aside:
-        event = SetAside(last_time(store), aside)
-        store.append([(key_of(event), encode_event(event))])
+        event = events.SetAside(last_time(store), aside)
+        store.append([(events.key_of(event), events.encode_event(event))])
     return aside
 
 
 def last_time(store: Any) -> float:
     """When the last event happened; 0 without any."""
-    return max(
-        (decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0
-    )
+    rows = store.rows(max(store.head().seq - 1, 0))
+    return max((decode_event(row.event).time for row in rows), default=0.0)
 
 
 def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
@@ -116,7 +108,7 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
     """
     base, newest = store.base(), store.latest_snapshot()
     if base is None and store.start().seq:
-        raise StoreError("the first events were removed, and there is no snapshot to begin from")
+        raise StoreError(NO_BASE)
     aside = restore(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
@@ -135,9 +127,7 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
         if newest is not None and state.seq == newest[0]:
             snapshot = _load(store, newest)
             if snapshot is not None and snapshot.hashes() != state.hashes():
-                raise StoreError(
-                    f"the snapshot after {state.seq} events holds another state than their replay"
-                )
+                raise StoreError(f"the snapshot after {state.seq} events holds another state than its replay")
         if progress is not None:
             progress(state.seq)
     return state
@@ -171,7 +161,7 @@ class Published:
         self._states = {at: state for at, state in self._states.items() if self._last_use[at] >= present.seq}
         if seq not in self._states and seq >= self._first:
             raise StoreError(
-                f"event {present.seq}: a decision was made from {seq} events, which is no state before it"
+                f"event {present.seq}: a decision was made from {seq} events, not a state before"
             )
         return self._states.get(seq)
 
@@ -222,20 +212,13 @@ def first_since(store: Any, time: float, first: int, last: int) -> int:
     """
     if first == last:
         return first
-    last -= 1
-    while first < last:
-        middle = (first + last) // 2
-        if decode_event(_row(store, middle).event).time < time:
-            first = middle + 1
-        else:
-            last = middle
-    return _row(store, first).batch
+    seqs = range(first, last - 1)
+    place = bisect_left(seqs, time, key=lambda seq: decode_event(_row(store, seq).event).time)
+    return _row(store, first + place).batch
 
 
 def _oldest_needed(store: Any, state: State, end: int) -> int:
     """Number of the first batch with a decision that waits for rewards."""
-    oldest = end
-    for served in state.models.values():
-        for _, id in served.waiting:
-            oldest = min([oldest, *(row.batch for row in store.of_key(decision_key(id, served.name))[:1])])
-    return oldest
+    waiting = ((served.name, id) for served in state.models.values() for _, id in served.waiting)
+    rows = (store.of_key(decision_key(id, name))[:1] for name, id in waiting)
+    return min([end, *(int(row.batch) for first in rows for row in first)])

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,86 +17,63 @@ from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.state import ConflictError, NotFoundError
-from invariant_bandits.service.store.chain import UnavailableError
+from invariant_bandits.service.store.sql import UnavailableError
+
+LARGEST_BODY, LARGEST_UPLOAD = 1 << 20, 256 << 20
+"""Bytes of a request, and of a model that is uploaded."""
+MOST_ARMS = 500
+"""Actions offered in one decision."""
+MOST_TOGETHER = 1_000
+"""Decisions or rewards in one request."""
+MOST_VALUES = 20_000
+"""Values in the context or the actions of one decision."""
+DEEPEST = 16
+"""Levels of nested JSON."""
+LONGEST = 1_024
+"""Characters of a name or a text."""
+LARGEST = 1e12
+"""Largest number."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds that are checked before anything is computed.
+def check_count(items: Sized, most: int, field: str, verb: str = "sent at once") -> None:
+    """Refuse a list that is too long."""
+    if len(items) > most:
+        raise RefusedError(422, f"{field}: at most {most} can be {verb}, got {len(items)}")
 
-    Parameters
-    ----------
-    body : int
-        Bytes of a request.
-    upload : int
-        Bytes of a model that is uploaded.
-    arms : int
-        Actions offered in one decision.
-    batch : int
-        Decisions or rewards in one request.
-    values : int
-        Values in the context or the actions of one decision.
-    nesting : int
-        Levels of nested JSON.
-    text : int
-        Characters of a name or a text.
-    magnitude : float
-        Largest number.
-    rate : float
-        Requests per second and token; 0 is without bound.
+
+def check_values(value: Any, field: str, depth: int = 0) -> int:
+    """Return how many values there are; refuse one that is too large, too long or nested too
+    deep, by its place.
     """
+    problem, count = "", 1
+    if depth > DEEPEST:
+        problem = f"nested deeper than {DEEPEST} levels"
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            check_values(name, field)
+            count += check_values(inner, f"{field}.{name[:80]}", depth + 1)
+    elif isinstance(value, list) and _are_numbers(value):
+        count += len(value)
+    elif isinstance(value, list):
+        count += sum(check_values(inner, f"{field}[{place}]", depth + 1) for place, inner in enumerate(value))
+    elif isinstance(value, str) and len(value) > LONGEST:
+        problem = f"texts have at most {LONGEST:,} characters"
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+        problem = f"must be a number of at most {LARGEST:g}, got {str(value)[:40]}"
+    if count > MOST_VALUES:
+        problem = f"at most {MOST_VALUES:,} values can be taken"
+    if problem:
+        raise RefusedError(422, f"{field}: {problem}", field)
+    return count
 
-    body: int = 1 << 20
-    upload: int = 256 << 20
-    arms: int = 500
-    batch: int = 1_000
-    values: int = 20_000
-    nesting: int = 16
-    text: int = 1_024
-    magnitude: float = 1e12
-    rate: float = 0.0
 
-    def check_count(self, count: int, most: int, field: str, verb: str = "sent at once") -> None:
-        """Refuse a list that is too long."""
-        if count > most:
-            raise RefusedError(422, f"{field}: at most {most} can be {verb}, got {count}")
-
-    def check_values(self, value: Any, field: str, depth: int = 0) -> int:
-        """Return how many values there are; refuse one that is too large, too long or nested too
-        deep, by its place.
-        """
-        if depth > self.nesting:
-            raise RefusedError(422, f"{field}: nested deeper than {self.nesting} levels", field)
-        count = 1
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                self._check_text(name, field)
-                count += self.check_values(inner, f"{field}.{name[:80]}", depth + 1)
-        elif isinstance(value, list) and self._are_numbers(value):
-            count += len(value)
-        elif isinstance(value, list):
-            for place, inner in enumerate(value):
-                count += self.check_values(inner, f"{field}[{place}]", depth + 1)
-        elif isinstance(value, str):
-            self._check_text(value, field)
-        elif isinstance(value, int | float) and not (abs(value) <= self.magnitude and math.isfinite(value)):
-            bound = f"must be a number of at most {self.magnitude:g}"
-            raise RefusedError(422, f"{field}: {bound}, got {str(value)[:40]}", field)
-        if count > self.values:
-            raise RefusedError(422, f"{field}: at most {self.values:,} values can be taken", field)
-        return count
-
-    def _are_numbers(self, values: list[Any]) -> bool:
-        """Whether a list holds only numbers within the bounds: checked together, which is faster
-        than one by one.
-        """
-        if not values or not set(map(type, values)) <= {float, int}:
-            return False
-        return -self.magnitude <= min(values) and max(values) <= self.magnitude and math.isfinite(sum(values))
-
-    def _check_text(self, text: str, field: str) -> None:
-        if len(text) > self.text:
-            raise RefusedError(422, f"{field}: texts have at most {self.text:,} characters", field)
+def _are_numbers(values: list[Any]) -> bool:
+    """Whether a list holds only numbers within the bounds: checked together, which is faster
+    than one by one.
+    """
+    if not values or not set(map(type, values)) <= {float, int}:
+        return False
+    return min(values) >= -LARGEST and max(values) <= LARGEST and not math.isnan(sum(values))
 
 
 log = logging.getLogger("invariant_bandits.service")
@@ -107,6 +84,7 @@ CODES |= {409: "conflict", 413: "too large", 415: "media type", 422: "invalid", 
 CODES |= {500: "internal", 503: "unavailable"}
 
 
+@dataclass(eq=False)
 class RefusedError(Exception):
     """A request that is answered with an error.
 
@@ -126,21 +104,17 @@ class RefusedError(Exception):
         From the active version, if that is why.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        field: str | None = None,
-        *,
-        headers: dict[str, str] | None = None,
-        name: str = "",
-        differences: Sequence[str] = (),
-    ) -> None:
-        super().__init__(message)
-        head, colon, _ = message.partition(":")
-        self.status, self.message, self.name, self.differences = status, message, name, differences
-        self.field = field or (head if colon and " " not in head else None)
-        self.headers = headers or {}
+    status: int
+    message: str
+    field: str | None = None
+    _: KW_ONLY
+    headers: dict[str, str] | None = None
+    name: str = ""
+    differences: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        head, colon, _ = self.message.partition(":")
+        self.field = self.field or (head if colon and " " not in head else None)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -164,15 +138,26 @@ def refusal(error: BaseException) -> RefusedError:
     return RefusedError(500, "something went wrong; it was logged")
 
 
-def error_answer(refused: RefusedError) -> dict[str, Any]:
-    """Return the JSON body of a refusal: {"error": {code, message, field}}."""
-    code, message = CODES.get(refused.status, "error"), printable(refused.message)
-    about: dict[str, Any] = {"code": code, "message": message}
-    if refused.field:
-        about["field"] = printable(refused.field)
-    if refused.differences:
-        about["differences"] = [printable(words) for words in refused.differences]
-    return {"error": about}
+class ErrorDetails(msgspec.Struct, omit_defaults=True):
+    """What is wrong, in a word and a line; the part of the request that is meant; differences, if any."""
+
+    code: str
+    message: str
+    field: str = ""
+    differences: list[str] = []
+
+
+class ErrorAnswer(msgspec.Struct):
+    """The JSON body of a refusal."""
+
+    error: ErrorDetails
+
+    @classmethod
+    def of(cls, refused: RefusedError) -> ErrorAnswer:
+        """Return the body."""
+        code, differences = CODES.get(refused.status, "error"), list(map(printable, refused.differences))
+        about = (printable(refused.message), printable(refused.field or ""), differences)
+        return cls(ErrorDetails(code, *about))
 
 
 def printable(text: str, longest: int = 500) -> str:
@@ -212,11 +197,9 @@ def decode(body: bytes, kind: type[Body]) -> Body:
 
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
-    if f'"{name}"'.encode() not in body:
-        return False
     try:
-        return name in msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return f'"{name}"'.encode() in body and name in decode(body, dict[str, msgspec.Raw])
+    except RefusedError:
         return False
 
 

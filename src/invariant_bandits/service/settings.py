@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from statistics import median
 from typing import Annotated, Literal
 
 import msgspec
@@ -40,20 +42,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = "online"
 
 
-def aggregate(values: list[float], how: Aggregation) -> float:
-    """One reward for several, which are in the order in which they came."""
-    ordered = sorted(values)
-    match how:
-        case "earliest":
-            return values[0]
-        case "sum":
-            return sum(values)
-        case "average":
-            return sum(values) / len(values)
-        case "median":
-            middle = len(ordered) // 2
-            return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
-        case "min":
-            return ordered[0]
-        case "max":
-            return ordered[-1]
+AGGREGATES: dict[Aggregation, Callable[[list[float]], float]] = {
+    "earliest": lambda values: values[0],
+    "average": lambda values: sum(values) / len(values),
+    "median": median,
+    "sum": sum,
+    "min": min,
+    "max": max,
+}
+"""One reward for several, which are in the order in which they came."""

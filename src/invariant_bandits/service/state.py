@@ -4,41 +4,25 @@ so.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
-import heapq
 import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
-from invariant_bandits.service.events import (
-    ASIDE,
-    AnyEvent,
-    Closed,
-    Decided,
-    Rewarded,
-    decision_key,
-    decode_event,
-    key_of,
-)
-from invariant_bandits.service.learners.base import (
-    Actions,
-    Choice,
-    Context,
-    Learner,
-    Round,
-    learner_from_bytes,
-)
-from invariant_bandits.service.settings import Configuration, aggregate
-from invariant_bandits.service.store.chain import Row, StoreError, UnavailableError
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
+from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
+from invariant_bandits.service.settings import AGGREGATES, Configuration
+from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
 
 
 class Deadlines:
@@ -60,8 +44,7 @@ class Deadlines:
 
     def __init__(self, ends: Iterable[tuple[float, str]] = ()) -> None:
         self._ends = {id: end for end, id in ends}
-        self._heap = [(end, id) for id, end in self._ends.items()]  # with some that are discarded already
-        heapq.heapify(self._heap)
+        self._sorted = sorted((end, id) for id, end in self._ends.items())
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -75,33 +58,23 @@ class Deadlines:
 
     def add(self, end: float, id: str) -> None:
         """Wait for a decision until `end`."""
+        self.discard(id)
         self._ends[id] = end
-        heapq.heappush(self._heap, (end, id))
+        bisect.insort(self._sorted, (end, id))
 
     def discard(self, id: str) -> None:
         """Wait for a decision no longer."""
-        self._ends.pop(id, None)
-        while self._heap and not self._is_meant(self._heap[0]):
-            heapq.heappop(self._heap)
-
-    def _is_meant(self, entry: tuple[float, str]) -> bool:
-        return self._ends.get(entry[1]) == entry[0]
+        if id in self._ends:
+            del self._sorted[bisect.bisect_left(self._sorted, (self._ends.pop(id), id))]
 
     @property
     def next_end(self) -> float:
         """When the next wait ends; infinity without any."""
-        return self._heap[0][0] if self._heap else math.inf
+        return self._sorted[0][0] if self._sorted else math.inf
 
     def ended(self, moment: float) -> Iterator[str]:
         """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
-        ahead = [(self._heap[0], 0)] if self._heap else []
-        while ahead and ahead[0][0][0] <= moment:
-            entry, place = heapq.heappop(ahead)
-            if self._is_meant(entry):
-                yield entry[1]
-            for child in (2 * place + 1, 2 * place + 2):
-                if child < len(self._heap):
-                    heapq.heappush(ahead, (self._heap[child], child))
+        return (id for _, id in takewhile(lambda wait: wait[0] <= moment, self._sorted))
 
 
 MOST_COUNTED = 10_000
@@ -187,11 +160,10 @@ class ServedModel:
         """Of the active version."""
         return self.learners[self.version]
 
-    def count_play(self, label: str) -> None:
-        """One more decision for an arm."""
-        if label not in self.plays and len(self.plays) >= MOST_COUNTED:
-            label = OTHERS
-        self.plays[label] = self.plays.get(label, 0) + 1
+    def check_version(self, version: str) -> None:
+        """Raise NotFoundError for a version that does not exist."""
+        if version not in self.versions:
+            raise NotFoundError(f"version: {version!r} is not one of {', '.join(self.versions)}")
 
     def previous(self) -> str:
         """The version before the active one."""
@@ -211,9 +183,8 @@ class ServedModel:
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        content.update(
-            msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations])
-        )
+        parts = [self.configuration, self.counts, list(self.waiting), self.activations]
+        content.update(msgspec.json.encode(parts))
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
         return content.hexdigest()
@@ -244,7 +215,7 @@ class ServedModel:
             why: events.ClosedBecause = "no reward" if rules.default_reward is None else "default"
             return Closed(moment, id, self.name, rules.default_reward, why)
         why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
-        return Closed(moment, id, self.name, aggregate(values, rules.aggregation), why)
+        return Closed(moment, id, self.name, AGGREGATES[rules.aggregation](values), why)
 
 
 def _encode_part(part: Any) -> Any:
@@ -344,14 +315,13 @@ class Records:
 
     def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key = key_of(event)
+        key = events.key_of(event)
         assert key is not None
         record = self._near.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
             self._keep(key, record)
-            record.take(event)
-        elif not _has(record, event):
+        if event not in (record.decided, record.closed, record.grouped, *record.rewards):
             record.take(event)
 
     def _keep(self, key: str, record: Record) -> None:
@@ -362,11 +332,10 @@ class Records:
 
 def record_of(history: Iterable[AnyEvent]) -> Record | None:
     """The record that these events of one decision make; None without any."""
-    record: Record | None = None
+    record = Record()
     for event in history:
-        record = record or Record()
         record.take(event)
-    return record
+    return record if record != Record() else None
 
 
 def teach(learner: Learner, decided: Decided, reward: float) -> None:
@@ -376,18 +345,8 @@ def teach(learner: Learner, decided: Decided, reward: float) -> None:
 
 def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
-    stored = (decode_event(row.event) for row in store.of_key(ASIDE))
-    return {
-        seq: why
-        for event in stored
-        if isinstance(event, events.SetAside)
-        for seq, why in event.events.items()
-    }
-
-
-def _has(record: Record, event: AnyEvent) -> bool:
-    """Return whether the record was read from the store with this very event."""
-    return event in (record.decided, record.closed, record.grouped) or event in record.rewards
+    stored: Any = [decode_event(row.event) for row in store.of_key(events.ASIDE)]
+    return {seq: why for event in stored for seq, why in event.events.items()}
 
 
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
@@ -428,9 +387,8 @@ class UnappliableError(StoreError):
     """
 
     def __init__(self, seq: int, why: str) -> None:
-        super().__init__(
-            f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside"
-        )
+        repair = "`invariant-bandits store repair` sets it aside"
+        super().__init__(f"event {seq} cannot be applied: {why}; {repair}")
         self.seq, self.why = seq, why
 
 
@@ -463,33 +421,32 @@ class State:
         decided from.
         """
         rows: list[Row] = self.store.of_key(key)
-        return [
-            row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
-        ]
+        end = self.seq if self.at is None else math.inf
+        return [row for row in rows if row.seq < end and row.seq not in self.aside]
 
     def model(self, name: str) -> ServedModel:
         """A model by its name."""
         if name not in self.models:
-            raise NotFoundError(
-                f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}"
-            )
+            known = ", ".join(sorted(self.models)) or "none"
+            raise NotFoundError(f"model: {name!r} is not served; there are {known}")
         return self.models[name]
 
-    # -- what follows from an event --
+    # -- what follows from an event: `_on_` and its kind --
 
     def apply(self, event: AnyEvent | None) -> None:
         """Make the state that of after the next event; UnappliableError if no state follows from it.
 
-        Nothing follows from an event that is set aside, but that its decision is not settled again. Such an
-        event may be None: it could not be read.
+        An event is applied by the method with the name of its kind. Nothing follows from one that is set
+        aside, but that its decision is not settled again. Such an event may be None: it could not be read.
         """
         if self.seq not in self.aside:
+            kind: Any = type(event).__struct_config__.tag  # type: ignore[union-attr]
             try:
-                _APPLY[type(event)](self, event)
+                getattr(self, f"_on_{kind}")(event)
             except NOT_THE_EVENT:
                 raise
             except Exception as error:
-                kind, model = type(event).__struct_config__.tag, getattr(event, "model", "none")  # type: ignore[union-attr]
+                model = getattr(event, "model", "none")
                 message = " ".join(str(error).split())[:300]
                 why = f"{kind}, model {model}: {type(error).__name__}: {message}"
                 raise UnappliableError(self.seq, why) from error
@@ -497,10 +454,10 @@ class State:
             self.models[event.model].waiting.discard(event.id)
         self.seq += 1
 
-    def _set_aside(self, event: events.SetAside) -> None:
+    def _on_aside(self, event: events.SetAside) -> None:
         self.aside.update(event.events)
 
-    def _version_added(self, event: events.VersionAdded) -> None:
+    def _on_version(self, event: events.VersionAdded) -> None:
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
@@ -509,25 +466,24 @@ class State:
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
-    def _version_activated(self, event: events.VersionActivated) -> None:
+    def _on_activate(self, event: events.VersionActivated) -> None:
         served = self.models[event.model]
-        if event.version not in served.versions:
-            raise NotFoundError(f"version: {event.version!r} is not one of {', '.join(served.versions)}")
+        served.check_version(event.version)
         if len(served.activations) > 1 and served.activations[-2] == event.version:
             served.activations.pop()  # a step back
         else:
             served.activations.append(event.version)
 
-    def _configured(self, event: events.Configured) -> None:
+    def _on_configure(self, event: events.Configured) -> None:
         self.models[event.model].configuration = event.configuration
 
-    def _arm_added(self, event: events.ArmAdded) -> None:
+    def _on_arm(self, event: events.ArmAdded) -> None:
         self.models[event.model].learner.add_arm(event.label, event.features)
 
-    def _arm_retired(self, event: events.ArmRetired) -> None:
+    def _on_retire(self, event: events.ArmRetired) -> None:
         self.models[event.model].learner.retire_arm(event.label)
 
-    def _decided(self, event: Decided) -> None:
+    def _on_decision(self, event: Decided) -> None:
         self.records.take(event, fresh=True)
         served = self.models[event.model]
         served.counts.decisions += 1
@@ -535,35 +491,37 @@ class State:
         if event.chance_cost is not None:
             served.counts.chance_measured += 1
             served.counts.chance_cost += event.chance_cost
-        label = event.labels[event.place] if event.labels else str(event.place)
-        served.count_play(label)
+        label = str(event.action)
+        if label not in served.plays and len(served.plays) >= MOST_COUNTED:
+            label = OTHERS
+        served.plays[label] = served.plays.get(label, 0) + 1
         with contextlib.suppress(*UNLEARNABLE):  # what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
             served.waiting.add(event.time + wait, event.id)
 
-    def _grouped(self, event: events.Grouped) -> None:
+    def _on_group(self, event: events.Grouped) -> None:
         self.records.take(event)
 
-    def _document_saved(self, event: events.DocumentSaved) -> None:
+    def _on_kept(self, event: events.DocumentSaved) -> None:
         documents = self.models[event.model].documents
         if event.value is None:
             documents.pop(event.name, None)
         else:
             documents[event.name] = event.value
 
-    def _activated(self, event: events.Activated) -> None:
+    def _on_activated(self, event: events.Activated) -> None:
         self.records.take(event)
         self._ripen(event)
 
-    def _rewarded(self, event: Rewarded) -> None:
+    def _on_reward(self, event: Rewarded) -> None:
         self.records.take(event)
         counts = self.models[event.model].counts
-        counts.rewards += event.fate == "joined"
         counts.late += event.fate == "late"
         counts.unknown += event.fate == "unknown"
         if event.fate == "joined":
+            counts.rewards += 1
             self._ripen(event)
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
@@ -572,7 +530,7 @@ class State:
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
-    def _closed(self, event: Closed) -> None:
+    def _on_closed(self, event: Closed) -> None:
         record, served = self.records.of(event), self.models[event.model]
         self.records.take(event)
         served.waiting.discard(event.id)
@@ -644,19 +602,3 @@ class State:
     def hashes(self) -> dict[str, str]:
         """Return the state hash of every model."""
         return {name: served.state_hash() for name, served in self.models.items()}
-
-
-_APPLY: dict[type, Callable[[State, Any], None]] = {
-    events.VersionAdded: State._version_added,
-    events.VersionActivated: State._version_activated,
-    events.Configured: State._configured,
-    events.ArmAdded: State._arm_added,
-    events.ArmRetired: State._arm_retired,
-    Decided: State._decided,
-    events.Activated: State._activated,
-    Rewarded: State._rewarded,
-    Closed: State._closed,
-    events.Grouped: State._grouped,
-    events.DocumentSaved: State._document_saved,
-    events.SetAside: State._set_aside,
-}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from starlette.types import Scope
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, json_response, printable, refusal
+from invariant_bandits.service.responses import RefusedError, check_values, json_response, printable, refusal
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import NotFoundError, State
 
@@ -38,7 +39,7 @@ class FlagRequest(msgspec.Struct):
 @operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
-    features = _features(_context(call, body))
+    features = _features(_context(body))
     return await call.submit(_evaluation(DecisionCommand(call.path["key"], features, protocol="ofrep")))
 
 
@@ -48,17 +49,16 @@ async def evaluate_all(call: Call, body: FlagRequest) -> Response:
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
-    context, day = _context(call, body), int(call.service.engine.clock() // DAY)
-    known = [
-        tag.strip().removeprefix("W/") for tag in call.request.headers.get("if-none-match", "").split(",")
-    ]
+    context, day = _context(body), int(call.service.engine.clock() // DAY)
+    tags = call.request.headers.get("if-none-match", "").split(",")
+    known = [tag.strip().removeprefix("W/") for tag in tags]
     tag, flags = await call.submit(_evaluation_of_all(context, day, known))
     headers = {"ETag": tag}
     return Response(None, 304, headers) if flags is None else json_response({"flags": flags}, headers=headers)
 
 
-def _context(call: Call, body: FlagRequest) -> dict[str, Any]:
-    call.limits.check_values(body.context, "context")
+def _context(body: FlagRequest) -> dict[str, Any]:
+    check_values(body.context, "context")
     context = body.context or {}
     if not isinstance(context.get(TARGETING), str | None):
         raise RefusedError(422, f"context: {TARGETING} must be a text", TARGETING)
@@ -78,13 +78,13 @@ def _evaluation(command: DecisionCommand) -> Command:
             raise NotFoundError(f"key: the model {command.model!r} has no arms, so it is not a flag")
         decided = command(state, batch)
         variant = decided.labels[decided.place]
-        chance = decided.propensities[decided.place]
+        about = {**decided.show("id", "version"), "probability": decided.propensity}
         return {
             "key": decided.model,
             "value": typed(variant, list(arms)),
             "reason": "SPLIT" if decided.explored else "TARGETING_MATCH",
             "variant": variant,
-            "metadata": {"id": decided.id, "probability": chance, "version": decided.version},
+            "metadata": about,
         }
 
     return evaluated
@@ -102,9 +102,8 @@ def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> C
             return whole, None
         flags = []
         for key, tag in tags.items():
-            command = DecisionCommand(
-                key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep"
-            )
+            features, id = _features(context), f"ofrep-{tag}"
+            command = DecisionCommand(key, features, id=id, deferred=True, protocol="ofrep")
             try:
                 flags.append(_evaluation(command)(state, batch))
             except InputError as error:
@@ -140,15 +139,11 @@ def typed(label: str, labels: list[str]) -> Value:
     """
     if set(labels) <= {"true", "false"}:
         return label == "true"
-    kind = next((kind for kind in (int, float) if all(_is_a(kind, other) for other in labels)), str)
-    return kind(label)
-
-
-def _is_a(kind: type[int] | type[float], label: str) -> bool:
-    try:
-        return math.isfinite(kind(label))
-    except ValueError:
-        return False
+    for kind in (int, float):
+        with suppress(ValueError):
+            if all(math.isfinite(kind(other)) for other in labels):
+                return kind(label)
+    return label
 
 
 def error_response(refused: RefusedError, scope: Scope) -> Response:

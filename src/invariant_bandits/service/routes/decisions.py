@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import Limits, RefusedError, check_id
+from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
 from invariant_bandits.service.state import Record, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -30,12 +30,12 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
     scores: bool = False
     defer: bool = False
 
-    def command(self, limits: Limits) -> DecisionCommand:
+    def command(self) -> DecisionCommand:
         """Return the command, within the limits."""
         if self.id is not None:
             check_id(self.id)
-        limits.check_values(self.context, "context")
-        labels, actions = offer(self.arms, limits)
+        check_values(self.context, "context")
+        labels, actions = offer(self.arms)
         return DecisionCommand(self.model, self.context, labels, actions, self.id, self.scores, self.defer)
 
 
@@ -61,8 +61,8 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
         """Return the answer about a decision."""
         names = event.labels or [str(place) for place in range(len(event.propensities))]
         scores = None if event.means is None else dict(zip(names, event.means, strict=True))
-        chance = event.propensities[event.place]
-        return cls(event.id, action_of(event), chance, event.version, event.model, scores, event.deferred)
+        about = (event.version, event.model, scores, event.deferred)
+        return cls(event.id, event.action, event.propensity, *about)
 
 
 class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,40 +94,35 @@ class RewardAnswer(msgspec.Struct):
     status: str
 
 
-def offer(arms: list[Arm] | None, limits: Limits) -> tuple[list[str], list[Any] | None]:
+def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     """Return labels of offered arms, and what is known of each; arms are all named or all rows."""
     if arms is None:
         return [], None
-    limits.check_count(len(arms), limits.arms, "arms", "offered")
-    limits.check_values(arms, "arms")
+    check_count(arms, responses.MOST_ARMS, "arms", "offered")
+    check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
-    if all(isinstance(arm, dict) and "label" in arm and set(arm) <= {"label", "features"} for arm in arms):
-        named = [arm for arm in arms if isinstance(arm, dict)]
-        labels = [arm["label"] for arm in named]
+    named = [arm for arm in arms if isinstance(arm, dict) and "label" in arm]
+    if len(named) == len(arms) and all(set(arm) <= {"label", "features"} for arm in named):
+        labels, rows = [arm["label"] for arm in named], [arm.get("features") for arm in named]
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a text")
-        rows = [arm.get("features") for arm in named]
         return labels, rows if any(row is not None for row in rows) else None
     if any(isinstance(arm, str) for arm in arms):
         raise RefusedError(422, "arms: must be all labels, or all rows of features")
     return [], list(arms)
 
 
-def action_of(event: Decided) -> str | int:
-    """Return the label of the chosen arm, or the place of the chosen row."""
-    return event.labels[event.place] if event.labels else event.place
+DECISIONS = (DecisionAnswer, "decisions")
 
 
-@operation(
-    *("POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch), answer=(DecisionAnswer, "decisions")
-)
+@operation("POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch, answer=DECISIONS)
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
-        return DecisionAnswer.of(await call.submit(body.command(call.limits)))
-    call.limits.check_count(len(body.decisions), call.limits.batch, "decisions")
-    events = await call.submit(all_or_none([request.command(call.limits) for request in body.decisions]))
+        return DecisionAnswer.of(await call.submit(body.command()))
+    check_count(body.decisions, responses.MOST_TOGETHER, "decisions")
+    events = await call.submit(all_or_none([request.command() for request in body.decisions]))
     return {"decisions": [DecisionAnswer.of(event) for event in events]}
 
 
@@ -136,12 +131,10 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
         return RewardAnswer(body.id, await call.submit(body.command()))
-    call.limits.check_count(len(body.rewards), call.limits.batch, "rewards")
+    check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
-    answers = [
-        RewardAnswer(request.id, status) for request, status in zip(body.rewards, statuses, strict=True)
-    ]
-    return {"rewards": answers}
+    ids = [request.id for request in body.rewards]
+    return {"rewards": list(map(RewardAnswer, ids, statuses))}
 
 
 @operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=("model",))
@@ -173,31 +166,15 @@ def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any
     keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
     rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
     records = [record_of(decode_event(row.event) for row in those) for those in rows]
-    return [
-        _whole(record, record.decided)
-        for record in records
-        if record is not None and record.decided is not None
-    ]
+    return [_whole(record, record.decided) for record in records if record and record.decided]
 
 
 def _whole(record: Record, event: Decided) -> dict[str, Any]:
-    closed = record.closed
+    shown = ("id", "action", "propensity", "version", "model", "time", "context", "propensities", "deferred")
     return {
-        "id": event.id,
-        "action": action_of(event),
-        "propensity": event.propensities[event.place],
-        "version": event.version,
-        "model": event.model,
-        "time": event.time,
-        "context": event.context,
+        **event.show(*shown),
         "arms": event.labels or event.actions,
-        "propensities": event.propensities,
-        "deferred": event.deferred,
         "activated": record.activated,
-        "rewards": [
-            {"value": reward.value, "time": reward.time, "fate": reward.fate} for reward in record.rewards
-        ],
-        "settled": None
-        if closed is None
-        else {"value": closed.value, "why": closed.why, "time": closed.time},
+        "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
+        "settled": None if record.closed is None else record.closed.show("value", "why", "time"),
     }

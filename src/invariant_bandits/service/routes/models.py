@@ -8,12 +8,11 @@ import msgspec
 
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
-from invariant_bandits.service.background.schedule import Learning
+from invariant_bandits.service.background import Learning
 from invariant_bandits.service.dashboard import exploration_of, versions_of
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError
+from invariant_bandits.service.responses import RefusedError, check_values
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ServedModel, State
@@ -44,7 +43,7 @@ async def show(call: Call) -> dict[str, Any]:
     """Show what a model is, believes and has seen, with a hash over its whole state."""
 
     def about(state: State) -> dict[str, Any]:
-        served = state.model(call.model)
+        served, aside = state.model(call.model), sorted(state.aside)[-MOST_LISTED:]
         return {
             "model": served.name,
             "version": served.version,
@@ -52,9 +51,7 @@ async def show(call: Call) -> dict[str, Any]:
             "rounds": served.learner.rounds,
             "counts": msgspec.to_builtins(served.counts),
             "waiting": len(served.waiting),
-            "set_aside": [
-                {"event": seq, "why": why} for seq, why in sorted(state.aside.items())[-MOST_LISTED:]
-            ],
+            "set_aside": [{"event": seq, "why": state.aside[seq]} for seq in aside],
             "configuration": served.configuration,
             "exploration": exploration_of(served),
             **served.learner.about(),
@@ -107,17 +104,12 @@ async def _add(call: Call, content: bytes, *, active: bool, first: bool = False,
     name, note = call.model, call.query.get("note", "")[:200]
     learner = FittedLearner(model, call.service.engine.store.seed)
     if not first:
-        await _check_model(call)
+        call.service.engine.state.model(call.model)
     command = commands.add_version(
         name, learner, "given", note=note, by=call.caller, active=active, first=first, alike=alike
     )
     version: str = await call.change(command, f"added version {{}} of {name}{', active' if active else ''}")
     return version
-
-
-async def _check_model(call: Call) -> None:
-    """Refuse the name of a model that does not exist."""
-    await call.look_at_model(lambda served: served.name)
 
 
 @operation("GET", "/v1/model/versions", "read")
@@ -138,16 +130,14 @@ async def activate(call: Call) -> dict[str, str]:
 async def roll_back(call: Call) -> dict[str, str]:
     """Return to the version before."""
     command = commands.roll_back(call.model, by=call.caller)
-    return {
-        "model": call.model,
-        "version": await call.change(command, f"rolled {call.model} back to version {{}}"),
-    }
+    version = await call.change(command, f"rolled {call.model} back to version {{}}")
+    return {"model": call.model, "version": version}
 
 
 @operation("POST", "/v1/model/learn", "admin", status=202)
 async def learn(call: Call) -> dict[str, Any]:
     """Learn from the model's own history, in the background."""
-    learning = await _learning(call)
+    learning = _learning(call)
     learning.begin(call.model, call.caller)
     call.audit(f"began to learn {call.model} from its history")
     return {"model": call.model, **learning.outcome(call.model)}
@@ -156,13 +146,13 @@ async def learn(call: Call) -> dict[str, Any]:
 @operation("GET", "/v1/model/learn", "read")
 async def show_learning(call: Call) -> dict[str, Any]:
     """Show what became of learning from the model's own history."""
-    return {"model": call.model, **(await _learning(call)).outcome(call.model)}
+    return {"model": call.model, **_learning(call).outcome(call.model)}
 
 
-async def _learning(call: Call) -> Learning:
+def _learning(call: Call) -> Learning:
     if call.service.learning is None:
         raise RefusedError(503, "this service does not learn in the background")
-    await _check_model(call)
+    call.service.engine.state.model(call.model)
     return call.service.learning
 
 
@@ -181,7 +171,7 @@ async def list_arms(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/arms", "admin", ArmRequest, status=201)
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
-    call.limits.check_values(body.features, "features")
+    check_values(body.features, "features")
     command = commands.change_arms(call.model, body.label, add=True, features=body.features, by=call.caller)
     arms = await call.change(command, f"added an arm to {call.model}")
     return {"label": body.label, "active": arms[body.label]}

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from invariant_bandits.optional import require
-from invariant_bandits.service.store.chain import EmptyStoreError, Head, Row, StoreError, UnavailableError
-from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
+from invariant_bandits.service.store import sql
+from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULTS = {
@@ -73,7 +73,6 @@ GRACE = 1.0
 """Seconds that a server has to notice that the process before has ended."""
 PAUSE = 0.05
 """Seconds between two attempts within these."""
-END = "SELECT seq, digest, epoch FROM head FOR UPDATE"
 ADD = """WITH added AS
     (INSERT INTO events SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[]))
     UPDATE head SET seq = %s, digest = %b"""
@@ -91,10 +90,11 @@ class PostgresConnection(Connection):
         Whether all that is read is of one moment.
     """
 
+    begins, locks = "BEGIN", " FOR UPDATE"
+
     def __init__(self, address: str, name: str, *, frozen: bool = False) -> None:
         psycopg = require("psycopg", "A store in PostgreSQL")
-        self._name, self._errors = name, psycopg.Error
-        self.epoch: int | None = None
+        self.name, self._errors = name, psycopg.Error
         try:
             self.raw = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
         except self._errors as error:
@@ -113,26 +113,7 @@ class PostgresConnection(Connection):
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
 
-    def begin(self, *, held: bool) -> Head:
-        """Begin a transaction, or go on with the one that is held; StoreError if another process took the
-        turn.
-        """
-        try:
-            cursor = self.raw.execute(END if held else f"BEGIN; {END}")
-            if not held:
-                cursor.nextset()
-            seq, digest, epoch = cursor.fetchone()
-        except self._errors as error:
-            raise UnavailableError(_first_line(error)) from None
-        self.check_epoch(epoch)
-        return Head(seq, digest)
-
-    def check_epoch(self, epoch: int) -> None:
-        """Raise StoreError unless the turn of this process has not ended."""
-        if self.epoch is not None and epoch != self.epoch:
-            raise StoreError(f"{self._name} was taken over by another process")
-
-    def insert(self, rows: Sequence[Row], head: Head) -> None:
+    def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
         self.execute(ADD, *(list(column) for column in zip(*rows, strict=True)), *head)
 
@@ -165,10 +146,13 @@ class PostgresDatabase(Database):
     shared = True
     shrink = ("VACUUM events",)
     tables = (
-        *(statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA") for statement in TABLES),
+        *(
+            statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")
+            for statement in sql.TABLES
+        ),
         "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
         f"CREATE TABLE {RECORD} (step INTEGER PRIMARY KEY, taken TIMESTAMPTZ)",
-        f"INSERT INTO {RECORD} VALUES ({LAYOUT}, now())",
+        f"INSERT INTO {RECORD} VALUES ({sql.LAYOUT}, now())",
     )
 
     def __init__(
@@ -176,8 +160,8 @@ class PostgresDatabase(Database):
         address: str,
         *,
         writing: bool,
-        learning: bool,
-        check: Check | None = None,
+        learning: bool = False,
+        check: sql.Check | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
         name = without_password(address)
@@ -185,24 +169,16 @@ class PostgresDatabase(Database):
         self._wait = wait
         self._epoch: int | None = None
 
-    def open(self) -> PostgresConnection:
-        """Take the turn of the process that learns, make or check the tables, and connect."""
-        connection = self.reader()
-        try:
-            if self.writing and connection.execute("SHOW fsync") != [("on",)]:
-                raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
-            if self.learning:
-                self._take_turn(connection)
-            if not self._version(connection):
-                raise EmptyStoreError(
-                    f"{self.name} holds no store of decisions yet: start the service on it once"
-                )
-            if self.check is not None:
-                self.check(self.address)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def prepare(self, connection: PostgresConnection) -> None:
+        """Take the turn of the process that learns, and make or check the tables."""
+        if self.writing and connection.execute("SHOW fsync") != [("on",)]:
+            raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
+        if self.learning:
+            self._take_turn(connection)
+        if not self._version(connection):
+            raise sql.EmptyStoreError(sql.NO_STORE.format(self.name))
+        if self.check is not None:
+            self.check(self.address)
 
     def _take_turn(self, connection: PostgresConnection) -> None:
         """Become the one process that learns; the turn is lost with the connection."""
@@ -221,10 +197,8 @@ class PostgresDatabase(Database):
 
     @staticmethod
     def _lock(connection: PostgresConnection) -> bool:
-        ((is_locked,),) = connection.execute(
-            f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
-        )
-        return bool(is_locked)
+        lock = f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
+        return bool(connection.execute(lock)[0][0])
 
     def _version(self, connection: PostgresConnection) -> int:
         """Return the version of the tables: that of this release, or 0 for an empty schema; else
@@ -242,23 +216,19 @@ class PostgresDatabase(Database):
         ((version,),) = connection.execute(f"SELECT coalesce(max(step), 0) FROM {RECORD}")
         return self.check_version(version)
 
-    def connect(self) -> PostgresConnection:
-        """Connect; the turn is not taken again."""
-        connection = self.reader()
-        connection.epoch = self._epoch
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> PostgresConnection:
+        """Connect, see `Database`; the turn is not taken again."""
+        connection = PostgresConnection(str(self.address), self.name, frozen=frozen)
+        connection.epoch = None if reading else self._epoch
         return connection
 
     def resume(self, connection: PostgresConnection) -> None:
         """Take the turn again; StoreError if another process has it, or had it meanwhile."""
         is_locked = not self.learning or self._lock(connection)
-        ((epoch,),) = connection.execute("SELECT epoch FROM head")
-        connection.check_epoch(epoch)
+        connection.begin(held=False)  # compares the number of the turn
+        connection.rollback()
         if not is_locked:
             raise UnavailableError(f"{self.name} still keeps the turn of a connection that was lost")
-
-    def reader(self, *, frozen: bool = False) -> PostgresConnection:
-        """Connect for reading; frozen, all that is read is of one moment."""
-        return PostgresConnection(str(self.address), self.name, frozen=frozen)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,5 +1,5 @@
-"""The store: events in a chain, contents by their SHA-256, and snapshots, in SQL that SQLite and PostgreSQL
-both run.
+"""The store: events in a chain with checksums, contents by their SHA-256, and snapshots, in SQL that SQLite
+and PostgreSQL both run.
 
 One process learns; any number read. What differs between the two databases is a `Database`: how to connect,
 to lock the end of the chain, and to make the tables.
@@ -7,28 +7,153 @@ to lock the end of the chain, and to make the tables.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
+import struct
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from invariant_bandits.service.store.chain import (
-    SIZE,
-    START,
-    Head,
-    OvertakenError,
-    Row,
-    StoreError,
-    UnavailableError,
-    check_seed,
-    extend_chain,
-    seed_with_checksum,
-    snapshot_digest,
-)
+from invariant_bandits.storage import FileError
+
+SIZE = 16
+"""Bytes of a digest in a row."""
+START = b"\0" * SIZE
+"""The digest before the first row."""
+NUMBERS = struct.Struct("<QQI")
+"""Numbers of an event and its batch, and length of its key, as the digests cover them."""
+
+
+class StoreError(FileError):
+    """A store that is damaged, foreign, in use elsewhere or too new."""
+
+
+class EmptyStoreError(StoreError):
+    """A place where a store can be, and is not yet."""
+
+
+class UnavailableError(Exception):
+    """The store could not take events now (full, not reachable); nothing was acknowledged. It may later."""
+
+
+class Row(NamedTuple):
+    """An event as it is stored.
+
+    Attributes
+    ----------
+    seq : int
+        Its number, without gaps.
+    batch : int
+        Number of the first event that was committed with it: decisions of a batch see the state before it.
+    key : str or None
+        Of the decision it belongs to, see `decision_key`.
+    body : bytes
+        The event, and after it the digest of the chain up to this row.
+    """
+
+    seq: int
+    batch: int
+    key: str | None
+    body: bytes
+
+    @property
+    def event(self) -> bytes:
+        """The event without the digest."""
+        return self.body[:-SIZE]
+
+    @property
+    def digest(self) -> bytes:
+        """Of the chain up to this row."""
+        return self.body[-SIZE:]
+
+
+class Head(NamedTuple):
+    """The end of the chain: how many events there ever were, and the digest after the last."""
+
+    seq: int
+    digest: bytes
+
+
+class OvertakenError(Exception):
+    """Other processes have appended since; nothing was stored, and they cannot append before the next call.
+
+    Parameters
+    ----------
+    rows : list of Row
+        What they appended.
+    """
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__(f"{len(rows)} events were appended by others")
+        self.rows = rows
+
+
+def extend_chain(head: Head, events: Iterable[tuple[str | None, bytes]]) -> list[Row]:
+    """Return the rows of a batch of events (key, event) after the end of a chain."""
+    rows: list[Row] = []
+    digest = head.digest
+    for seq, (key, event) in enumerate(events, start=head.seq):
+        digest = link(digest, seq, head.seq, key, event)
+        rows.append(Row(seq, head.seq, key, event + digest))
+    return rows
+
+
+def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> bytes:
+    """Return the digest of the chain up to an event."""
+    name = b"-" if key is None else b"=" + key.encode()
+    return sha256(b"".join((before, NUMBERS.pack(seq, batch, len(name)), name, event))).digest()[:SIZE]
+
+
+def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bytes:
+    """Follow the chain over rows from number `first`; return its digest at the end, or raise StoreError."""
+    for expected, (seq, batch, key, body) in enumerate(rows, first):
+        if seq != expected:
+            raise StoreError(f"event {expected} is missing: the store is damaged")
+        try:
+            digest = link(before, seq, batch, key, body[:-SIZE])
+        except (TypeError, ValueError, AttributeError, struct.error):  # damage can make a text of a number
+            digest = b""
+        before = body[-SIZE:] if len(body) > SIZE else b"-"
+        if digest != before:
+            raise StoreError(f"event {seq} is damaged: its checksum does not match its content")
+    return before
+
+
+def snapshot_digest(seq: int, body: bytes) -> bytes:
+    """Return the checksum of a snapshot with its number."""
+    return sha256(seq.to_bytes(8, "little", signed=True) + body).digest()
+
+
+def seed_with_checksum(seed: int) -> str:
+    """Return a seed as it is stored."""
+    return f"{seed} {sha256(str(seed).encode()).hexdigest()[:16]}"
+
+
+def check_seed(stored: str, name: str) -> int:
+    """Return the seed if its checksum fits; `name` of the store is for messages.
+
+    >>> check_seed(seed_with_checksum(7), "the store")
+    7
+    """
+    number = stored.partition(" ")[0]
+    if not number.isdigit() or seed_with_checksum(int(number)) != stored:
+        raise StoreError(f"{name} is damaged: its seed does not match its checksum")
+    return int(number)
+
+
+def key_trace(keyed: Iterable[tuple[Any, Any]]) -> int:
+    """Return a sum over the hashes of keys with their numbers, additive over parts; keys that are None are
+    left out.
+
+    It holds within one process and those forked from it.
+    """
+    return sum([hash(pair) for pair in keyed if pair[0] is not None])
+
+
+# -- databases --
 
 LAYOUT = 5
 """Version of the tables. Those of version 4 had seals over blocks of events."""
@@ -50,6 +175,8 @@ CHUNK = 4096
 SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
     ON CONFLICT (seq) DO UPDATE SET body = excluded.body, digest = excluded.digest"""
 
+NO_STORE = "{} holds no store of decisions yet: start the service on it once"
+CONTENT = "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 Check = Callable[[Path | str], object]
 """Checks a store before it is used, and raises StoreError if it is damaged."""
@@ -59,19 +186,40 @@ class Connection(ABC):
     """A connection to a database, with `?` for values.
 
     Every method raises UnavailableError where it may succeed later, and StoreError for damage.
+
+    Attributes
+    ----------
+    name : str
+        The database for messages.
+    begins, locks : str
+        How a transaction begins that will write, and how it locks the row with the end of the chain.
+    epoch : int or None
+        Number of this process's turn, where those that learn take turns.
     """
 
     raw: Any
+    name: str
+    begins: ClassVar[str]
+    locks: ClassVar[str]
+    epoch: int | None = None
 
     @abstractmethod
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
-    @abstractmethod
     def begin(self, *, held: bool) -> Head:
         """Begin a transaction in which no other process can move the end of the chain, or go on with the
-        one held.
+        one held; StoreError if another process took the turn.
         """
+        if not held:
+            self.execute(self.begins)
+        heads = self.execute(f"SELECT seq, digest, epoch FROM head{self.locks}")
+        if len(heads) != 1:
+            raise StoreError(f"{self.name} is damaged: it has {len(heads)} ends")
+        *head, epoch = heads[0]
+        if epoch != (self.epoch or epoch):
+            raise StoreError(f"{self.name} was taken over by another process")
+        return Head(*head)
 
     @abstractmethod
     def insert(self, rows: Sequence[Row], head: Head) -> None:
@@ -125,17 +273,25 @@ class Database(ABC):
         self.address, self.name = address, name
         self.writing, self.learning, self.check = writing, writing and learning, check
 
-    @abstractmethod
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
+        connection = self.connect()
+        try:
+            self.prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @abstractmethod
-    def connect(self) -> Connection:
-        """Connect for what `open` was called for, anew."""
+    def prepare(self, connection: Any) -> None:
+        """Check the tables of a new connection, or make them."""
 
     @abstractmethod
-    def reader(self, *, frozen: bool = False) -> Connection:
-        """Connect for reading; frozen, all that is read is of one moment."""
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> Connection:
+        """Connect for what `open` was called for, or only for reading; frozen, all that is read is of one
+        moment.
+        """
 
     def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
         """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
@@ -225,7 +381,7 @@ class SqlStore:
         reader: Connection | None = getattr(self._local, "reader", None)
         is_new = reader is None
         if reader is None:
-            reader = self._local.reader = self.database.reader()
+            reader = self._local.reader = self.database.connect(reading=True)
             self._readers.append(reader)
         try:
             return reader.execute(sql, *values)
@@ -272,12 +428,9 @@ class SqlStore:
     def content(self, digest: str) -> bytes:
         """Return a content by its SHA-256 in hexadecimal digits."""
         contents = self.read("SELECT body FROM contents WHERE digest = ?", digest)
-        if not contents:
-            raise StoreError(f"{self.database.name} is damaged: the content {digest} is missing")
-        if hashlib.sha256(contents[0][0]).hexdigest() != digest:
-            raise StoreError(
-                f"{self.database.name} is damaged: the content {digest} does not match its checksum"
-            )
+        if not contents or sha256(contents[0][0]).hexdigest() != digest:
+            name = self.database.name
+            raise StoreError(f"{name} is damaged: the content {digest} is missing or has another checksum")
         return bytes(contents[0][0])
 
     def snapshot_seq(self) -> int | None:
@@ -352,10 +505,7 @@ class SqlStore:
             if self.shared and seen is not None and head.seq > seen and not self._is_held:
                 self._check_overtaken(seen, keys)
             for content in contents:
-                digest = hashlib.sha256(content).hexdigest()
-                self._writer.execute(
-                    "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING", digest, content
-                )
+                self._writer.execute(CONTENT, sha256(content).hexdigest(), content)
             rows = extend_chain(head, events)
             if rows:
                 self._writer.insert(rows, Head(head.seq + len(rows), rows[-1].digest))
@@ -406,7 +556,8 @@ class SqlStore:
     def close(self) -> None:
         """Let go of everything."""
         self._is_closed = True
-        for connection in [*self._readers, *([] if self._connection is None else [self._connection])]:
-            connection.close()
+        for connection in (*self._readers, self._connection):
+            if connection is not None:
+                connection.close()
         self._readers.clear()
         self.database.release()

@@ -6,129 +6,72 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.service.store.chain import Head, Row, StoreError, UnavailableError, key_trace
-from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
+from invariant_bandits.service.store import sql
+from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
 """Followed by one that says that words are big-endian."""
-MOST_AT_ONCE = 4_096
-"""Frames that are read together."""
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def check_journal(path: Path) -> None:
-    """Raise StoreError if the log beside a SQLite file that no process writes to was damaged."""
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:
-        content = np.memmap(log, dtype=np.uint8, mode="r")
-        if content.any():
-            WriteAheadLog(content, log).check()
+    """Raise StoreError if the log beside a SQLite file that no process writes to was damaged.
 
-
-def _readable_events(path: Path) -> str:
-    """Say which events a damaged log leaves."""
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    try:
-        (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
-        return f"event {0 if last is None else last + 1} and those after it cannot be read"
-    except sqlite3.DatabaseError:
-        return "no event can be read"
-    finally:
-        connection.close()
-
-
-class WriteAheadLog:
-    """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words,
-    modulo 2^32.
-
-    Parameters
-    ----------
-    content : array of uint8
-        The whole log.
-    path : Path
-        For messages.
+    SQLite takes a damaged frame for the end of the log. It is damage if one flipped bit explains it, or if a
+    transaction was written after one that ended behind it; else it is a write that was torn at the end.
     """
+    log = path.with_name(f"{path.name}-wal")
+    content = np.fromfile(log, dtype=np.uint8) if log.exists() else np.zeros(0, dtype=np.uint8)
+    if not content.any():
+        return
+    if len(content) < HEADER:
+        raise StoreError(f"{log} is damaged: its header is not whole")
+    big = content[:HEADER].view(">u4").astype(np.uint32)
+    order, size, salts, stored = ">u4" if big[0] == MAGIC + 1 else "<u4", int(big[2]), big[4:6], big[6:8]
+    alone = content[:24].view(order).astype(np.uint32) @ checksum_coefficients(6)[0]
+    is_power = size >= 512 and not size & (size - 1)
+    if int(big[0]) not in (MAGIC, MAGIC + 1) or (stored != alone).any() or not is_power:
+        raise StoreError(f"{log} is damaged: its header does not match its checksum")
+    of_words, carried = checksum_coefficients(2 + size // 4)
+    frames = content[HEADER : len(content) - (len(content) - HEADER) % (FRAME_HEADER + size)]
+    frames = frames.reshape(-1, FRAME_HEADER + size)
+    heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
+    covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1).view(order)
+    sums = np.vstack([stored, heads[:, 4:6]])  # before each frame, and after the last
+    expected = covered.astype(np.uint32) @ of_words + sums[:-1] @ carried
+    follows, ours = (expected == sums[1:]).all(axis=1), (heads[:, 2:4] == salts).all(axis=1)
+    if (follows & ours).all():
+        return
+    bad = int(np.argmin(follows & ours))
+    later = (follows & ours)[1:] & (ours & (heads[:, 1] != 0))[:-1]
+    if later[bad + 1 :].any() or _is_flipped(sums[bad + 1], expected[bad], heads[bad, 2:4] ^ salts, of_words):
+        damage = f"damaged in frame {bad + 1}: events that were acknowledged are in it"
+        raise StoreError(f"{log} is {damage}")
 
-    def __init__(self, content: np.ndarray[Any, Any], path: Path) -> None:
-        big = np.zeros(8, dtype=">u4") if len(content) < HEADER else content[:HEADER].view(">u4")
-        self.path, self.size = path, int(big[2])
-        self.order = ">u4" if big[0] == MAGIC + 1 else "<u4"
-        self.salts, self.stored = big[4:6].astype(np.uint32), big[6:8].astype(np.uint32)
-        alone = self._words(content[:24]) @ checksum_coefficients(6)[0] if len(content) >= HEADER else -1
-        is_power = self.size >= 512 and not self.size & (self.size - 1)
-        if int(big[0]) not in (MAGIC, MAGIC + 1) or (self.stored != alone).any() or not is_power:
-            raise StoreError(f"{path} is damaged: its header does not match its checksum")
-        self.of_words, self.carried = checksum_coefficients(2 + self.size // 4)
-        step = FRAME_HEADER + self.size
-        self.count = (len(content) - HEADER) // step
-        self.frames = content[HEADER : HEADER + self.count * step].reshape(self.count, step)
 
-    def check(self) -> None:
-        """Raise StoreError if a frame that does not follow is no torn write at the end of the log."""
-        bad, before = self._first_bad()
-        if bad < self.count and (self._is_flipped(bad, before) or self._is_followed(bad + 1)):
-            damage = f"damaged in frame {bad + 1}: events that were acknowledged are in it"
-            raise StoreError(f"{self.path} is {damage}")
-
-    def _words(self, content: np.ndarray[Any, Any]) -> Words:
-        return np.ascontiguousarray(content).view(self.order).astype(np.uint32)
-
-    def _read(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
-        """Return the headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
-        part = self.frames[first:last]
-        headers = np.ascontiguousarray(part[:, :FRAME_HEADER]).view(">u4").astype(np.uint32)
-        covered = np.concatenate([part[:, :8], part[:, FRAME_HEADER:]], axis=1)
-        return headers, self._words(covered) @ self.of_words
-
-    def _first_bad(self) -> tuple[int, Words]:
-        """Return the number of the first frame that does not follow, and the checksum before it."""
-        before = self.stored
-        for first in range(0, self.count, MOST_AT_ONCE):
-            headers, alone = self._read(first, first + MOST_AT_ONCE)
-            starts = np.vstack([before[None], headers[:-1, 4:6]])
-            whole = (alone + starts @ self.carried == headers[:, 4:6]).all(axis=1)
-            whole &= (headers[:, 2:4] == self.salts).all(axis=1)
-            if not whole.all():
-                bad = int(np.argmin(whole))
-                return first + bad, starts[bad]
-            before = headers[-1, 4:6]
-        return self.count, before
-
-    def _is_flipped(self, bad: int, before: Words) -> bool:
-        """Return whether one flipped bit explains a frame."""
-        headers, alone = self._read(bad, bad + 1)
-        salts, expected = headers[0, 2:4] ^ self.salts, alone[0] + before @ self.carried
-        difference = headers[0, 4:6] - expected
-        if salts.any() or not difference.any():
-            return not difference.any() and _bits(salts) == 1
-        if _bits(headers[0, 4:6] ^ expected) == 1:  # of the checksum itself
-            return True
-        powers = (np.uint32(1) << np.arange(32, dtype=np.uint32))[:, None, None]
-        changes = powers * self.of_words[None]  # (32, words, 2)
-        return bool((changes == difference).all(axis=2).any() or (changes == -difference).all(axis=2).any())
-
-    def _is_followed(self, first: int) -> bool:
-        """Return whether a transaction was written after one that ended behind the bad frame."""
-        for start in range(first, self.count - 1, MOST_AT_ONCE):
-            headers, alone = self._read(start, start + MOST_AT_ONCE + 1)
-            follows = (alone[1:] + headers[:-1, 4:6] @ self.carried == headers[1:, 4:6]).all(axis=1)
-            ours = (headers[:, 2:4] == self.salts).all(axis=1)
-            if (follows & (headers[:-1, 1] != 0) & ours[:-1] & ours[1:]).any():
-                return True
-        return False
+def _is_flipped(stored: Words, expected: Words, salts: Words, of_words: Words) -> bool:
+    """Return whether one flipped bit explains a frame: of its salts, of its checksum, or of its words."""
+    difference = stored - expected
+    if salts.any() or not difference.any():
+        return not difference.any() and _bits(salts) == 1
+    powers = (np.uint32(1) << np.arange(32, dtype=np.uint32))[:, None, None]
+    changes = powers * of_words[None]  # (32, words, 2)
+    of_a_word = (changes == difference).all(axis=2) | (changes == -difference).all(axis=2)
+    return _bits(stored ^ expected) == 1 or bool(of_a_word.any())
 
 
 def checksum_coefficients(words: int) -> tuple[Words, Words]:
-    """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to a checksum:
-    Fibonacci numbers modulo 2^32.
+    """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to the checksum
+    s0 += word + s1, s1 += word + s0 over pairs of words: Fibonacci numbers modulo 2^32.
     """
     step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it
     pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
@@ -163,8 +106,9 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        if _is_held(path):
-            raise _in_use(path)
+        in_use = StoreError(f"{path} is in use by another process")
+        if path.exists() and _inode_at(path) in _held:
+            raise in_use
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -173,8 +117,8 @@ class FileLock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._handle)
-            raise _in_use(path) from None
-        self.inode = _inode(os.fstat(self._handle))
+            raise in_use from None
+        self.inode = _inode_at(self._handle)
         _held.add(self.inode)
 
     def release(self) -> None:
@@ -185,28 +129,23 @@ class FileLock:
 
 def is_in_use(path: Path) -> bool:
     """Whether a process has a file open for writing. SQLite must not have it open in this process."""
-    if _is_held(path):
+    if _inode_at(path) in _held:
         return True
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 
-def _is_held(path: Path) -> bool:
-    return path.exists() and _inode(path.stat()) in _held
-
-
-def _inode(status: os.stat_result) -> tuple[int, int]:
+def _inode_at(path: Path | int) -> tuple[int, int]:
+    """Return which file a path or a handle leads to."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise StoreError(f"{path} is gone: {error.strerror}") from None
     return status.st_dev, status.st_ino
-
-
-def _in_use(path: Path) -> StoreError:
-    return StoreError(f"{path} is in use by another process")
 
 
 APPLICATION = 0x1B5D0001
@@ -221,8 +160,10 @@ KEYS_TOGETHER = 10_000
 class SqliteConnection(Connection):
     """A connection to a SQLite file, see `Connection`; it knows the file by its inode if it writes."""
 
+    begins, locks = "BEGIN IMMEDIATE", ""
+
     def __init__(self, path: Path, *, synchronous: str | None = None, frozen: bool = False) -> None:
-        self._path, self._frozen = path, frozen
+        self.name, self._path, self._frozen = str(path), path, frozen
         self.inode: tuple[int, int] | None = None
         address = str(path) if synchronous else f"{path.as_uri()}?mode=ro"
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
@@ -252,31 +193,19 @@ class SqliteConnection(Connection):
             return UnavailableError(str(error))
         return StoreError(f"{self._path} is damaged: {error}")
 
-    def begin(self, *, held: bool = False) -> Head:
-        """Begin a transaction."""
+    def begin(self, *, held: bool) -> sql.Head:
+        """Begin a transaction, in the file that was opened."""
         if self.inode is not None and _inode_at(self._path) != self.inode:
             raise StoreError(f"{self._path} is another file than the one that was opened")
-        self.execute("BEGIN IMMEDIATE")
-        heads = self.execute("SELECT seq, digest FROM head")
-        if len(heads) != 1:
-            raise StoreError(f"{self._path} is damaged: it has {len(heads)} ends")
-        return Head(*heads[0])
+        return super().begin(held=held)
 
-    def insert(self, rows: Sequence[Row], head: Head) -> None:
+    def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
         try:
             self.raw.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise self._translated(error) from None
         self.execute("UPDATE head SET seq = ?, digest = ?", *head)
-
-
-def _inode_at(path: Path) -> tuple[int, int]:
-    """Return which file a path leads to."""
-    try:
-        return _inode(os.stat(path))
-    except OSError as error:
-        raise StoreError(f"{path} is gone: {error.strerror}") from None
 
 
 class SqliteDatabase(Database):
@@ -292,14 +221,16 @@ class SqliteDatabase(Database):
         Called with the path while no other process can write, before a connection is open: it may fork.
     synchronous : str
         SQLite's setting. With any other than FULL, a loss of power can lose what was acknowledged.
+    shared
+        Options that are only for databases which processes share.
     """
 
     shared = False
     shrink = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
     tables = (
-        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in TABLES),
+        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in sql.TABLES),
         f"PRAGMA application_id = {APPLICATION}",
-        f"PRAGMA user_version = {LAYOUT}",
+        f"PRAGMA user_version = {sql.LAYOUT}",
     )
 
     def __init__(
@@ -307,15 +238,16 @@ class SqliteDatabase(Database):
         path: str | PathLike[str],
         *,
         writing: bool = True,
-        check: Check | None = None,
         synchronous: str = "FULL",
+        check: sql.Check | None = None,
+        **shared: Any,
     ) -> None:
         self.path = Path(os.path.realpath(path))
         super().__init__(self.path, str(self.path), writing=writing, learning=True, check=check)
         self._synchronous = synchronous if writing else None
         self._lock: FileLock | None = None
 
-    def open(self) -> SqliteConnection:
+    def open(self) -> Connection:
         """Take the lock, make or check the tables, and connect."""
         if not self._synchronous and not self.path.is_file():
             raise StoreError(f"{self.path} does not exist")
@@ -324,14 +256,13 @@ class SqliteDatabase(Database):
         self._check_names()
         if self._synchronous:
             self._lock = FileLock(self.path)
-            self._prepare()
-        connection = self.connect()
-        try:
-            self._check_layout(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            check_journal(self.path)
+            with closing(self.connect()) as connection:
+                if not self._version(connection):
+                    self.make_tables(connection)
+            if self.check is not None:
+                self.check(self.path)
+        return super().open()
 
     def _check_names(self) -> None:
         """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its
@@ -339,41 +270,20 @@ class SqliteDatabase(Database):
         """
         status = self.path.stat() if self.path.exists() else None
         if status is not None and status.st_nlink > 1:
-            raise StoreError(
-                f"{self.path} has {status.st_nlink} names (hard links), and only one of them has its last "
-                f"events:"
-                " remove the names that no service was started with"
-            )
+            names = f"{status.st_nlink} names (hard links), and only one of them has its last events"
+            raise StoreError(f"{self.path} has {names}: remove those that no service was started with")
         log = self.path.with_name(f"{self.path.name}-wal")
         if (status is None or not status.st_size) and log.exists() and log.stat().st_size:
             raise StoreError(f"{self.path} is missing or empty, and {log.name} of an earlier file is there")
 
-    def _prepare(self) -> None:
-        """Have the tables of this version, and have them checked."""
-        try:
-            check_journal(self.path)
-        except StoreError as error:
-            raise StoreError(f"{error}; {_readable_events(self.path)}") from None
-        connection = self.connect()
-        try:
-            if not self._version(connection):
-                self.make_tables(connection)
-        finally:
-            connection.close()
-        if self.check is not None:
-            self.check(self.path)
-
-    def _check_layout(self, connection: SqliteConnection) -> None:
+    def prepare(self, connection: SqliteConnection) -> None:
         """Raise unless a file has exactly the tables of this version."""
         if not self._version(connection):
-            raise StoreError(f"{self.path} holds no store of decisions yet: start the service on it once")
-        fresh = sqlite3.connect(":memory:", isolation_level=None)
-        try:
+            raise StoreError(sql.NO_STORE.format(self.path))
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
             for statement in self.tables:
                 fresh.execute(statement)
             expected = fresh.execute(SCHEMA).fetchall()
-        finally:
-            fresh.close()
         if connection.execute(SCHEMA) != expected:
             raise StoreError(f"{self.path} is damaged: its tables are not described as they were made")
 
@@ -389,39 +299,35 @@ class SqliteDatabase(Database):
             raise StoreError(f"{self.path} is a database of something else")
         return self.check_version(version)
 
-    def connect(self) -> SqliteConnection:
-        """Connect for writing, or only for reading."""
+    def connect(self, *, reading: bool = False, frozen: bool = False) -> SqliteConnection:
+        """Connect, see `Database`."""
+        if reading:
+            return SqliteConnection(self.path, frozen=frozen)
         connection = SqliteConnection(self.path, synchronous=self._synchronous)
         connection.inode = None if self._lock is None else self._lock.inode
         return connection
-
-    def reader(self, *, frozen: bool = False) -> SqliteConnection:
-        """Connect for reading; frozen, all that is read is of one moment."""
-        return SqliteConnection(self.path, frozen=frozen)
 
     def index_trace(self, *, thorough: bool = False) -> int:
         """Return the trace of the index by key, whose order is checked.
 
         Thoroughly, SQLite checks all its structures as well.
         """
-        connection = self.reader(frozen=True)
-        try:
-            if thorough:
-                ((message,),) = connection.execute("PRAGMA integrity_check(1)")
-                if message != "ok":
-                    raise StoreError(f"the store is damaged: {message}")
-            keys = "SELECT key, seq FROM events INDEXED BY events_by_key WHERE key IS NOT NULL"
-            cursor, trace, last = connection.raw.execute(keys), 0, ""
-            while part := cursor.fetchmany(KEYS_TOGETHER):
-                keys_of_part = [key for key, _ in part]
-                if keys_of_part[0] < last or sorted(keys_of_part) != keys_of_part:
-                    raise StoreError(f"{self.path} is damaged: its index by key is out of order")
-                trace, last = trace + key_trace(part), keys_of_part[-1]
-            return trace
-        except (sqlite3.Error, TypeError, OverflowError) as error:
-            raise StoreError(f"{self.path} is damaged: {error}") from None
-        finally:
-            connection.close()
+        with closing(self.connect(reading=True, frozen=True)) as connection:
+            try:
+                if thorough:
+                    ((message,),) = connection.execute("PRAGMA integrity_check(1)")
+                    if message != "ok":
+                        raise StoreError(f"the store is damaged: {message}")
+                keys = "SELECT key, seq FROM events INDEXED BY events_by_key WHERE key IS NOT NULL"
+                cursor, trace, last = connection.raw.execute(keys), 0, ""
+                while part := cursor.fetchmany(KEYS_TOGETHER):
+                    ordered = [last, *(key for key, _ in part)]
+                    if sorted(ordered) != ordered:
+                        raise StoreError(f"{self.path} is damaged: its index by key is out of order")
+                    trace, last = trace + sql.key_trace(part), ordered[-1]
+                return trace
+            except (sqlite3.Error, TypeError, OverflowError) as error:
+                raise StoreError(f"{self.path} is damaged: {error}") from None
 
     def release(self) -> None:
         """Let other processes write."""

@@ -1,4 +1,4 @@
-"""Refitting: a new version of a model from its own history, judged on the latest decisions.
+"""Learning in the background: a new version of a model from its own history, judged on the latest decisions.
 
 As a program, it is the process that fits: standard input says what, and the new version goes to standard
 output. It is a process of its own, of low priority and one thread, and only reads the store: the service
@@ -7,7 +7,11 @@ never waits for it.
 
 from __future__ import annotations
 
+import datetime
+import logging
 import os
+import queue
+import subprocess
 import sys
 import tempfile
 import threading
@@ -15,12 +19,13 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -33,22 +38,14 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.service import commands, history, replay
+from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
-from invariant_bandits.service.history.decisions import (
-    Layout,
-    Roles,
-    SettledDecision,
-    events_between,
-    layout_of,
-    learned_decisions,
-)
-from invariant_bandits.service.history.export import write_parquet
-from invariant_bandits.service.learners.base import Learner, learner_from_bytes
-from invariant_bandits.service.learners.fitted import FittedLearner
-from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import restore
-from invariant_bandits.service.state import Records, teach
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
+from invariant_bandits.service.settings import DAY
+from invariant_bandits.service.state import ConflictError, Records, State, teach
 from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""
@@ -60,7 +57,7 @@ FEWEST_USES = 20
 LOWEST_PRIORITY = 15
 """How nice the process that fits is to others."""
 
-Decisions = Callable[[], Iterable[SettledDecision]]
+Decisions = Callable[[], Iterable[history.SettledDecision]]
 """Gives settled decisions from the first on, whenever it is called."""
 
 
@@ -81,9 +78,8 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
         raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
     if isinstance(learner, FittedLearner):
         return _updated(learner, decisions)
-    if isinstance(learner, OpenLearner):
-        return _fitted(learner, decisions, count)
-    raise InputError(f"model: a learner of kind {learner.kind!r} is not fitted to its history")
+    assert isinstance(learner, OpenLearner)
+    return _fitted(learner, decisions, count)
 
 
 # -- models that were fitted --
@@ -93,14 +89,14 @@ def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str
     """The model with the new decisions as further windows, by their number: times of the old log may be
     of any kind.
     """
-    own, layout = learner.model, layout_of(decisions, learner)
+    own, layout = learner.model, history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
     windows = max(round(layout.decisions * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
-        write_parquet(path, layout, decisions())
-        with _without_convergence_warnings():
+        history.write_parquet(path, layout, decisions())
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             update = update_model(timeless, path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
@@ -116,62 +112,34 @@ def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str
 
 def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
     """AutoISD over the most frequent named features, those that cannot be estimated left out."""
-    layout = Layout(True, True, Roles())
-    uses: Counter[str] = Counter()
-    for settled in decisions():
-        uses.update(name for name, value in layout.of_action(settled, settled.decided.place).items() if value)
+
+    def chosen() -> Iterator[tuple[dict[str, float], float]]:
+        """Yield the named numbers of what was chosen, and its reward."""
+        for decided, reward in decisions():
+            yield history.numbers_of(decided, decided.place), reward
+
+    uses = Counter(name for numbers, _ in chosen() for name, value in numbers.items() if value)
     names = tuple(name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES)
     if not names:
         raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
-    windows = min(count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS)
+    per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
+    windows = min(count // per_window, MOST_WINDOWS)
     if windows < FEWEST_WINDOWS:
-        needed = FEWEST_WINDOWS * max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
+        needed = FEWEST_WINDOWS * per_window
         raise InputError(f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features")
-    moments = _moments(layout, names, decisions, count, windows)
-    usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
-    usable_names = usable.feature_map.names
-    with _without_convergence_warnings():
-        policy = AutoISD.from_history(usable.moments)
-    made = OpenLearner(
-        learner.arms,
-        learner.columns,
-        limit=learner.limit,
-        seed=learner.seed,
-        places=usable_names,
-        policy=policy,
-    )
-    words = f"{count:,} decisions in {usable.moments.windows} windows, "
-    words += f"{len(usable_names)} of {len(uses)} features"
-    return made, words
-
-
-def _moments(
-    layout: Layout, names: Sequence[str], decisions: Decisions, count: int, windows: int
-) -> WindowedMoments:
-    """Moments of what was chosen."""
-    moments: WindowedMoments | None = None
-    source = iter(decisions())
+    source, parts = chosen(), []
     for window in range(windows):
-        rows, rewards = [], []
-        for settled in islice(source, count * (window + 1) // windows - count * window // windows):
-            rows.append(_row(layout.of_action(settled, settled.decided.place), names))
-            rewards.append(settled.reward)
-        part = WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
-        moments = part if moments is None else moments.followed_by(part)
-    assert moments is not None
-    return moments
-
-
-def _row(numbers: dict[str, float], names: Sequence[str]) -> list[float]:
-    return [numbers.get(name, 0.0) for name in names]
-
-
-@contextmanager
-def _without_convergence_warnings() -> Iterator[None]:
-    """Ignore that a search stopped a little early."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+        some = list(islice(source, count * (window + 1) // windows - count * window // windows))
+        rows = np.array([[numbers.get(name, 0.0) for name in names] for numbers, _ in some])
+        parts.append(WindowedMoments.from_arrays(rows, np.array([reward for _, reward in some]), windows=1))
+    moments = reduce(WindowedMoments.followed_by, parts)
+    usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
+    places = usable.feature_map.names
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        policy = AutoISD.from_history(usable.moments)
+    made = learner.with_policy(policy, places)
+    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
+    return made, words
 
 
 def follow(
@@ -182,21 +150,18 @@ def follow(
     It then stands where it would if it had been the active version in between, with the same bits.
     """
     records = Records(store.of_key)
-    for _, event in events_between(store, first, last):
-        if getattr(event, "model", None) != model:
-            continue
+    for _, event in history.events_of(store, model, first, last):
         if isinstance(event, Decided):
             records.take(event, fresh=True)
             if judge is not None:
                 judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
-            continue
         with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
             if isinstance(event, Closed) and event.value is not None:
                 record = records.of(event)
+                if judge is not None:
+                    judge.settled(event.id, event.value)
                 if record is not None and record.decided is not None:
-                    if judge is not None:
-                        judge.settled(event.id, event.value)
                     teach(learner, record.decided, event.value)
             elif isinstance(event, ArmAdded):
                 learner.add_arm(event.label, event.features)
@@ -284,7 +249,7 @@ class Judge:
         return {
             "decisions": gain.rounds,
             "earned": float(np.mean(self._rewards)) if self._rewards else None,
-            "gain": float(gain.value) if np.isfinite(gain.value) else None,
+            "gain": finite(gain.value),
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
             "confidence": gain.confidence,
@@ -361,11 +326,11 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
         Opened for reading; it may grow meanwhile.
     model : str
     """
-    state = restore(store)
+    state = replay.restore(store)
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
-    settled = array("q", (seq for seq, _ in learned_decisions(store, model, first, upto)))
+    settled = array("q", (seq for seq, _ in history.learned_decisions(store, model, first, upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
     if len(settled) <= later:
@@ -374,7 +339,7 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(
         served.learner,
-        lambda: (settled for _, settled in learned_decisions(store, model, first, through)),
+        lambda: (settled for _, settled in history.learned_decisions(store, model, first, through)),
         count,
     )
     judge = Judge(base.version, served.configuration.floor)
@@ -410,6 +375,194 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
+
+
+Activation = Literal["better", "always", "never"]
+CLOSE = 256
+"""A new version that lacks so few events is handed to the engine, which teaches it the rest."""
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+"""Environment of the process that fits."""
+
+log = logging.getLogger("invariant_bandits.service")
+
+
+@dataclass(frozen=True)
+class RefitSchedule:
+    """When to learn, and what to do with what comes of it.
+
+    Parameters
+    ----------
+    every : float or None
+        Seconds from one time to the next.
+    at : (int, int) or None
+        Hour and minute of every day, in the time of this machine.
+    activate : "better", "always" or "never"
+        Whether a new version takes over by itself: if it is better than the running one for all that can be
+        known (the whole interval of the difference lies above 0), in any case, or only by hand. A model that
+        began empty is first fitted on easier terms: something must be known, and it must not be worse.
+    """
+
+    every: float | None = None
+    at: tuple[int, int] | None = None
+    activate: Activation = "better"
+
+    def seconds_to_next(self, moment: float) -> float:
+        """How long to wait from a time (seconds since 1970) on.
+
+        >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
+        >>> RefitSchedule(at=(13, 30)).seconds_to_next(noon), RefitSchedule(at=(11, 0)).seconds_to_next(noon)
+        (5400.0, 82800.0)
+        """
+        waits = [] if self.every is None else [self.every]
+        if self.at is not None:
+            today = datetime.datetime.fromtimestamp(moment)
+            then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0)
+            waits.append((then - today).total_seconds() % DAY or DAY)
+        return min(waits, default=threading.TIMEOUT_MAX)
+
+
+class Learning:
+    """Learns models of a service from their own history, one at a time, in a process of its own.
+
+    Parameters
+    ----------
+    engine : Engine
+        The service's.
+    store : str
+        Where the process finds the events.
+    plan : RefitSchedule
+    clock : callable
+        Seconds since 1970.
+    fit : callable, optional
+        Returns the new version of a model, or why there is none; in a process of its own if it is not given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: str,
+        plan: RefitSchedule | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        fit: Callable[[str], RefitResult | str] | None = None,
+    ) -> None:
+        self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
+        self._fit = fit or self._fit_in_process
+        self._outcomes: dict[str, dict[str, Any]] = {}
+        self._requests: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
+        self._guard = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the plan."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End at once; what is being fitted is given up."""
+        with self._guard:
+            self._ending = True
+            if self._process is not None:
+                self._process.kill()
+        self._requests.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def begin(self, model: str, by: str = "") -> None:
+        """Learn a model as soon as possible; ConflictError if that is under way."""
+        with self._guard:
+            if self._outcomes.get(model, {}).get("status") == "running":
+                raise ConflictError(f"model: {model!r} is being learned already")
+            self._outcomes[model] = {"status": "running", "began": self.clock()}
+        self._requests.put((model, by))
+
+    def outcome(self, model: str) -> dict[str, Any]:
+        """Return what became of the last time, plain values."""
+        return dict(self._outcomes.get(model, {"status": "never"}))
+
+    # -- the thread --
+
+    def _run(self) -> None:
+        wait = self.plan.seconds_to_next(self.clock())
+        due = self.clock() + wait
+        while not self._ending:
+            try:
+                request = self._requests.get(timeout=min(max(due - self.clock(), 0.0), wait))
+                if request is not None:
+                    self._learn(*request)
+            except queue.Empty:
+                for model in list(self.engine.state.models):
+                    with suppress(ConflictError):  # it is still being learned
+                        self.begin(model, "plan")
+                wait = self.plan.seconds_to_next(self.clock())
+                due = self.clock() + wait
+
+    def _learn(self, model: str, by: str) -> None:
+        began = self.clock()
+        outcome: dict[str, Any]
+        try:
+            refit = self._fit(model)
+            outcome = {"status": "not learned", "why": refit}
+            if not isinstance(refit, str):
+                outcome = self._add(model, by, refit)
+        except Exception as error:  # a fit that fails must not end the service
+            outcome = {"status": "failed", "why": str(error) or type(error).__name__}
+        log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
+        self._outcomes[model] = {**outcome, "began": began, "seconds": self.clock() - began}
+
+    def _fit_in_process(self, model: str) -> RefitResult | str:
+        """Return what the process that fits answers."""
+        with self._guard:
+            if self._ending:
+                raise UnavailableError("the service is ending")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "invariant_bandits.service.background"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ONE_THREAD},
+            )
+        content, _ = self._process.communicate(msgspec.json.encode({"store": self.store, "model": model}))
+        code, self._process = self._process.returncode, None
+        if code:
+            raise UnavailableError(f"the process that fits ended with code {code}")
+        return msgspec.msgpack.decode(content, type=RefitResult | str)
+
+    def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
+        """Have the new version learn what came meanwhile, and add it."""
+        learner, upto = refit.learner, refit.upto
+        while (last := self.engine.state.seq) - upto > CLOSE:
+            follow(learner, self.engine.store, model, upto, last)
+            upto = last
+
+        def command(state: State, batch: commands.EventBatch) -> dict[str, Any]:
+            nonlocal upto
+            follow(learner, state.store, model, upto, state.seq)
+            upto = state.seq  # if it has to be proposed again, it goes on from here
+            active = self._activates(refit) and state.model(model).version == refit.base
+            add = commands.add_version(
+                model,
+                learner,
+                "background",
+                note=refit.note,
+                by=by,
+                active=active,
+                through=refit.through,
+                evaluation=refit.evaluation,
+                why=f"learned from its own history, activated {self.plan.activate}",
+            )
+            version = add(state, batch)
+            return {"version": version, "active": active, "note": refit.note, "evaluation": refit.evaluation}
+
+        return {"status": "learned", **self.engine.call(command, alone=True)}
+
+    def _activates(self, refit: RefitResult) -> bool:
+        """Return whether the rule of the schedule lets a version take over."""
+        if self.plan.activate != "better":
+            return self.plan.activate == "always"
+        evaluation = refit.evaluation
+        known = not evaluation["unknown_because"]
+        return bool(evaluation["better"] or (refit.first_fit and known and not evaluation["worse"]))
 
 
 if __name__ == "__main__":

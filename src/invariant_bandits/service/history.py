@@ -1,0 +1,442 @@
+"""The service's own past: decisions with what they earned, as logs that can be fitted.
+
+Parquet has the columns that `fit`, `update` and `evaluate` find by themselves; dsjson is for Vowpal Wabbit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.logs.schema import NAMES, Schema
+from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decision_key, decode_event
+from invariant_bandits.service.learners import CONSTANT, FittedLearner, Learner, action_numbers, named_numbers
+from invariant_bandits.service.replay import restore
+from invariant_bandits.service.settings import AGGREGATES, Configuration
+from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
+from invariant_bandits.storage import FileError, atomic_write
+
+MOST_OPEN = 20_000
+
+
+class SettledDecision(NamedTuple):
+    """A decision, and what it earned."""
+
+    decided: Decided
+    reward: float
+
+
+def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, AnyEvent]]:
+    """Yield number and event of what happened to a model from `first` to before `last`, unless set aside."""
+    aside = set_aside_events(store)
+    events = ((row.seq, decode_event(row.event)) for row in store.rows(first, last) if row.seq not in aside)
+    return ((seq, event) for seq, event in events if getattr(event, "model", None) == model)
+
+
+def settled_decisions(
+    store: Any,
+    model: str,
+    configuration: Configuration | None = None,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    most_open: int = MOST_OPEN,
+) -> Iterator[SettledDecision]:
+    """Decisions of a model that were made and settled between two events, in the order in which they were
+    made.
+
+    Parameters
+    ----------
+    store : Store
+    model : str
+    configuration : Configuration, optional
+        Rules at the first event, for decisions that were not learned in their mode: they have earned what
+        their rewards come to by these rules. Later changes are followed.
+    first, last : int, optional
+        Numbers of events; all that there are.
+    most_open : int
+        So many decisions are kept until they are settled; what became of an earlier one is looked up.
+    """
+    rules = configuration or Configuration()
+    end = store.head().seq if last is None else last
+    waiting: OrderedDict[str, Record] = OrderedDict()
+    for _, event in events_of(store, model, first, end):
+        if isinstance(event, Configured):
+            rules = event.configuration
+        elif isinstance(event, Decided):
+            waiting[event.id] = Record()
+        record = waiting.get(getattr(event, "id", ""))
+        if record is not None:
+            record.take(event)
+        while waiting and (len(waiting) > most_open or next(iter(waiting.values())).closed is not None):
+            yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
+    for record in waiting.values():
+        yield from _outcome(record, store, end, rules)
+
+
+def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
+    """Learned decisions of a model with the number of the event that settled them, in the order they are
+    learned in.
+    """
+    records = Records(store.of_key)
+    for seq, event in events_of(store, model, first, last):
+        if isinstance(event, Decided):
+            records.take(event, fresh=True)
+        elif isinstance(event, Closed) and event.value is not None:
+            record = records.of(event)
+            if record is not None and record.decided is not None:  # else it was removed with the first events
+                yield seq, SettledDecision(record.decided, event.value)
+
+
+def _outcome(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:
+    if record.closed is None and record.decided is not None:
+        rows = store.of_key(decision_key(record.decided.id, record.decided.model))
+        record = record_of(decode_event(row.event) for row in rows if row.seq < end) or record
+    if record.decided is None or record.closed is None:
+        return
+    reward = record.closed.value
+    if record.closed.why == "not learned in this mode":
+        values = record.joined()
+        reward = AGGREGATES[rules.aggregation](values) if values else rules.default_reward
+    if reward is not None:
+        yield SettledDecision(record.decided, reward)
+
+
+# -- decisions as rows --
+
+Kind = Literal["number", "word", "list"]
+MOST_COLUMNS = 500
+"""Features beyond these many, the rarest, are left out of a table."""
+MOST_COUNTED = 50_000
+TAKEN = {word for words in NAMES.values() for word in words.split()}
+"""Names that a reader takes for something else than a feature."""
+ROLES = {
+    **{name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")},
+    "arm": "action",
+    "round": "decision_id",
+}
+"""Usual names of the columns beside the features, by their role in a schema."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How decisions become rows.
+
+    Parameters
+    ----------
+    rows : bool
+        Whether every offered action is a row, described by features; else a row is a decision among labelled
+        arms, described by its context.
+    named : bool
+        Whether the model began empty: features have the names that they got there, context crossed with
+        actions.
+    roles : mapping of str to str
+        Names of the columns beside the features.
+    columns : tuple of str
+        What rows without names hold, in their order.
+    features : mapping of str to "number", "word" or "list"
+        Columns of features, and what they hold.
+    left_out : int
+        Features that were too rare for a column.
+    decisions : int
+        Those that were looked at.
+    chosen_only : bool
+        Whether rows of actions that were not chosen are left out.
+    """
+
+    rows: bool
+    named: bool = True
+    roles: Mapping[str, str] = field(default_factory=lambda: ROLES)
+    columns: tuple[str, ...] = ()
+    features: Mapping[str, Kind] = field(default_factory=dict)
+    left_out: int = 0
+    decisions: int = 0
+    chosen_only: bool = False
+
+    def schema_like(self, schema: Schema) -> Schema:
+        """What the columns mean, if the model was fitted to a log with this schema; times are not looked
+        at.
+        """
+        roles, features = self.roles, schema.features or self.columns
+        like = Schema(schema.reward, features, propensity=roles["propensity"], categorical=schema.categorical)
+        if self.chosen_only:
+            return like
+        if self.rows:
+            return replace(like, round=roles["round"], chosen=roles["chosen"])
+        return replace(like, arm=roles["arm"])
+
+    def rows_of(self, decided: Decided) -> list[dict[str, Any]]:
+        """Rows of a decision: features by name, of the context or of each offered action."""
+        context = decided.context or {}
+        if self.rows:
+            places = range(len(decided.propensities))
+            if self.named:
+                return [numbers_of(decided, place) for place in places]
+            return [{**context, **self._own(decided, place)} for place in places]
+        if not self.named:
+            return [dict(context)]
+        return [
+            {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
+        ]
+
+    def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
+        own = None if decided.actions is None else decided.actions[place]
+        return own if isinstance(own, Mapping) else dict(zip(self.columns, own or (), strict=False))
+
+
+def numbers_of(decided: Decided, place: int) -> dict[str, float]:
+    """Return the named numbers of an offered action, but for the constant, as a model that began empty has
+    them.
+    """
+    own = None if decided.actions is None else decided.actions[place]
+    label = decided.labels[place] if decided.labels else None
+    numbers = action_numbers(named_numbers(decided.context, "context"), label, named_numbers(own, "arms"))
+    return {name: value for name, value in numbers.items() if name != CONSTANT}
+
+
+def layout_of(
+    decisions: Callable[[], Iterable[SettledDecision]], learner: Learner, *, rows: bool = False
+) -> Layout:
+    """The layout that fits all decisions: one row each, unless that is not asked for or does not do.
+
+    Parameters
+    ----------
+    decisions : callable
+        Gives them from the first on, whenever it is called.
+    learner : Learner
+        Of the model; one that was fitted says what its columns are called.
+    """
+    empty = Layout(rows)
+    if isinstance(learner, FittedLearner):
+        columns = tuple(column.name for column in learner.model.feature_map.columns)
+        empty = Layout(rows, False, _roles(learner.model.schema), columns)
+    seen: dict[str, tuple[int, Kind]] = {}
+    count = 0
+    for count, settled in enumerate(decisions(), start=1):  # noqa: B007 - how many there are
+        if not rows and (settled.decided.actions is not None or not settled.decided.labels):
+            return layout_of(decisions, learner, rows=True)
+        for row in empty.rows_of(settled.decided):
+            for name, value in row.items():
+                if name in seen or len(seen) < MOST_COUNTED:
+                    often, kind = seen.get(name, (0, "number"))
+                    seen[name] = often + (value is not None), _wider(kind, value)
+    usual = set(sorted(seen, key=lambda name: -seen[name][0])[:MOST_COLUMNS])
+    features = {name: kind for name, (_, kind) in seen.items() if name in usual}
+    return replace(empty, features=features, left_out=len(seen) - len(features), decisions=count)
+
+
+def _roles(schema: Schema) -> dict[str, str]:
+    """Return names of columns as a schema has them; else the usual ones, unless these are features."""
+    known = {role: getattr(schema, role) for role in ROLES}
+    known["arm"] = known["arm"] or schema.action
+    other = {role: f"served_{name}" if name in schema.features else name for role, name in ROLES.items()}
+    return {role: known[role] or other[role] for role in ROLES}
+
+
+def _wider(kind: Kind, value: Any) -> Kind:
+    """What a column holds that has held `kind` and holds `value`, too."""
+    if isinstance(value, str) or kind == "word":
+        return "word"
+    return "list" if isinstance(value, list | tuple) else kind
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested JSON by dotted name: numbers as they are, truth as 0 and 1, words as words.
+
+    >>> dict(flat({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, 2.0]}))
+    {'user.age': 31.0, 'user.new': 1.0, 'tags=a': 1.0, 'at[0]': 1.5, 'at[1]': 2.0}
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from flat(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            if isinstance(part, str):
+                yield f"{name}={part}", 1.0
+            else:
+                yield from flat(part, f"{name}[{place}]")
+    else:
+        yield name, value if value is None or isinstance(value, str) else float(value)
+
+
+# -- files --
+
+BATCH_ROUNDS = 8_192
+"""Decisions that are written at once."""
+
+
+def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecision]) -> tuple[int, int]:
+    """Write decisions as rows, a few thousand at a time; how many decisions and rows there were."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kinds = {"number": pa.float64(), "word": pa.string(), "list": pa.list_(pa.float64())}
+    roles = layout.roles
+    known = {
+        roles["round"]: pa.string(),
+        roles["time"]: pa.timestamp("us", tz="UTC"),
+        "version_id": pa.string(),
+        roles["arm"]: pa.string(),
+        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_()
+        if layout.rows
+        else pa.list_(pa.string()),
+        roles["reward"]: pa.float64(),
+        roles["propensity"]: pa.float64(),
+    }
+    schema = pa.schema([*known.items(), *((name, kinds[kind]) for name, kind in layout.features.items())])
+    written, rows, source = 0, 0, iter(decisions)
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        while some := list(islice(source, BATCH_ROUNDS)):
+            table = [row for settled in some for row in _rows(layout, settled)]
+            writer.write_batch(pa.RecordBatch.from_pylist(table, schema))
+            written, rows = written + len(some), rows + len(table)
+    return written, rows
+
+
+def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
+    (decided, reward), roles = settled, layout.roles
+    when = datetime.fromtimestamp(decided.time, UTC)
+    absent = 0.0 if layout.named and layout.rows else None
+    for number, features in enumerate(layout.rows_of(decided)):
+        place = number if layout.rows else decided.place
+        is_chosen = place == decided.place
+        if layout.chosen_only and not is_chosen:
+            continue
+        yield {name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()} | {
+            roles["round"]: decided.id,
+            roles["time"]: when,
+            "version_id": decided.version,
+            roles["arm"]: decided.labels[place] if decided.labels else str(place),
+            roles["chosen" if layout.rows else "arms_offered"]: is_chosen if layout.rows else decided.labels,
+            roles["reward"]: reward if is_chosen else None,
+            roles["propensity"]: decided.propensities[place],
+        }
+
+
+def _value(value: Any, kind: str) -> Any:
+    """A value as its column holds it."""
+    if value is None or isinstance(value, str) or kind == "list":
+        return value
+    return f"{value:g}" if kind == "word" else float(value)
+
+
+def dsjson_line(settled: SettledDecision) -> bytes:
+    """A decision as one line of dsjson: probabilities of all actions, the chosen one first."""
+    decided, reward = settled
+    order = [decided.place, *(place for place in range(len(decided.propensities)) if place != decided.place)]
+    line = {
+        "_label_cost": 0.0 - reward,
+        "_label_probability": decided.propensity,
+        "_label_Action": decided.place + 1,
+        "_labelIndex": decided.place,
+        "o": [{"v": reward, "EventId": decided.id, "ActionTaken": True}],
+        "Timestamp": datetime.fromtimestamp(decided.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "Version": "1",
+        "EventId": decided.id,
+        "a": [place + 1 for place in order],
+        "c": {**_shared(decided.context), "_multi": [_action(decided, place) for place in range(len(order))]},
+        "p": [decided.propensities[place] for place in order],
+        "VWState": {"m": decided.version},
+    }
+    return (json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+
+
+def _shared(context: Any) -> dict[str, Any]:
+    """Features of the context; keys with a leading bar would be taken for something else."""
+    return {key.lstrip("_") or "feature": value for key, value in (context or {}).items()}
+
+
+def _action(decided: Decided, place: int) -> dict[str, Any]:
+    own = None if decided.actions is None else decided.actions[place]
+    named = {"_tag": decided.labels[place]} if decided.labels else {}
+    if own is None:
+        return {**named, "arm": decided.labels[place]}
+    if isinstance(own, dict):
+        return {**named, **_shared(own)}
+    if all(isinstance(part, dict) for part in own):  # a list of objects with features
+        return {**named, **{f"f{number}": part for number, part in enumerate(own)}}
+    return {**named, "features": own}
+
+
+EVENT_SUFFIXES = (".dsjson", ".jsonl", ".json")
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Parameters
+    ----------
+    decisions, rows : int
+        Settled decisions, and rows or lines they became.
+    left_out : int
+        Features that were too rare for a column of their own.
+    """
+
+    decisions: int
+    rows: int
+    left_out: int = 0
+
+
+def export(
+    store: Any,
+    out: str | PathLike[str],
+    *,
+    model: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    force: bool = False,
+) -> Exported:
+    """Write the settled decisions of a model; the file appears when it is whole.
+
+    Parameters
+    ----------
+    store : Store
+        Opened for reading.
+    out : path
+        A file whose suffix says the form: .parquet, or .dsjson, .jsonl or .json for dsjson.
+    model : str, optional
+        Which model; may be left out if there is only one.
+    since, until : float, optional
+        Only decisions from this time on, and before that one; seconds since 1970.
+    force : bool
+        Whether a file that is there is replaced.
+    """
+    target = Path(os.path.realpath(out))
+    suffix = Path(out).suffix.lower()
+    if suffix not in (".parquet", *EVENT_SUFFIXES):
+        raise InputError(f"OUT must end in .parquet, or in .dsjson or .jsonl for dsjson, got {out}")
+    if target.is_dir() or not target.parent.is_dir():
+        raise FileError(f"OUT must be a file in a folder that is there, got {out}")
+    if target.exists() and not force:
+        raise InputError(f"OUT: {out} is there already; --force replaces it")
+    state = restore(store)
+    if model is None and len(state.models) != 1:
+        raise InputError(f"model: is needed; there are {', '.join(sorted(state.models)) or 'none'}")
+    served = state.model(model or next(iter(state.models)))
+    start, end = -math.inf if since is None else since, math.inf if until is None else until
+
+    def decisions() -> Iterator[SettledDecision]:
+        every = settled_decisions(store, served.name, last=state.seq)
+        return (settled for settled in every if start <= settled.decided.time < end)
+
+    with atomic_write(target) as scratch:
+        if suffix in EVENT_SUFFIXES:
+            with scratch.open("wb") as file:
+                written = sum(bool(file.write(dsjson_line(settled))) for settled in decisions())
+            done = Exported(written, written)
+        else:
+            layout = layout_of(decisions, served.learner)
+            done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
+        if not done.decisions:
+            raise InputError(f"model: {served.name!r} has no settled decisions in this time")
+    return done

@@ -1,0 +1,784 @@
+"""What decides and learns inside a service: the state of one version of a served model.
+
+Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
+that begins empty is an `OpenLearner`: features get their names as they come, up to a limit, and share places
+beyond it. Learners must not know events, the store or HTTP.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import msgspec
+import numpy as np
+from scipy.special import stdtrit
+
+from invariant_bandits import storage
+from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
+from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.model.decisions import Ledger
+from invariant_bandits.model.model import Model
+from invariant_bandits.policies import base as policy_base
+from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.belief import Belief
+from invariant_bandits.policies.linear import Common, LinUCB
+from invariant_bandits.policies.memory import Forever
+from invariant_bandits.policies.randomised import Randomised
+from invariant_bandits.storage import ArraySpec, FileError, StateSchema
+
+Context = Mapping[str, Any] | None
+Actions = Sequence[Any] | None
+
+
+_ACTIVITY = {True: "active", False: "retired"}
+
+
+class Round(NamedTuple):
+    """One round as a learner sees it.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Names of the offered arms; empty for feature rows.
+    features : array, shape (K, p)
+        Of the offered actions.
+    """
+
+    labels: tuple[str, ...]
+    features: Array
+
+
+class Choice(NamedTuple):
+    """What was drawn, and from which probabilities (K,)."""
+
+    place: int
+    propensities: list[float]
+
+    @property
+    def explored(self) -> bool:
+        """Whether chance chose another action than the most probable one."""
+        return self.propensities[self.place] < max(self.propensities)
+
+    def cost(self, means: Sequence[float]) -> float:
+        """By how much less is expected of a draw than of the most probable action, given expected rewards
+        (K,).
+        """
+        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
+        return means[likeliest] - math.fsum(
+            p * mean for p, mean in zip(self.propensities, means, strict=True)
+        )
+
+
+class Learner(ABC):
+    """The state of one version of a served model.
+
+    Every method is a function of the state and its arguments: the same events in the same order give the same
+    bits. A round is given as its context, the labels of the offered arms, and what is known of each offered
+    action.
+
+    Attributes
+    ----------
+    seed : int
+        Of the random draws.
+    takes : str
+        How actions can be offered: by label, as rows of features, or as both.
+    baseline : float
+        What the policy's expected rewards are counted from.
+    """
+
+    kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Learner]]] = {}
+    seed: int
+    takes: Literal["labels", "rows", "both"] = "both"
+    baseline: float = 0.0
+    _randomised: Randomised | None = None
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        Learner.kinds[kind] = cls
+
+    @abstractmethod
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong.
+
+        Without labels and actions, all active arms are offered.
+        """
+
+    @abstractmethod
+    def policy_over(self, places: int = 0) -> Policy:
+        """The policy, with at least so many places for features."""
+
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The policy that decides about the round; one that does not randomise gets this share of uniform
+        chance.
+        """
+        policy, known = self.policy_over(round.features.shape[1]), self._randomised
+        if isinstance(policy, Randomised):
+            return policy
+        if known is None or known.policy is not policy or known.floor != floor:
+            known = self._randomised = Randomised(policy, floor, seed=self.seed)
+        return known
+
+    def floor_of(self, asked: float) -> float:
+        """The share of uniform chance that decisions really have if this one is asked for."""
+        policy = self.policy_over()
+        return policy.floor if isinstance(policy, Randomised) else asked
+
+    def decide(self, round: Round, draw: int, floor: float) -> Choice:
+        """The choice that number `draw` gives in the present state."""
+        place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
+        return Choice(place, propensities.tolist())
+
+    def means(self, round: Round) -> list[float]:
+        """Expected rewards (K,)."""
+        scores = self.policy_over(round.features.shape[1]).scores(round.features)
+        expected: list[float] = (scores.mean + self.baseline).tolist()
+        return expected
+
+    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
+        """Take note of a round that was decided, before its reward is known."""
+
+    @abstractmethod
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
+        """Learn the reward of the action at `place`; a round that was seen before can be learned."""
+
+    # -- arms --
+
+    @property
+    @abstractmethod
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active; empty where arms are not registered."""
+
+    @abstractmethod
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+
+    @abstractmethod
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+
+    @property
+    @abstractmethod
+    def input_columns(self) -> dict[str, str] | None:
+        """Names of the columns it needs, and what each holds; None if it takes what comes."""
+
+    def differences(self, other: Learner) -> list[str]:
+        """In what another learner would take other requests than this one, in words."""
+        words = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
+        if (self.input_columns is None) != (other.input_columns is None):
+            words.append("columns: one takes any, the other only its own")
+        columns = (self.input_columns or {}, other.input_columns or {})
+        arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
+        for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
+            words += [f"{what} {name!r} is missing" for name in own if name not in others]
+            words += [f"{what} {name!r} is new" for name in others if name not in own]
+            changed = {name: others[name] for name in own if others.get(name, own[name]) != own[name]}
+            words += [f"{what} {name!r} is {becomes}, was {own[name]}" for name, becomes in changed.items()]
+        return words
+
+    # -- telling and storing --
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned online."""
+        return self.policy_over().rounds
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The whole state; the same state has the same bytes."""
+
+    @classmethod
+    @abstractmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state; FileError if it is none. `name` is for messages."""
+
+
+def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
+    """A learner from its stored state."""
+    if kind not in Learner.kinds:
+        known = ", ".join(sorted(Learner.kinds))
+        raise FileError(f"{name} holds a learner of kind {kind!r}; known are {known}")
+    return Learner.kinds[kind].from_bytes(content, name)
+
+
+def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Labels of offered arms, or InputError for one that is empty or given twice."""
+    if len(set(labels)) != len(labels):
+        twice = next(label for label in labels if list(labels).count(label) > 1)
+        raise InputError(f"arms: {twice!r} is offered twice")
+    if not all(labels):
+        raise InputError("arms: a label is empty")
+    return tuple(labels)
+
+
+SPEAKS = 2.0
+"""A direction is listed as moved if it stands at least so many standard deviations from the logs."""
+
+
+def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Beliefs, drift and alarm of a policy that has them; else nothing."""
+    belief = policy.explain(names) if hasattr(policy, "explain") else None
+    if not isinstance(belief, Belief):
+        return {}
+    columns = (belief.names, belief.shifts.tolist(), belief.errors.tolist())
+    moved: list[dict[str, Any]] = [
+        {"direction": name, "shift": finite(shift), "error": finite(error)}
+        for name, shift, error in zip(*columns, strict=True)
+    ]
+    moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
+    return {
+        "beliefs": {name: finite(share) for name, share in belief.hypotheses.items()},
+        "alarm": bool(belief.alarm),
+        "alarm_level": belief.alarm_level,
+        "log_evidence": finite(belief.log_evidence),
+        "no_alarm_because": belief.no_alarm_because,
+        "drift": moved,
+        "noise_ratio": finite(belief.noise_ratio),
+        "baseline_shift": [finite(shift) for shift in belief.baseline_shift],
+    }
+
+
+def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
+    """What the logs' policy earned per round, and an interval at 95 % from how its windows differ.
+
+    Parameters
+    ----------
+    counts, means : array, shape (m,)
+        Rounds and mean reward per window.
+    """
+    share = counts / counts.sum()
+    mean, windows = float(share @ means), len(means)
+    if windows < 2:
+        return {"logged_reward": mean, "logged_reward_interval": None}
+    error = math.sqrt(float(share**2 @ (means - mean) ** 2) * windows / (windows - 1))
+    half = float(stdtrit(windows - 1, 0.975)) * error
+    return {"logged_reward": mean, "logged_reward_interval": [mean - half, mean + half]}
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON can say, or None."""
+    return float(value) if math.isfinite(value) else None
+
+
+# -- models that were fitted --
+
+NUMBERS = {float, int}
+
+
+class FittedLearner(Learner, kind="model"):
+    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
+    asked for.
+
+    Parameters
+    ----------
+    model : Model
+        Becomes the learner's own; decisions that waited in it for their rewards are left behind.
+    seed : int
+        Of the random draws.
+
+    Attributes
+    ----------
+    plain : FeatureMap or None
+        Reads rows of numbers at once, where all columns are such.
+    """
+
+    def __init__(self, model: Model, seed: int = 0) -> None:
+        model.ledger = Ledger()
+        self.model, self.seed, self.baseline = model, seed, model.baseline
+        self.takes = "rows" if model.arms is None else "labels"
+        features = model.feature_map
+        self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
+
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong."""
+        if self.plain is not None and actions and not context and not labels and self._are_numbers(actions):
+            return Round((), self.plain.apply_numbers(np.array(actions, dtype=np.float64)))
+        self._check_numbers("context", context or {})
+        if self.model.arms is None:
+            if labels:
+                raise InputError("arms: this model takes feature rows, one per offered action, not labels")
+            if actions is not None and not actions:
+                raise InputError("arms: at least one action must be offered, got none")
+            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
+            return Round(*self.model.round_of(context, rows))
+        if actions is not None:
+            raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
+        return Round(*self.model.round_of(context, list(labels) if labels else None))
+
+    def _are_numbers(self, rows: Sequence[Any]) -> bool:
+        """Whether a round is rows of numbers, one per column, which can be read at once."""
+        size = len(self.model.feature_map.columns)
+        return all(type(row) is list and len(row) == size and set(map(type, row)) <= NUMBERS for row in rows)
+
+    def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
+        """One offered row by the names of its columns; a list has them in their order."""
+        names = [column.name for column in self.model.feature_map.columns]
+        if isinstance(offered, list | tuple) and len(offered) == len(names):
+            offered = dict(zip(names, offered, strict=True))
+        if not isinstance(offered, Mapping):
+            size = f"{len(offered)} values" if isinstance(offered, list) else type(offered).__name__
+            needed = f"must be {len(names)} values, or a mapping of columns"
+            raise InputError(f"arms[{place}]: {needed}, got {size}")
+        self._check_numbers(f"arms[{place}]", offered)
+        return offered
+
+    def _check_numbers(self, where: str, values: Mapping[str, Any]) -> None:
+        """Raise if a column of numbers has something else; texts that look like numbers are not such."""
+        for column in self.model.feature_map.columns:
+            value = values.get(column.name)
+            if value is None or column.categories is not None:
+                continue
+            for number in value if column.width is not None and isinstance(value, list) else [value]:
+                if not isinstance(number, int | float) or isinstance(number, bool):
+                    raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
+
+    def policy_over(self, places: int = 0) -> Policy:
+        """The model's policy."""
+        return self.model.policy
+
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
+        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from,
+        too.
+        """
+        if self.model.arms is None:
+            features = self.round_of(context, labels, actions).features
+        else:
+            features = self.model.features({**(context or {}), str(self.model.schema.arm): list(labels)})
+        gain = reward - self.model.baseline
+        self.model.policy.update(features[place], gain, offered=features, action=place)
+
+    @property
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active."""
+        return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
+
+    @property
+    def input_columns(self) -> dict[str, str]:
+        """Names of the columns it needs, and what each holds."""
+        return {column.name: _content_of(column) for column in self.model.feature_map.columns}
+
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+        self.model.add_arm(label, features)
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+        self.model.retire_arm(label)
+
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+        model = self.model
+        return {
+            "policy": model.policy_name,
+            "identity": model.identity,
+            "features": list(model.names),
+            "columns": [column.name for column in model.feature_map.columns],
+            "logged_rounds": int(model.moments.rounds),
+            "logged_windows": int(model.moments.windows),
+            **logged_reward(model.moments.counts, model.moments.reward_mean),
+            "value": None if model.value is None else dict(model.value),
+            **describe_belief(model.policy, list(model.names)),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The whole state."""
+        return self.seed.to_bytes(8, "little") + self.model.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state."""
+        return cls(Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little"))
+
+
+def _content_of(column: Column) -> str:
+    """What a column holds, in a word."""
+    if column.categories is not None:
+        return "categories"
+    return "numbers" if column.width is None else f"{column.width} numbers"
+
+
+# -- models that began empty --
+
+DEEPEST = 16
+MOST_NUMBERS = 2_000
+"""So many named numbers may one action have, crossings included."""
+CONSTANT = "1"
+
+
+def named_numbers(values: Any, what: str) -> dict[str, float]:
+    """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as
+    nothing.
+
+    Lists are read as if their parts stood side by side: numbers get their place as a name. Numbers beyond ±1
+    are compressed, sign(x)·(1 + log|x|), so that no unit drowns the others.
+
+    >>> named_numbers([{"user": {"age": 1.0, "city": "Bern"}}, {"tags": ["new", "dry"]}], "context")
+    {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
+    """
+    numbers: dict[str, float] = {}
+    for name, value in _leaves(values, "", what, 0):
+        numbers[name] = numbers.get(name, 0.0) + value
+    if len(numbers) > MOST_NUMBERS:
+        raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
+    return numbers
+
+
+def _leaves(value: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
+    if depth > DEEPEST:
+        raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
+    if value is None:
+        return
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(part, f"{name}.{key}" if name else str(key), what, depth + 1)
+    elif isinstance(value, bool | str):
+        text = value if isinstance(value, str) else str(value).lower()
+        yield f"{name}={text}", 1.0
+    elif isinstance(value, int | float):
+        yield name or CONSTANT, _compressed(value, name, what)
+    elif isinstance(value, Sequence):
+        for place, part in enumerate(value):
+            numbered = isinstance(part, int | float) and not isinstance(part, bool)
+            yield from _leaves(part, f"{name}[{place}]" if numbered else name, what, depth + 1)
+    else:
+        raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
+
+
+def _compressed(value: float, name: str, what: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{what}: {name!r} must be a finite number, got {value!r}")
+    return number if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
+
+
+def action_numbers(
+    context: Mapping[str, float], label: str | None, own: Mapping[str, float]
+) -> dict[str, float]:
+    """Named numbers of one action: a constant, what it is, and that crossed with the context.
+
+    An action with features is what these say; one without is its label.
+
+    >>> action_numbers({"hour": 0.5}, "a", {})
+    {'1': 1.0, 'a:a': 1.0, 'a:a|hour': 0.5}
+    """
+    base = {f"f:{name}": value for name, value in own.items()} if own else {f"a:{label}": 1.0}
+    numbers = {CONSTANT: 1.0, **base}
+    if len(base) * (1 + len(context)) > MOST_NUMBERS:
+        crossed = f"{len(context)} features crossed with {len(base)} of an action"
+        raise InputError(f"context: {crossed} are more than {MOST_NUMBERS}")
+    for name, value in base.items():
+        for other, factor in context.items():
+            numbers[f"{name}|{other}"] = value * factor
+    return numbers
+
+
+LIMIT = 256
+"""So many features get places of their own."""
+SHARED = 32
+"""So many places are shared by all further ones, by their hash."""
+SMALLEST = 16
+"""Places at the beginning; they double as they are needed."""
+START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
+"""Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
+MOST_PLACES = 1024
+"""Largest limit: learning costs its square in time and memory."""
+MOST_PATTERNS = 256
+"""Rounds of the same names whose places are remembered, to encode the next one faster."""
+KIND = "open model"
+
+LONGEST_LABEL = 256
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+
+
+class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
+    """What an open model is besides its policy, see `OpenLearner`; `places` are the names in their order."""
+
+    arms: dict[Label, bool]
+    columns: list[Label] | None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_PLACES)]
+    seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
+    places: list[str]
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "places"):
+            values = getattr(self, name) or ()
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} must differ from each other")
+
+
+def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
+    """Return what a file of an open model must hold; `from_bytes` reads its settings."""
+    return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
+
+
+class OpenLearner(Learner, kind="open"):
+    """Named features found on the way, and a policy over their places.
+
+    Parameters
+    ----------
+    arms : mapping of str to bool
+        Registered arms, and whether they are active; without any, every decision must say what is offered.
+    columns : sequence of str or None
+        Names that a context must have, exactly; None takes all.
+    limit : int
+        How many features get places of their own.
+    seed : int
+        Of the random draws.
+    places : sequence of str
+        Names of the features that have places, in the order of these.
+    policy : Policy or None
+        Over these places.
+    """
+
+    def __init__(
+        self,
+        arms: Mapping[str, bool] | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int = LIMIT,
+        seed: int = 0,
+        places: Sequence[str] = (),
+        policy: Policy | None = None,
+    ) -> None:
+        settings = {"arms": arms or {}, "columns": columns, "limit": limit, "seed": seed, "places": places}
+        try:
+            checked = msgspec.convert(settings, OpenSettings)
+        except msgspec.ValidationError as error:
+            raise InputError(f"settings of the model: {error}") from None
+        self._arms, self.columns = dict(checked.arms), checked.columns
+        self.limit, self.seed = checked.limit, checked.seed
+        self.places = {name: place for place, name in enumerate(checked.places)}
+        self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
+        self._check_policy()
+        self._patterns: dict[Any, tuple[Any, Any, Array]] = {}
+        """Rows, places and signs of the numbers of a round, by its labels and the names in its context."""
+
+    def _check_policy(self) -> None:
+        """Raise unless the policy has the places that the names need, and is one that can go on with them."""
+        policy, taken = self.policy, len(self.places)
+        fits = type(policy) is AutoISD and policy.dim == taken
+        if type(policy) is LinUCB and isinstance(policy.memory, Forever):
+            fits = taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST)
+        if not fits:
+            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {self.limit}"
+            raise InputError(
+                f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
+            )
+
+    # -- deciding --
+
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; new names take the next free places, without being kept."""
+        names = self._offered(labels, actions, self._arms)
+        if self.columns is not None:
+            self._check_columns(context)
+        return Round(names, self._encode(context, names, actions, keep=False))
+
+    def _offered(self, labels: Sequence[str], actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
+        """Return the labels of a round; InputError unless all are active, where arms are registered."""
+        if not labels and actions is None:
+            active = tuple(label for label, is_active in arms.items() if is_active)
+            if not active:
+                raise InputError("arms: none are registered, so a decision must say what is offered")
+            return active
+        names = checked_labels(labels)
+        if actions is not None and not actions:
+            raise InputError("arms: at least one action must be offered, got none")
+        for label in names if arms else ():
+            if not arms.get(label, False):
+                raise InputError(f"arms: {label!r} is {'retired' if label in arms else 'not known'}")
+        return names
+
+    def _check_columns(self, context: Context) -> None:
+        columns, names = set(self.columns or ()), set(context or {})
+        if columns != names:
+            name = min(columns - names or names - columns)
+            problem = "missing" if name in columns else "not a column of this model"
+            raise InputError(f"context: {name!r} is {problem}")
+
+    def _encode(self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool) -> Array:
+        """Return the features (K, p) of a round; `keep` the places that new names take.
+
+        Places are never given up: rounds of the same labels and the same names in the context have the same
+        pattern as soon as their places are kept.
+        """
+        shared = named_numbers(context, "context")
+        key = (names, *shared) if actions is None else None
+        pattern = None if key is None else self._patterns.get(key)
+        if pattern is not None:
+            rows, columns, signs = pattern
+            features = np.zeros((len(names), self._room(len(self.places))))
+            np.add.at(features, (rows, columns), signs * np.array([1.0, 1.0, *shared.values()]))
+            return features
+        numbers = self._numbers(shared, names, actions)
+        places = self.places if keep else dict(self.places)
+        for name in (name for row in numbers for name in row) if self.grows else ():
+            if name not in places and len(places) < self.limit:
+                places[name] = len(places)
+        if keep and key is not None:
+            self._remember_pattern(key, numbers)
+        features = np.zeros((len(numbers), self._room(len(places))))
+        for row, row_numbers in enumerate(numbers):
+            for name, value in row_numbers.items():
+                place, sign = self._place(name, places)
+                features[row, place] += sign * value
+        return features
+
+    def _numbers(
+        self, shared: Mapping[str, float], names: tuple[str, ...], actions: Actions
+    ) -> list[dict[str, float]]:
+        """Return the named numbers of each offered action."""
+        if actions is None:
+            return [action_numbers(shared, name, {}) for name in names]
+        own = [named_numbers(action, "arms") for action in actions]
+        if not names and not all(own):
+            raise InputError("arms: an action has neither a label nor features")
+        if names and len(own) != len(names):
+            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
+        labels: Sequence[str | None] = names or [None] * len(own)
+        return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
+
+    def _place(self, name: str, places: Mapping[str, int]) -> tuple[int, float]:
+        """Return the place of a name, and the sign it has there; 0 if it is left out."""
+        if name in places:
+            return places[name], 1.0
+        if not self.grows:
+            return 0, 0.0
+        code = zlib.crc32(name.encode())
+        return self.limit + (code >> 1) % SHARED, 1.0 if code & 1 else -1.0
+
+    def _remember_pattern(self, key: Any, numbers: Sequence[Mapping[str, float]]) -> None:
+        if len(self._patterns) >= MOST_PATTERNS:
+            self._patterns.clear()
+        cells = np.array([[self._place(name, self.places) for name in row] for row in numbers])
+        rows = np.repeat(np.arange(len(numbers))[:, None], cells.shape[1], axis=1)
+        self._patterns[key] = (rows, cells[..., 0].astype(np.intp), cells[..., 1])
+
+    @property
+    def grows(self) -> bool:
+        """Whether new names get places; a policy that was fitted to some leaves others out."""
+        return isinstance(self.policy, LinUCB)
+
+    def _room(self, taken: int) -> int:
+        """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
+        if not self.grows:
+            return self.policy.dim
+        room = SMALLEST
+        while room < taken:
+            room *= 2
+        return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
+
+    def policy_over(self, places: int = 0) -> Policy:
+        """The policy with places for more features, of which it knows nothing yet."""
+        old = self.policy.dim
+        if places <= old or not isinstance(self.policy, LinUCB):
+            return self.policy
+        arrays = self.policy.arrays()
+        factor = arrays["memory.factor"]
+        wider = np.zeros((places, places + 1))
+        wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
+        wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
+        return LinUCB.from_state(
+            {**self.policy.settings(), "dim": places}, {**arrays, "memory.factor": wider}
+        )
+
+    def with_policy(self, policy: Policy | None = None, places: Sequence[str] = ()) -> OpenLearner:
+        """Return a learner of the same arms and columns with another policy, a new one if it is None."""
+        return OpenLearner(
+            self._arms, self.columns, limit=self.limit, seed=self.seed, places=places, policy=policy
+        )
+
+    # -- learning --
+
+    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
+        """Keep the places of names that a decided round brought."""
+        self._encode_past(context, labels, actions)
+
+    def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
+        """Return the features of a round of the past, whose arms may be retired; its names have places."""
+        features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
+        self.policy = self.policy_over(features.shape[1])
+        return features
+
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
+        """Learn the reward of the action at `place`."""
+        features = self._encode_past(context, labels, actions)
+        self.policy.update(features[place], reward, offered=features, action=place)
+
+    # -- arms --
+
+    @property
+    def arms(self) -> dict[str, bool]:
+        """Registered arms, and whether they are active."""
+        return dict(self._arms)
+
+    @property
+    def input_columns(self) -> dict[str, str] | None:
+        """Names that a context must have, if it must."""
+        return None if self.columns is None else dict.fromkeys(self.columns, "any")
+
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Register an arm."""
+        if not 0 < len(label) <= LONGEST_LABEL:
+            raise InputError(f"label: must have 1 to {LONGEST_LABEL} characters, got {label!r:.80}")
+        if label in self._arms:
+            raise InputError(f"label {label!r} is there already, or was: labels are never used again")
+        if features is not None:
+            raise InputError("features: arms of a model that began empty have none; send them as actions")
+        self._arms[label] = True
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+        if not self._arms.get(label, False):
+            raise InputError(f"label: {label!r} is not an active arm")
+        self._arms[label] = False
+
+    # -- telling and storing --
+
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+        names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
+        return {
+            "policy": "linucb" if self.grows else "auto-isd",
+            "features": list(self.places),
+            "feature_limit": self.limit,
+            "hashed": self.grows and len(self.places) >= self.limit,
+            "columns": self.columns,
+            **describe_belief(self.policy, names),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The whole state."""
+        settings = OpenSettings(self._arms, self.columns, self.limit, self.seed, list(self.places))
+        policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
+        return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state."""
+        arrays, about = storage.decode(content, KIND, name, _schema)
+        try:
+            settings = msgspec.structs.asdict(msgspec.json.decode(about["said"], type=OpenSettings))
+            return cls(**settings, policy=policy_base.from_bytes(arrays["policy"].tobytes(), name))
+        except FileError:
+            raise
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise storage.not_whole(name, KIND, error) from None

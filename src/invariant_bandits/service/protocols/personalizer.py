@@ -1,0 +1,1128 @@
+"""The protocol of Azure AI Personalizer: its clients work when their endpoint points here.
+
+Endpoints, errors and times; rank, reward and activate: actions by id, excluded ones, several slots at once. A
+learning loop: its configuration, its learning settings, its model as a file, its logs and documents;
+evaluations of what the running policy, the baseline and chance earn, from logged propensities; feature
+importances. Fields of a body that are not named are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import msgspec
+import numpy as np
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from invariant_bandits import storage
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.evaluation.estimators import logged_value, snips
+from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.model.model import Model
+from invariant_bandits.policies.linear import LinUCB
+from invariant_bandits.service import access, commands, history, learners, replay, responses
+from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
+from invariant_bandits.service.events import Decided, DocumentSaved, Grouped, decode_event, id_in_group
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.operations import Call, Handler, operation
+from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
+from invariant_bandits.service.routes.decisions import Id
+from invariant_bandits.service.settings import Aggregation, Configuration
+from invariant_bandits.service.state import ConflictError, NotFoundError, ServedModel, State
+from invariant_bandits.storage import FileError
+
+NEWEST = "2022-09-01-preview"
+MODEL_HEADER = "x-model"
+"""For clients that take no path in their endpoint."""
+
+
+class Endpoint(NamedTuple):
+    """The part of a path before the operation: what a client calls its endpoint.
+
+    Attributes
+    ----------
+    model : str or None
+        Name of the model, where the client's endpoint ends in /models/NAME.
+    versioned : bool
+        Whether the version is in the path (v1.0, v1.1-preview.3) rather than asked for by ?api-version=. Then
+        answers have their older form.
+    """
+
+    model: str | None
+    versioned: bool
+
+
+class EndpointConvertor(Convertor[Endpoint]):
+    """Reads paths such as models/shop/personalizer/v1.0."""
+
+    regex = r"(?:models/[^/]+/)?personalizer(?:/v1\.0|/v1\.1-preview\.[0-9]+)?"
+
+    def convert(self, value: str) -> Endpoint:
+        """Return the endpoint in a path.
+
+        >>> EndpointConvertor().convert("models/shop/personalizer/v1.0")
+        Endpoint(model='shop', versioned=True)
+        """
+        parts = value.split("/")
+        return Endpoint(parts[1] if parts[0] == "models" else None, parts[-1] != "personalizer")
+
+    def to_string(self, value: Endpoint) -> str:
+        """Fail: paths are only read."""
+        raise NotImplementedError
+
+
+register_url_convertor("personalizer", EndpointConvertor())
+
+
+def model_of(request: Request) -> str:
+    """Return the name of the model that is meant: in the client's endpoint, in a header, or the
+    default one.
+    """
+    endpoint: Endpoint = request.path_params["endpoint"]
+    version = request.query_params.get("api-version", NEWEST)
+    if version != NEWEST and not endpoint.versioned:
+        raise RefusedError(400, f"api-version: {version!r} is not {NEWEST}")
+    return endpoint.model or request.headers.get(MODEL_HEADER) or "default"
+
+
+def personalizer(
+    method: str, path: str, role: access.Role, *bodies: Any, **options: Any
+) -> Callable[[Handler], Handler]:
+    """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
+    whole = f"/{{endpoint:personalizer}}{path}"
+    return operation(method, whole, role, *bodies, model_of=model_of, **options)
+
+
+# -- errors and times --
+
+NAMES = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "OperationNotAllowed",
+    404: "ResourceNotFound",
+    405: "OperationNotAllowed",
+    409: "Conflict",
+    413: "PayloadSizeExceeded",
+    429: "TooManyRequests",
+    500: "InternalServerError",
+    503: "ServiceUnavailable",
+}
+"""What the protocol calls an error, where an operation has no name of its own for it."""
+
+
+def not_supported(message: str) -> RefusedError:
+    """Return a refusal of something that this service cannot honour."""
+    return RefusedError(400, message, name="OperationNotAllowed")
+
+
+def error_response(refused: RefusedError, scope: Scope) -> Response:
+    """Return the response to a request that failed, under the operation's own name for invalid requests."""
+    status = 400 if refused.status == 422 else refused.status
+    invalid = getattr(getattr(scope.get("endpoint"), "__self__", None), "invalid", "")
+    if status not in (400, 409) or refused.name:
+        invalid = ""
+    name = refused.name or invalid or NAMES.get(status, "BadRequest")
+    about: dict[str, Any] = {"code": name, "message": responses.printable(refused.message)}
+    if refused.field:
+        about["target"] = responses.printable(refused.field)
+    about["innerError"] = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
+    return json_response({"error": about}, status, refused.headers)
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time in the protocol's form.
+
+    >>> duration(0.0), duration(600.0)
+    ('PT0S', 'PT600S')
+    """
+    return str(msgspec.to_builtins(timedelta(seconds=seconds))) if seconds else "PT0S"
+
+
+def moment(seconds: float) -> str:
+    """Return a moment in the protocol's form, from seconds since 1970.
+
+    >>> moment(0.5)
+    '1970-01-01T00:00:00.500Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(time: datetime) -> float:
+    """Return seconds since 1970; a time without a zone is meant in UTC."""
+    if not 1970 <= time.year <= 9000:
+        raise InputError(f"startTime, endTime: must be of the years 1970 to 9000, got {time.year}")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+# -- rank --
+
+MOST_SLOTS = 50
+"""The protocol's own limit."""
+RANK, REWARD = "InvalidRankRequest", "InvalidRewardRequest"
+"""What the protocol calls an invalid request."""
+EventId = Annotated[str, msgspec.Meta(max_length=256)]
+Features = list[dict[str, Any]] | None
+Reward = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+
+
+class Action(msgspec.Struct):
+    """An action by its id, with what is known of it."""
+
+    id: Id
+    features: Features = None
+
+
+class ActionsRequest(msgspec.Struct, rename="camel"):
+    """A context and what can be chosen in it."""
+
+    actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
+    context_features: Features = None
+    event_id: EventId | None = None
+    defer_activation: bool | None = None
+
+
+class RankRequest(ActionsRequest, rename="camel"):
+    """One choice."""
+
+    excluded_actions: list[str] | None = None
+
+
+class Slot(msgspec.Struct, rename="camel"):
+    """A place to fill; the baseline action is what would be shown without the service."""
+
+    id: Id
+    baseline_action: str | None = None
+    features: Features = None
+    excluded_actions: list[str] | None = None
+
+
+class SlotsRequest(ActionsRequest, rename="camel", kw_only=True):
+    """Several places to fill with what can be chosen."""
+
+    slots: Annotated[list[Slot], msgspec.Meta(min_length=1)]
+
+
+class EventReward(msgspec.Struct):
+    """What an event earned."""
+
+    value: Reward
+
+
+class SlotReward(msgspec.Struct, rename="camel"):
+    """What one slot earned."""
+
+    slot_id: Id
+    value: Reward
+
+
+class SlotRewards(msgspec.Struct):
+    """What several slots earned."""
+
+    reward: Annotated[list[SlotReward], msgspec.Meta(min_length=1)]
+
+
+def merged(parts: Features) -> dict[str, Any]:
+    """Return one mapping of several; a name that several of them have keeps all its values in a list.
+
+    >>> merged([{"hour": 9}, {"tags": "new"}, {"tags": ["dry", "red"]}, {"tags": "old"}])
+    {'hour': 9, 'tags': ['new', ['dry', 'red'], 'old']}
+    """
+    values: dict[str, list[Any]] = {}
+    for part in parts or ():
+        for name, value in part.items():
+            values.setdefault(name, []).append(value)
+    return {name: several[0] if len(several) == 1 else several for name, several in values.items()}
+
+
+@personalizer("POST", "/rank", "decide", RankRequest, status=201, invalid=RANK)
+async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
+    """Choose one of the actions."""
+    command = _command(call, body, body.event_id or None)
+
+    def decide(state: State, batch: EventBatch) -> Decided:
+        ids = learners.checked_labels([action.id for action in body.actions])
+        offered = _not_in(body.actions, body.excluded_actions or ())
+        if not offered:
+            raise InputError("excludedActions: nothing is left to choose from")
+        return _decide(state, batch, command, offered, ids)
+
+    decided = await call.submit(decide)
+    return {"ranking": _ranking(decided), "eventId": decided.id, "rewardActionId": _chosen_id(decided)}
+
+
+@personalizer("POST", "/multislot/rank", "decide", SlotsRequest, status=201, invalid=RANK)
+async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
+    """Choose an action for each of several slots; no slot gets the action of an earlier one.
+
+    The same event again has the same answer.
+    """
+    command = _command(call, body, body.event_id or secrets.token_hex(12))
+    check_count(body.slots, MOST_SLOTS, "slots", "filled")
+    for slot in body.slots:
+        check_values(slot.features, "slots")
+    decisions = await call.submit(_slots_command(command, body))
+    slots = [
+        {"id": slot.id, "rewardActionId": _chosen_id(event)}
+        for slot, event in zip(body.slots, decisions, strict=True)
+    ]
+    return {"slots": slots, "eventId": command.id}
+
+
+def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionCommand:
+    """Return the command to decide, within the limits; its actions are still missing."""
+    if id is not None:
+        responses.check_id(id, "eventId")
+    check_count(body.actions, responses.MOST_ARMS, "actions", "offered")
+    check_values(body.context_features, "contextFeatures")
+    check_values([action.features for action in body.actions], "actions")
+    context, deferred = merged(body.context_features), bool(body.defer_activation)
+    return DecisionCommand(call.model, context, id=id, deferred=deferred, protocol="personalizer")
+
+
+def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
+    """Return the command to decide about each slot; its answer is the decision about each."""
+    id, model = str(command.id), command.model
+
+    def decide(state: State, batch: EventBatch) -> list[Decided]:
+        state.model(model)
+        known = state.record(id, model, batch.pending)
+        grouped = None if known is None else known.grouped
+        slots = list(learners.checked_labels([slot.id for slot in body.slots]))
+        if (known and known.decided) or (grouped and grouped.slots != slots):
+            raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
+        ids = learners.checked_labels([action.id for action in body.actions])
+        trial, left, decisions = batch.copy(), list(body.actions), []
+        for slot in body.slots:
+            own = [{"slot": merged(slot.features)}] if slot.features else []
+            context = merged([*(body.context_features or []), *own])
+            about = replace(command, context=context, id=id_in_group(id, slot.id))
+            decisions.append(_decide(state, trial, about, _for_slot(slot, left, ids), ids))
+            left = _not_in(left, [_chosen_id(decisions[-1])])
+        if grouped is None:
+            trial.add(state, [Grouped(trial.tick(), id, model, slots)])
+        batch.become(trial)
+        return decisions
+
+    return decide
+
+
+def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
+    """Return what a slot can take, its baseline first: that is what is shown while the model is an
+    apprentice.
+    """
+    baseline = slot.baseline_action
+    if baseline is not None and baseline not in ids:
+        raise InputError(f"slots: the baselineAction {baseline!r} of {slot.id!r} is not one of the actions")
+    offered = _not_in(left, slot.excluded_actions or ())
+    if not offered:
+        raise InputError(f"slots: nothing is left to choose from for {slot.id!r}")
+    return sorted(offered, key=lambda action: action.id != baseline)
+
+
+def _not_in(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
+    left_out = frozenset(excluded)
+    return [action for action in actions if action.id not in left_out]
+
+
+def _decide(
+    state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str]
+) -> Decided:
+    """Decide among actions in the way that the learner takes; ids that it does not take are kept beside."""
+    takes = state.model(command.model).learner.takes
+    labels, rows = [action.id for action in offered], [merged(action.features) for action in offered]
+    extra: dict[str, Any] | None = {"ranking": list(ids)} if len(labels) < len(ids) else None
+    if takes == "rows":
+        about = replace(command, actions=rows, extra={"ranking": list(ids), "offered": labels})
+    else:
+        known = rows if takes == "both" and any(rows) else None
+        about = replace(command, labels=labels, actions=known, extra=extra)
+    return about(state, batch)
+
+
+def _offered_ids(decided: Decided) -> list[str]:
+    """Return the ids of what could be chosen, in their order."""
+    named: list[str] = decided.labels or (decided.extra or {}).get("offered", [])
+    return named or [str(place) for place in range(len(decided.propensities))]
+
+
+def _chosen_id(decided: Decided) -> str:
+    return _offered_ids(decided)[decided.place]
+
+
+def _ranking(decided: Decided) -> list[dict[str, Any]]:
+    """Return all actions in the order in which they came, with their probabilities; that of an
+    excluded one is 0.
+    """
+    chances = dict(zip(_offered_ids(decided), decided.propensities, strict=True))
+    ids = (decided.extra or {}).get("ranking") or list(chances)
+    return [{"id": id, "probability": chances.get(id, 0.0)} for id in ids]
+
+
+# -- reward and activate --
+
+
+@personalizer("POST", "/events/{id:path}/reward", "decide", EventReward, status=204, invalid=REWARD)
+async def reward(call: Call, body: EventReward) -> None:
+    """Report what an event earned; the reward of one that is not known is kept."""
+    await call.submit(_reward_command(call, _event_id(call), body.value))
+
+
+@personalizer("POST", "/multislot/events/{id:path}/reward", "decide", SlotRewards, status=204, invalid=REWARD)
+async def reward_slots(call: Call, body: SlotRewards) -> None:
+    """Report what slots of an event earned."""
+    check_count(body.reward, responses.MOST_TOGETHER, "reward", "sent")
+    id = _event_id(call)
+    rewards = [_reward_command(call, id_in_group(id, slot.slot_id), slot.value) for slot in body.reward]
+    await call.submit(commands.all_or_none(rewards))
+
+
+@personalizer("POST", "/events/{id:path}/activate", "decide", status=204)
+@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204)
+async def activate(call: Call) -> None:
+    """Say that an event, or all slots of one, were shown."""
+    id, model = _event_id(call), call.model
+
+    def activated(state: State, batch: EventBatch) -> None:
+        state.model(model)
+        known = state.record(id, model, batch.pending)
+        slots = [] if known is None or known.grouped is None else known.grouped.slots
+        for part in [id_in_group(id, slot) for slot in slots] or [id]:
+            commands.activate(part, model)(state, batch)
+
+    try:
+        await call.submit(activated)
+    except NotFoundError as error:
+        raise RefusedError(400, str(error), "eventId", name="InvalidEventIdToActivate") from None
+
+
+def _event_id(call: Call) -> str:
+    return responses.check_id(call.path["id"], "eventId")
+
+
+def _reward_command(call: Call, id: str, value: float) -> Command:
+    """Return the command to take a reward; one that contradicts an earlier one changes nothing, and is
+    not an error.
+
+    A client that repeats a call repeats its request id.
+    """
+    key = call.request.headers.get("x-ms-client-request-id", "")
+    command = RewardCommand(id, value, key if 0 < len(key) <= 256 and key.isprintable() else None, call.model)
+
+    def rewarded(state: State, batch: EventBatch) -> str:
+        try:
+            return command(state, batch)
+        except ConflictError:
+            return "ignored"
+
+    return rewarded
+
+
+# -- a learning loop --
+
+SERVICE, POLICY = "/configurations/service", "/configurations/policy"
+RULES, SETTINGS = "personalizer rules", "personalizer settings"
+"""Names of the documents of a model that only this protocol knows."""
+MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
+AGGREGATIONS = get_args(Aggregation)
+SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(days=2)
+DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
+"""Rewards are learned as they come, from a log that is kept."""
+OPTIMIZATION = ("isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
+"""Like those of DEFAULTS shown again as they were set; the service does not depend on them."""
+KIND = "served model"
+"""Kind of the file that holds an exported model."""
+MOST_DOCUMENTS = 1_000
+"""So many documents a model may have."""
+
+# -- configuration --
+
+
+class ServiceConfiguration(msgspec.Struct, rename="camel"):
+    """The rules of a learning loop; times are ISO 8601 durations."""
+
+    reward_wait_time: timedelta
+    reward_aggregation: str
+    exploration_percentage: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
+    model_export_frequency: timedelta | None = None
+    log_retention_days: int | None = None
+    model_retrain_days: int | None = None
+    learning_mode: Literal["Online", "Apprentice", "LoggingOnly"] | None = None
+    is_auto_optimization_enabled: bool | None = None
+    auto_optimization_frequency: timedelta | None = None
+    auto_optimization_start_date: datetime | None = None
+    log_mirror_enabled: bool | None = None
+
+
+class LearningSettings(msgspec.Struct):
+    """How a loop learns, as a name and a text of arguments."""
+
+    name: Id
+    arguments: Annotated[str, msgspec.Meta(max_length=1_024)]
+
+
+@personalizer("GET", SERVICE, "read")
+async def show(call: Call) -> dict[str, Any]:
+    """Show the rules of the loop."""
+    return await call.look_at_model(lambda served: _rules(served.configuration, served.documents.get(RULES)))
+
+
+@personalizer("PUT", SERVICE, "admin", ServiceConfiguration, invalid="InvalidServiceConfiguration")
+async def change(call: Call, body: ServiceConfiguration) -> Any:
+    """Set the rules of the loop; what this protocol cannot say of our rules stays as it is."""
+    _check(body)
+    model = call.model
+
+    def changed(state: State, batch: EventBatch) -> dict[str, Any]:
+        present = state.model(model).configuration
+        configuration = msgspec.structs.replace(
+            present,
+            floor=body.exploration_percentage,
+            reward_wait=body.reward_wait_time.total_seconds() or None,
+            default_reward=body.default_reward,
+            aggregation=body.reward_aggregation.lower(),
+            mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
+        )
+        commands.configure(model, configuration, by=call.caller)(state, batch)
+        fields = msgspec.to_builtins(body)
+        document = {name: fields[name] for name in (*DEFAULTS, *OPTIMIZATION) if fields[name] is not None}
+        document["lastConfigurationEditDate"] = moment(batch.moment)
+        batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
+        return _rules(configuration, document)
+
+    return await call.change(changed, f"configured {model}")
+
+
+def _check(body: ServiceConfiguration) -> None:
+    wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
+    message, name = "", ""
+    if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
+        message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
+        name = "InvalidRewardWaitTime"
+    elif days is not None and (days < -1 or days == 0):
+        message, name = f"logRetentionDays: must be -1 or at least 1, got {days}", "InvalidLogRetentionDays"
+    elif how.lower() not in AGGREGATIONS:
+        message = f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {how!r}"
+    elif body.log_mirror_enabled:
+        message = "logMirrorEnabled: logs are not mirrored; `invariant-bandits store export` writes them"
+    if message:
+        raise RefusedError(400, message, name=name)
+
+
+def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, Any]:
+    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
+    no_default = 0.0 if rules.reward_wait is None else None
+    return {
+        "rewardWaitTime": duration(rules.reward_wait or 0.0),
+        "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
+        "rewardAggregation": rules.aggregation,
+        "explorationPercentage": rules.floor,
+        "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
+        "logMirrorEnabled": False,
+        **DEFAULTS,
+        **(document or {}),
+    }
+
+
+# -- learning settings --
+
+
+@personalizer("GET", POLICY, "read")
+async def show_settings(call: Call) -> dict[str, str]:
+    """Show how the loop learns."""
+    return await call.look_at_model(settings_of)
+
+
+@personalizer("PUT", POLICY, "admin", LearningSettings, invalid="InvalidPolicyConfiguration")
+async def change_settings(call: Call, body: LearningSettings) -> Any:
+    """Have the loop learn in another way: it keeps what it learned and explores more or less."""
+    return await _set(call, _exploration(body.arguments), body.name)
+
+
+@personalizer("DELETE", POLICY, "admin")
+async def reset_settings(call: Call) -> Any:
+    """Have the loop learn as a new one would."""
+    return await _set(call, learners.START["exploration"], None)
+
+
+async def _set(call: Call, exploration: float, name: str | None) -> Any:
+    model = call.model
+
+    def changed(state: State, batch: EventBatch) -> dict[str, str]:
+        learner = state.model(model).learner
+        if not isinstance(learner, OpenLearner) or not isinstance(learner.policy, LinUCB):
+            if name is None:
+                return settings_of(state.model(model))
+            raise InputError("arguments: this model was fitted and learns as it does")
+        if exploration != learner.policy.exploration:
+            settings = {**learner.policy.settings(), "exploration": exploration}
+            policy = LinUCB.from_state(settings, learner.policy.arrays())
+            other = learner.with_policy(policy, list(learner.places))
+            note = f"learning settings {_arguments(exploration)}"
+            commands.add_version(model, other, "given", note=note, by=call.caller)(state, batch)
+        document = {"name": name} if name else None
+        batch.add(state, [DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
+        return {"name": name or "linucb", "arguments": _arguments(exploration)}
+
+    return await call.change(changed, f"set learning settings of {model}")
+
+
+def settings_of(served: ServedModel) -> dict[str, str]:
+    """Return the name and the arguments of how a model learns."""
+    policy = str(served.learner.about().get("policy", "policy"))
+    inner = served.learner.policy if isinstance(served.learner, OpenLearner) else None
+    arguments = _arguments(inner.exploration) if isinstance(inner, LinUCB) else f"--policy {policy}"
+    return {"name": str(served.documents.get(SETTINGS, {}).get("name", policy)), "arguments": arguments}
+
+
+def _arguments(exploration: float) -> str:
+    return f"--exploration {exploration:g}"
+
+
+def _exploration(arguments: str) -> float:
+    match = re.fullmatch(r"\s*--exploration\s+(\d+\.?\d*(?:e-?\d+)?)\s*", arguments)
+    if match is None or float(match[1]) > 100.0:
+        needed = "'--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
+        raise InputError(f"arguments: {needed}")
+    return float(match[1])
+
+
+# -- the model as a file --
+
+
+@personalizer("GET", "/model", "admin")
+async def export(call: Call) -> Response:
+    """Download the active version as it is now, in a file with its checksum."""
+    kind, content = await call.look_at_model(learner_state)
+    state = {"state": np.frombuffer(content, dtype=np.uint8)}
+    octets = await call.in_thread(storage.encode, KIND, state, {"learner": kind})
+    return Response(octets, media_type="application/octet-stream")
+
+
+def learner_state(served: ServedModel) -> tuple[str, bytes]:
+    """Return kind and content of the active version's learner."""
+    return served.learner.kind, served.learner.to_bytes()
+
+
+@personalizer("PUT", "/model", "admin", bytes, status=204)
+async def replace_model(call: Call, body: bytes) -> None:
+    """Go on with a model that was exported before, here or from another loop, or that was fitted to logs."""
+    model = call.model
+    try:
+        learner = await call.in_thread(_imported, body, call.service.engine.store.seed)
+    except FileError as error:
+        raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
+
+    def replaced(state: State, batch: EventBatch) -> Any:
+        state.model(model)
+        return commands.add_version(model, learner, "given", note="imported", by=call.caller)(state, batch)
+
+    await call.change(replaced, f"imported version {{}} of {model}")
+
+
+def _imported(content: bytes, seed: int) -> Learner:
+    """Return the learner in an exported file, or in one that `fit` has written, or raise FileError."""
+    name = "the imported file"
+    try:
+        arrays, about = storage.decode(content, KIND, name)
+    except FileError as error:
+        try:
+            return FittedLearner(Model.from_bytes(content, name), seed)
+        except FileError:
+            raise error from None
+    if set(arrays) != {"state"} or arrays["state"].dtype != np.uint8:
+        raise FileError(f"{name} does not hold a whole model")
+    return learners.learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
+
+
+@personalizer("DELETE", "/model", "admin", status=204)
+async def reset(call: Call) -> None:
+    """Forget what was learned from events; a roll back returns to the version before.
+
+    An empty model keeps its arms and columns; one that was fitted is as it was then.
+    """
+    model = call.model
+
+    def made(state: State, batch: EventBatch) -> Any:
+        served = state.model(model)
+        learner, added = served.learner, served.versions[served.version]
+        if isinstance(learner, OpenLearner):
+            first: Learner = learner.with_policy()
+        else:
+            first = learners.learner_from_bytes(
+                added.learner, state.store.content(added.content), added.version
+            )
+        return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
+
+    await call.change(made, f"reset {model} to version {{}}")
+
+
+@personalizer("GET", "/model/properties", "read")
+async def properties(call: Call) -> dict[str, str]:
+    """Show when the active version was made, and when the last event came that it has taken in."""
+    added, _, last = await _times(call)
+    return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
+
+
+# -- logs --
+
+
+@personalizer("GET", "/logs/properties", "read")
+async def log_properties(call: Call) -> dict[str, Any]:
+    """Show from when to when there are logs."""
+    _, first, last = await _times(call)
+    return {"dateRange": {"from": moment(first), "to": moment(last)}}
+
+
+async def _times(call: Call) -> tuple[float, float, float]:
+    """Return the times of the active version, of the first event that is kept, and of the last one."""
+    model, store = call.model, call.service.engine.store
+
+    def of_version(state: State) -> tuple[float, int]:
+        served = state.model(model)
+        return served.versions[served.version].time, state.seq
+
+    def of_events(count: int) -> tuple[float, float]:
+        first, last = next(iter(store.rows())), next(iter(store.rows(count - 1)))
+        return decode_event(first.event).time, decode_event(last.event).time
+
+    added, count = await call.look(of_version)
+    return added, *await call.in_thread(of_events, count)
+
+
+@personalizer("DELETE", "/logs", "admin", status=204)
+async def delete_logs(call: Call) -> None:
+    """Refuse: logs are not deleted by a request."""
+    raise not_supported(
+        "logs are the state's own record and are cut by `invariant-bandits store compact`, not by a request"
+    )
+
+
+# -- documents --
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents of one kind.
+
+    Parameters
+    ----------
+    kind : str
+        What their names begin with.
+    missing : str
+        What the protocol calls an id without a document.
+    """
+
+    kind: str
+    missing: str
+
+    async def save(self, call: Call, id: str, value: dict[str, Any] | None, done: str) -> None:
+        """Save a document under an id, or (None) delete it; `done` is the line in the audit."""
+        model, name = call.model, self.kind + id
+
+        def saved(state: State, batch: EventBatch) -> None:
+            documents = state.model(model).documents
+            if value is None and name not in documents:
+                raise self._not_found(id)
+            if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
+                raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
+            batch.add(state, [DocumentSaved(batch.tick(), model, name, value, call.caller)])
+
+        await call.change(saved, f"{done} {model}")
+
+    async def get(self, call: Call, id: str) -> dict[str, Any]:
+        """Return the document under an id."""
+        document = await call.look_at_model(lambda served: served.documents.get(self.kind + id))
+        if document is None:
+            raise self._not_found(id)
+        return dict(document)
+
+    async def list(self, call: Call, about: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+        """Return all documents, as `skip` and `top` ask; a plain list where the version is in the path."""
+        documents = await call.look_at_model(lambda served: dict(served.documents))
+        shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
+        skip = _count(call.query.get("skip", "0"))
+        shown = shown[skip : skip + _count(call.query.get("top", str(len(shown))))]
+        return shown if call.path["endpoint"].versioned else {"value": shown}
+
+    async def delete(self, call: Call) -> None:
+        """Delete the document under the id in the path."""
+        id = call.path["id"]
+        await self.save(call, id, None, f"deleted {self.kind}{id!r} of")
+
+    def _not_found(self, id: str) -> RefusedError:
+        return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise RefusedError(400, f"skip, top: must be whole numbers, got {text[:20]!r}", name="InvalidRequest")
+    return int(text)
+
+
+# -- spans of the log --
+
+MOST_DECISIONS = 1_000_000
+"""So many can be evaluated at once."""
+NORMAL = 1.959963984540054
+"""Quantile of the normal distribution for intervals of 95 %."""
+POLICIES = ("Online", "Baseline", "Random")
+"""The policy that decided, the first offered action, and uniform chance."""
+INTERVALS = (5, 60, 360, 720, 1_440)
+"""Minutes of the intervals that results may be cut into."""
+MOST_SCORES = 200
+"""Features, the most important ones, whose scores are shown."""
+CONTRACT = "InvalidEvaluationContract"
+ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
+EVALUATIONS = Documents("evaluation ", "EvaluationNotFound")
+IMPORTANCES = Documents("importance ", "ResourceNotFound")
+personalizer("DELETE", ONE_EVALUATION, "admin", status=204)(EVALUATIONS.delete)
+personalizer("DELETE", ONE_IMPORTANCE, "admin", status=204)(IMPORTANCES.delete)
+
+
+class LogSpan:
+    """Settled decisions of one model, in their order.
+
+    Parameters
+    ----------
+    decisions : list of history.SettledDecision
+
+    Attributes
+    ----------
+    times : array, shape (n,)
+        When they were decided, in seconds since 1970.
+    feedback : Feedback
+        Actions, rewards and propensities; features are not looked at.
+    """
+
+    def __init__(self, decisions: list[history.SettledDecision]) -> None:
+        decided = [settled.decided for settled in decisions]
+        counts = [len(event.propensities) for event in decided]
+        self.times: Array = np.array([event.time for event in decided])
+        self.feedback = Feedback.from_arrays(
+            np.ones((sum(counts), 1)),
+            [event.place for event in decided],
+            [settled.reward for settled in decisions],
+            counts=counts,
+            propensities=np.concatenate([event.propensities for event in decided]),
+        )
+
+    @classmethod
+    def read(
+        cls, store: Any, model: str, rules: Configuration, start: float, end: float, most: int
+    ) -> LogSpan:
+        """Read the settled decisions of a model in a store.
+
+        Parameters
+        ----------
+        store : Store
+        model : str
+        rules : Configuration
+            Its rules, by which decisions that were not learned in their mode have earned something.
+        start, end : float
+            When they were made, in seconds since 1970; those at the end do not count.
+        most : int
+            How many there may be.
+        """
+        decisions: list[history.SettledDecision] = []
+        last = store.head().seq
+        first = replay.first_since(store, start, store.start().seq, last)
+        for settled in history.settled_decisions(store, model, rules, first=first, last=last):
+            if settled.decided.time >= end:
+                break
+            if len(decisions) == most:
+                message = f"startTime: more than {most:,} decisions lie in this range"
+                raise RefusedError(400, message, name="LogsSizeExceedAllowedLimit")
+            if settled.decided.time >= start:
+                decisions.append(settled)
+        if not decisions:
+            message = "startTime: no settled decisions lie in this range"
+            raise RefusedError(400, message, name="NoLogsExistInDateRange")
+        return cls(decisions)
+
+    def target(self, policy: str) -> Array:
+        """Return the probabilities of all offered actions (rows,) under "Baseline" or "Random"."""
+        counts = self.feedback.counts
+        if policy == "Random":
+            return np.repeat(1.0 / counts, counts)
+        first = np.zeros(int(counts.sum()))
+        first[np.cumsum(counts) - counts] = 1.0
+        return first
+
+    def estimate(self, policy: str) -> Estimate:
+        """Return the reward per decision by SNIPS; the mean reward for the policy that decided."""
+        online = policy == "Online"
+        return logged_value(self.feedback) if online else snips(self.feedback, self.target(policy))
+
+    def sums(self, policy: str, minutes: int, start: float) -> tuple[Array, list[float]]:
+        """Return sums over each interval that has decisions, and when the intervals begin.
+
+        Columns: decisions, w, w·r, (w·r)², w², w²·r, whether w > 0; with w the importance weights and r
+        the rewards.
+        """
+        r = self.feedback.rewards
+        w = np.ones_like(r)
+        if policy != "Online":
+            w = np.asarray(self.feedback.of_logged(self.target(policy)) / self.feedback.propensities)
+        columns = np.stack([np.ones_like(w), w, w * r, (w * r) ** 2, w**2, w**2 * r, (w > 0.0) * 1.0], axis=1)
+        places = np.floor((self.times - start) / (60.0 * minutes))
+        begins = np.unique(places, return_index=True)[1]
+        times = [start + 60.0 * minutes * place for place in places[begins]]
+        return np.add.reduceat(columns, begins, axis=0), times
+
+
+def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
+    """Return SNIPS Σwr/Σw per row of sums, and half its interval: 1.96·√Σw²(r − mean)²/Σw."""
+    _, weights, gains, squares, weights2, gains2, _ = sums.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = gains / weights
+        spread = np.maximum(squares - 2.0 * means * gains2 + means**2 * weights2, 0.0)
+        return means.tolist(), (NORMAL * np.sqrt(spread) / weights).tolist()
+
+
+def _new_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
+    """Return the mean reward of a policy with an interval, and the same up to (or within) each
+    interval of time.
+    """
+    value = span.estimate(policy)
+    sums, times = span.sums(policy, minutes, start)
+    means, halves = _mean_and_half(sums if window == "Rolling" else np.cumsum(sums, axis=0))
+    points = [
+        {"timeStamp": moment(time), **_expected(mean, mean - half, mean + half)}
+        for time, mean, half in zip(times, means, halves, strict=True)
+    ]
+    summary = _expected(value.value, value.low, value.high)
+    return {"slotId": "", "summary": summary, "timeseries": {"data": points}}
+
+
+def _expected(value: float, low: float, high: float) -> dict[str, Any]:
+    """Return a value with both ends of its interval, or none if nothing can be concluded."""
+    ends = [low, high] if np.isfinite(low) and np.isfinite(high) else []
+    return {"expectedReward": learners.finite(value), "confidenceInterval": ends}
+
+
+def _old_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
+    """Return numerators and denominators of IPS and SNIPS, in all and within each interval of time."""
+    sums, times = span.sums(policy, minutes, start)
+    length = duration(60.0 * minutes)
+    parts = [_summary(row, moment(time), length) for row, time in zip(sums, times, strict=True)]
+    total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
+    return {"summary": parts, "totalSummary": total}
+
+
+def _summary(sums: Array, time: str, window: str) -> dict[str, Any]:
+    count, weights, gains, squares, _, _, possible = sums.tolist()
+    [mean], [half] = _mean_and_half(sums[None, :])
+    return {
+        "timeStamp": time,
+        "ipsEstimatorNumerator": gains,
+        "ipsEstimatorDenominator": count,
+        "snipsEstimatorDenominator": weights,
+        "aggregateTimeWindow": window,
+        "nonZeroProbability": possible / count,
+        "sumOfSquares": squares,
+        "confidenceInterval": learners.finite(half),
+        "averageReward": learners.finite(mean),
+    }
+
+
+# -- evaluations --
+
+
+class ImportanceRequest(msgspec.Struct, rename="camel"):
+    """A span of the log whose features are to be weighed."""
+
+    name: Id
+    start_time: datetime
+    end_time: datetime
+
+
+class EvaluationRequest(ImportanceRequest, rename="camel"):
+    """A span of the log that is to be evaluated."""
+
+    policies: list[LearningSettings] = []
+    enable_policy_optimization: bool = False
+    enable_offline_experimentation: bool = False
+
+
+class PolicyReference(msgspec.Struct, rename="camel"):
+    """Learning settings of an evaluation."""
+
+    evaluation_id: Id
+    policy_name: Id
+
+
+@personalizer("POST", "/evaluations", "admin", EvaluationRequest, status=201, invalid=CONTRACT)
+@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT)
+async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
+    """Evaluate a span of the log now; the result is kept under the id."""
+    if body.policies:
+        raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
+    if body.enable_policy_optimization or body.enable_offline_experimentation:
+        instead = "learning settings are not searched for here; false can be asked"
+        raise not_supported(f"enablePolicyOptimization: {instead}")
+    id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
+    start, end = seconds(body.start_time), seconds(body.end_time)
+    span = await _read(call, start, end)
+    best = max(POLICIES, key=lambda policy: span.estimate(policy).low)
+    about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": best}
+    about["span"] = [start, end]
+    await EVALUATIONS.save(call, id, about, "evaluated")
+    if call.request.method == "PUT":
+        return Response(status_code=200)
+    return json_response(await _results(call, about), 201, {"location": f"{call.request.url.path}/{id}"})
+
+
+def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
+    """Return what evaluations and feature importances both say of themselves."""
+    return {
+        "id": id,
+        "name": body.name,
+        "startTime": moment(seconds(body.start_time)),
+        "endTime": moment(seconds(body.end_time)),
+        "creationTime": moment(call.service.engine.clock()),
+        "status": "Succeeded",
+    }
+
+
+async def _read(call: Call, start: float, end: float) -> LogSpan:
+    rules = await call.look_at_model(lambda served: served.configuration)
+    store = call.service.engine.store
+    return await call.in_thread(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
+
+
+@personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT)
+async def show_evaluation(call: Call) -> dict[str, Any]:
+    """Show an evaluation with its results."""
+    return await _results(call, await EVALUATIONS.get(call, call.path["id"]))
+
+
+async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
+    asked = call.query.get("intervalInMinutes", str(INTERVALS[0]))
+    if asked not in map(str, INTERVALS):
+        raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
+    minutes, versioned = int(asked), call.path["endpoint"].versioned
+    start, end = about["span"]
+    start, end = max(start, _time(call, "startTime", start)), min(end, _time(call, "endTime", end))
+    span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
+    window = call.query.get("window", "Expanding")
+
+    def of(policy: str) -> dict[str, Any]:
+        shown = settings if policy == "Online" else {"name": policy, "arguments": ""}
+        form = _old_results if versioned else _new_results
+        return {**shown, "policySource": policy, **form(span, policy, minutes, start, window)}
+
+    results = await call.in_thread(lambda: [of(policy) for policy in POLICIES])
+    if versioned:
+        return {**_about(call, about), "jobId": about["id"], "policyResults": results}
+    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
+    return {**_about(call, about), "content": {**times, "value": results}}
+
+
+def _time(call: Call, name: str, otherwise: float) -> float:
+    text = call.query.get(name)
+    if text is None:
+        return otherwise
+    try:
+        return seconds(msgspec.convert(text, datetime))
+    except msgspec.ValidationError:
+        raise InputError(f"startTime, endTime: must be times as in ISO 8601, got {text[:40]!r}") from None
+
+
+def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
+    """Return what lists show of an evaluation as well."""
+    status = "completed" if call.path["endpoint"].versioned else "Succeeded"
+    return {**_without(about, "span"), "status": status}
+
+
+@personalizer("GET", "/evaluations", "read")
+async def show_evaluations(call: Call) -> Any:
+    """List all evaluations, the earliest first."""
+    return await EVALUATIONS.list(call, lambda about: _about(call, about))
+
+
+APPLY = "/configurations/applyFromEvaluation"
+
+
+@personalizer("POST", APPLY, "admin", PolicyReference, status=204, invalid="InvalidPolicyContract")
+async def apply(call: Call, body: PolicyReference) -> None:
+    """Go on with the learning settings of an evaluation: with those that run, which are all there are."""
+    await EVALUATIONS.get(call, body.evaluation_id)
+    name = (await call.look_at_model(settings_of))["name"]
+    if body.policy_name not in ("Online", name):
+        message = f"policyName: {body.policy_name!r} cannot be applied, only {name!r}, which runs"
+        raise RefusedError(400, message, name="LearningSettingsNotFound")
+
+
+# -- feature importances --
+
+
+@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest")
+async def make_importances(call: Call, body: ImportanceRequest) -> Response:
+    """Weigh the features of the model as it is now; the result is kept under the id."""
+    id = responses.check_id(call.path["id"])
+    about = _described(call, id, body)
+    learner = await call.in_thread(
+        learners.learner_from_bytes, *await call.look_at_model(learner_state), call.model
+    )
+    about["featureScores"] = await call.in_thread(_scores, learner)
+    await IMPORTANCES.save(call, id, about, "weighed the features of")
+    return Response(status_code=200)
+
+
+def _scores(learner: Learner) -> list[dict[str, Any]]:
+    """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100."""
+    sizes: dict[str, float] = {}
+    for name, coefficient in zip(*_coefficients(learner), strict=True):
+        parts = {_feature(factor) for factor in name.replace(" × ", "|").split("|")}
+        for part in parts - {learners.CONSTANT}:
+            sizes[part] = sizes.get(part, 0.0) + abs(coefficient)
+    largest = max(sizes.values(), default=0.0) or 1.0
+    shown = []
+    for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_SCORES]:
+        namespace, _, feature = name.rpartition(".")
+        score = round(100.0 * size / largest, 6)
+        shown.append({"namespace": namespace, "featureName": feature, "score": score})
+    return shown
+
+
+def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
+    """Return names of features, and what one unit of each alone adds to the expected reward."""
+    names, policy = learner.about()["features"], learner.policy_over()
+    means = policy.scores(np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])).mean
+    return names[: policy.dim], (means[:-1] - means[-1])[: len(names)].tolist()
+
+
+def _feature(name: str) -> str:
+    """Return a feature without its value: 'f:type=news' -> 'action.type'; arms by label are one
+    feature, action.id.
+    """
+    if name.startswith("a:"):
+        return "action.id"
+    bare = name.removeprefix("f:").partition("=")[0].partition("[")[0]
+    return f"action.{bare}" if name.startswith("f:") else bare
+
+
+@personalizer("GET", ONE_IMPORTANCE, "read")
+async def show_importances(call: Call) -> dict[str, Any]:
+    """Show feature importances with their scores."""
+    return await IMPORTANCES.get(call, call.path["id"])
+
+
+@personalizer("GET", "/featureImportances", "read")
+async def show_all_importances(call: Call) -> Any:
+    """List all feature importances, without scores."""
+    return await IMPORTANCES.list(call, lambda about: _without(about, "featureScores"))
+
+
+def _without(about: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in about.items() if other != name}
