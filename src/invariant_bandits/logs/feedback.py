@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.features import ArmFeatures
-from invariant_bandits.moments.batches import even_places, finite_times, place_times
+from invariant_bandits.moments.batches import checked_counts, even_places, finite_times, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -30,33 +30,20 @@ def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
         return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(n, actions, dtype=np.int64)
     stored = isinstance(offered, StoredRows)
     flat = offered if stored else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
-    sizes = _whole_numbers("counts", counts, None)
-    if (sizes < 1).any():
-        raise InputError(f"counts must be at least 1, got {sizes.min()}")
-    if sizes.sum() != len(flat):
-        raise InputError(f"counts must add up to the {len(flat)} rows of offered, got {sizes.sum()}")
-    return flat, sizes
+    return flat, checked_counts("counts", counts, len(flat))
 
 
 def checked_actions(value: Any, counts: Array) -> Array:
     """Indices (n,) of the logged actions, each within its round."""
-    actions = _whole_numbers("actions", value, len(counts))
+    actions = np.asarray(value)
+    if actions.shape != counts.shape or actions.dtype.kind not in "iu":
+        got = f"{actions.dtype} of shape {actions.shape}"
+        raise InputError(f"actions must be whole numbers of shape {counts.shape}, got {got}")
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
-        raise InputError(
-            f"actions must index the {counts[at]} actions of their round, got {actions[at]} at {at}"
-        )
-    return actions
-
-
-def _whole_numbers(name: str, value: Any, length: int | None) -> Array:
-    array = np.asarray(value)
-    if array.ndim != 1 or len(array) == 0 or (length is not None and len(array) != length):
-        raise InputError(f"{name} must have shape ({'n' if length is None else length},), got {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name} must be whole numbers, got dtype {array.dtype}")
-    return array.astype(np.int64)
+        raise InputError(f"actions must index the {counts[at]} of their round, got {actions[at]} at {at}")
+    return actions.astype(np.int64)
 
 
 def per_row(name: str, value: Any, rows: int) -> Any:
@@ -94,7 +81,9 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
 
 def checked_times(value: Any, n: int) -> Array:
     """Times (n,), numbers or datetimes, that do not decrease."""
-    array = finite_times(n, value)
+    array = finite_times("times", value)
+    if array.shape != (n,):
+        raise InputError(f"times must have shape ({n},), got {array.shape}")
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
