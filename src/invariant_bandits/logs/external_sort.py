@@ -260,42 +260,12 @@ AT_ONCE = 2**21
 
 
 class SpillFile:
-    """Float64 numbers in a temporary file without a name, which is gone with the last who holds this."""
+    """A temporary file without a name, which is gone with the last object that holds this."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
             self.descriptor = os.dup(file.fileno())
-
-    def __del__(self) -> None:
-        if "descriptor" in vars(self):
-            os.close(self.descriptor)
-
-    def append(self, numbers: Array) -> None:
-        """Write numbers behind those that are there."""
-        left = _bytes_of(numbers)
-        try:
-            while len(left):
-                left = left[os.write(self.descriptor, left) :]
-        except OSError as error:
-            raise FileError(
-                f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
-                f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
-            ) from None
-
-    def read(self, first: int, shape: tuple[int, ...]) -> Array:
-        """Numbers from `first` on; the position of the file, which forked processes share, is left alone."""
-        array = np.empty(shape)
-        left, offset = _bytes_of(array), first * array.itemsize
-        while len(left):
-            got = os.preadv(self.descriptor, [left], offset)
-            if got == 0:
-                raise FileError("a temporary file has become shorter than what was written to it")
-            left, offset = left[got:], offset + got
-        return array
-
-
-def _bytes_of(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        weakref.finalize(self, os.close, self.descriptor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +277,7 @@ class StoredRows:
     Parameters
     ----------
     file : SpillFile
-        Holds the numbers, row after row.
+        Holds float64 numbers, row after row.
     first, rows : int
         Which rows of the file these are: the first one, and how many.
     tail : tuple of int
@@ -338,8 +308,11 @@ class StoredRows:
         start, stop, step = part.indices(self.rows)
         if step != 1:
             raise InputError(f"stored rows are read in segments, got a slice with step {step}")
-        numbers_before = (self.first + start) * int(np.prod(self.tail))
-        raw = self.file.read(numbers_before, (max(stop - start, 0), *self.tail))
+        raw = np.empty((max(stop - start, 0), *self.tail))
+        left, offset = _bytes_of(raw), (self.first + start) * int(np.prod(self.tail)) * raw.itemsize
+        while len(left):  # forked processes share the position of the file, so it is left alone
+            got = os.preadv(self.file.descriptor, [left], offset)
+            left, offset = left[got:], offset + got
         return raw if self.change is None else np.ascontiguousarray(self.change(raw))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -422,9 +395,25 @@ class RowCollector:
             self._stored = StoredRows(SpillFile(), 0, 0, self._held[0].shape[1:])
         if self._held:
             rows = np.concatenate(self._held, dtype=np.float64)
-            self._stored.file.append(rows)
+            _append(self._stored.file, rows)
             self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
         self._held, self._numbers = [], 0
+
+
+def _append(file: SpillFile, rows: Array) -> None:
+    left = _bytes_of(rows)
+    try:
+        while len(left):
+            left = left[os.write(file.descriptor, left) :]
+    except OSError as error:
+        raise FileError(
+            f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
+            f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
+        ) from None
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:
