@@ -260,14 +260,14 @@ def test_progress_is_told_after_every_part(tmp_path):
 NOTHING_USABLE = pa.table({"reward": [None, np.nan], "x": [1.0, 2.0]})
 BAD = {
     "two kinds of windows": ("only one of windows, every and edges", {"windows": 2, "every": "1d"}),
-    "an unknown length": ("every must be a whole number and one of", {"every": "7 days"}),
+    "an unknown length": ("every must be a number and one of", {"every": "7 days"}),
     "too many windows": ("at most 10,000", {"every": "1min", "source": pa.table(
         {"time": np.array(["2020-01-01", "2024-01-01"], "datetime64[us]"), "reward": [0.0, 1.0], "x": [1.0, 2.0]})}),
     "falling edges": ("edges must increase strictly", {"edges": ["2024-02-01", "2024-01-01"]}),
     "more windows than rows": ("windows must be at most the number of rows, 400", {"windows": 401}),
     "an unknown engine": ("engine must be one of", {"engine": "ray"}),
     "an address for here": ("the engine is 'local'", {"address": "tcp://127.0.0.1:1"}),
-    "a table for a cluster": ("reads files that its workers can open", {"engine": "dask"}),
+    "a table for a cluster": ("reads files, what is in memory", {"engine": "dask"}),
     "no log at all": ("source must be a path", {"source": 5}),
     "no time": ("time is missing", {"schema": {"time": None}, "every": "1d"}),
     "an empty table": ("the log is empty", {"source": wide(LOG).slice(0, 0)}),

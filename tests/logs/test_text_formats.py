@@ -116,9 +116,7 @@ def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
     assert Dialect.of(b"reward\n1\n2\n") == Dialect(",", ".")
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
 def test_encodings_are_recognised(encoding, tmp_path):
     cities = ["Zürich", "Málaga", "Çeşme" if encoding.startswith("utf") else "Orléans"] * 100
     text = as_text().splitlines()

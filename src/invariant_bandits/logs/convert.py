@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text, is_time, run_starts
 from invariant_bandits.logs.events import NONE, EventSource, Feature, LoggedEvent
-from invariant_bandits.logs.external_sort import whole_rounds
+from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
@@ -48,8 +49,8 @@ class TypedRows:
 
     def __init__(self, source: Source) -> None:
         self.source, self.rows, self.unreadable = source, 0, Counter[str]()
-        schema = source.arrow_schema
-        fractions = _columns_with_fractions(source)
+        schema, whole = source.arrow_schema, _whole_columns(source)
+        fractions = {column.name for column in schema if pa.types.is_integer(column.type)} - whole
         kinds = [pa.float64() if column.name in fractions else _plain(column.type) for column in schema]
         self.arrow_schema = pa.schema(list(zip(schema.names, kinds, strict=True)))
 
@@ -69,10 +70,8 @@ class TypedRows:
     def _column(self, column: Any, wanted: Any) -> Any:
         if column.type == wanted.type:
             return column
-        if not is_text(column.type) or is_text(wanted.type):
+        if not is_text(column.type) or is_text(wanted.type) or pa.types.is_integer(wanted.type):
             return column.cast(wanted.type, safe=False)
-        if pa.types.is_integer(wanted.type):
-            return self._whole(column, wanted)
         problems = RowProblems(len(column))
         if is_time(wanted.type):
             values = decode.times(column, wanted.name, True, problems)
@@ -84,17 +83,18 @@ class TypedRows:
         self.unreadable[wanted.name] += int((~problems.usable & ~missing).sum())
         return pa.array(values, mask=~problems.usable).cast(wanted.type)
 
-    def _whole(self, column: Any, wanted: Any) -> Any:
-        """Text as whole numbers, to the last digit."""
-        words = column.cast(pa.string())
-        try:
-            return words.cast(wanted.type)
-        except pa.ArrowInvalid:
-            values = [
-                int(word) if word is not None and _is_whole(word) else None for word in words.to_pylist()
-            ]
-        self.unreadable[wanted.name] += sum(value is None for value in values) - words.null_count
-        return pa.array(values, type=wanted.type)
+
+def _whole_columns(source: Source) -> set[str]:
+    """Columns that are whole numbers to the end of the log, not only in the first lines."""
+    whole = {column.name for column in source.arrow_schema if pa.types.is_integer(column.type)}
+    for task in source.tasks:
+        for _, batch in source.batches(task, sorted(whole)) if whole else ():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                with suppress(pa.ArrowInvalid):
+                    column.cast(source.arrow_schema.field(name).type)
+                    continue
+                whole.discard(name)
+    return whole
 
 
 def _plain(kind: Any) -> Any:
@@ -104,39 +104,6 @@ def _plain(kind: Any) -> Any:
     if is_time(kind):
         return pa.timestamp("us", getattr(kind, "tz", None))
     return kind
-
-
-def _is_whole(word: str) -> bool:
-    return word.strip().lstrip("+-").isdigit()
-
-
-def _columns_with_fractions(source: Source) -> set[str]:
-    """Columns of text that seemed to be whole numbers in the first lines, and are not."""
-    whole = [
-        column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)
-    ]
-    fractions: set[str] = set()
-    for task in source.tasks if whole else ():
-        for _, batch in source.batches(task, whole):
-            for name in whole:
-                column = batch.column(name)
-                if pa.types.is_integer(column.type):
-                    continue
-                if pa.types.is_floating(column.type) or (is_text(column.type) and _has_fraction(column)):
-                    fractions.add(name)
-    return fractions
-
-
-def _has_fraction(column: Any) -> bool:
-    """Whether some text is a number, but no whole one."""
-    words = column.cast(pa.string())
-    try:
-        words.cast(pa.int64())
-        return False
-    except pa.ArrowInvalid:
-        problems = RowProblems(len(words))
-        values = decode.numbers(words, "", problems)[problems.usable]
-        return bool((values != np.floor(values)).any())
 
 
 def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[LoggedEvent]:
@@ -170,16 +137,11 @@ def _rounds(
                 yield path, line, event
         return
     log = _open_choices(source, schema)
-    several_rows = log.schema.one_row_per_action and log.schema.chosen is not None
-    columns, typed, position = log.schema.used_columns, TypedRows(log.source), 0
+    typed, position = TypedRows(log.source), 0
     for task in log.source.tasks:
-        if several_rows:
-            batches = whole_rounds(log.source, task, columns, str(log.schema.round))
-        else:
-            batches = log.source.batches(task, columns)
-        for row, batch in batches:
+        for row, batch in round_batches(log.source, task, log.schema):
             rows = typed.typed(batch).to_pylist()
-            if several_rows:
+            if log.schema.one_row_per_action:
                 events = _from_groups(log, batch, rows)
             else:
                 events = _from_labels(log, batch, rows, f"{task.file}:", row, position)
@@ -193,13 +155,10 @@ def _open_choices(source: Source, schema: SchemaLike) -> Log:
     """Open a log that says of every round what was chosen, and with which probability."""
     log = open_log(source, schema)
     if log.schema.propensity is None:
+        raise InputError("schema: propensity is missing; events have the probability of the chosen action")
+    if not log.schema.labelled and log.schema.chosen is None:
         raise InputError(
-            "schema: propensity is missing; events are written with the probability of the chosen action"
-        )
-    if not (log.schema.one_row_per_action and log.schema.chosen is not None) and not log.schema.labelled:
-        raise InputError(
-            "events need one row per offered action (round and chosen), or the label of the chosen arm; this "
-            "log has neither"
+            "events need one row per offered action (round and chosen), or labels of chosen arms"
         )
     return log
 
@@ -363,12 +322,11 @@ def _same_file(path: str, target: Path) -> bool:
 def _write(kind: LogFormat, source: Source, out: str, scratch: Path, schema: SchemaLike) -> Conversion:
     report, unreadable = QualityReport(), dict[str, int]()
     with _open_sink(scratch, out if kind.packed else "") as sink:
-        if kind.event_writer is not None:
-            kind.event_writer(sink, events_of(source, schema, report))
+        if hasattr(kind.kind, "write_events"):
+            kind.kind.write_events(sink, events_of(source, schema, report))
             return Conversion(kind.label, report, unreadable)
         rows = TypedRows(source)
-        assert kind.table_writer is not None
-        kind.table_writer(sink, out, rows.arrow_schema, rows.batches())
+        kind.kind.write_table(sink, out, rows.arrow_schema, rows.batches())
     report.rows = report.rounds = rows.rows
     for task in source.tasks:
         for reason, lines in source.skipped(task).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -81,16 +82,13 @@ def batch_without_views(batch: Any) -> Any:
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
-    columns = [_plain(batch.column(index), column.type) for index, column in enumerate(wanted)]
+    columns = [
+        pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+        if pa.types.is_dictionary(kind)
+        else column.cast(kind)
+        for column, kind in zip(batch.columns, wanted.types, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=wanted.names)
-
-
-def _plain(column: Any, kind: Any) -> Any:
-    if column.type == kind:
-        return column
-    if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
-    return column.cast(kind)
 
 
 MICROSECONDS = "datetime64[us]"
@@ -253,22 +251,14 @@ def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -
 def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
     column = column.cast(pa.string())
-    try:
+    with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        column = _truth_as_numbers(column)
-    try:
-        return column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return _one_by_one(column, pa.float64(), float, name, problems)
-
-
-def _truth_as_numbers(column: Any) -> Any:
-    """The text with 1 and 0 for truth values in words."""
     words = compute.utf8_lower(column)
-    for wanted, number in TRUTH.items():
-        column = compute.if_else(compute.equal(words, wanted), pa.scalar(number), column)
-    return column
+    for word, number in TRUTH.items():
+        column = compute.if_else(compute.equal(words, word), pa.scalar(number), column)
+    with suppress(pa.ArrowInvalid):
+        return column.cast(pa.float64())
+    return _one_by_one(column, pa.float64(), float, name, problems)
 
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
@@ -323,7 +313,15 @@ class TimeFormat:
 
     def timestamps(self, column: Any) -> Any:
         """The column as timestamps in microseconds, UTC; missing where a value has none of the forms."""
-        return _since_1970(column, self.unit) if self.unit else _from_text(column, self.formats)
+        if self.unit:
+            return _since_1970(column, self.unit)
+        words = compute.utf8_trim_whitespace(column.cast(pa.string()))
+        times = pa.nulls(len(words), pa.timestamp("us"))
+        for form in self.formats:
+            if times.null_count > words.null_count:
+                parsed = compute.strptime(words, format=form, unit="us", error_is_null=True)
+                times = compute.coalesce(times, parsed)
+        return times
 
 
 def _since_1970(column: Any, unit: str) -> Any:
@@ -342,22 +340,9 @@ def _numbers(column: Any) -> Any:
     """Text as whole numbers if it is such, as fractions otherwise; missing where it is not a number."""
     words = column.cast(pa.string())
     for kind in (pa.int64(), pa.float64()):
-        try:
+        with suppress(pa.ArrowInvalid):
             return words.cast(kind)
-        except pa.ArrowInvalid:
-            continue
     return _one_by_one(words, pa.float64(), float, "", RowProblems(len(words)))
-
-
-def _from_text(column: Any, formats: Sequence[str]) -> Any:
-    """Text as timestamps: the first form that a value has."""
-    words = compute.utf8_trim_whitespace(column.cast(pa.string()))
-    times = pa.nulls(len(words), pa.timestamp("us"))
-    for form in formats:
-        if times.null_count == words.null_count:
-            break
-        times = compute.coalesce(times, compute.strptime(words, format=form, unit="us", error_is_null=True))
-    return times
 
 
 def find_time_format(
@@ -396,10 +381,8 @@ def find_time_format(
     if day_first is None:
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
-        raise InputError(
-            f"schema: dates of the time column such as {words[0].strip()} may begin with the day or"
-            " the month; say which (day_first = true or false; --day-first or --month-first)"
-        )
+        such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
+        raise InputError(f"{such}; say which (day_first = true or false; --day-first or --month-first)")
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
     return TimeFormat(formats=_clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
@@ -408,10 +391,8 @@ def find_time_format(
 def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
     numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
-    least, most = (
-        float(value or 0.0)
-        for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
-    )
+    ends = compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py()
+    least, most = ends["min"] or 0.0, ends["max"] or 0.0
     units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
     return TimeFormat(unit=units[0]) if units else None
 
@@ -426,10 +407,8 @@ def _is_day_first(words: Iterable[str]) -> bool | None:
     """True if the first number of some date is greater than 12, False if the second of some is; None if
     neither.
     """
-    for word in words:
-        match = WRITTEN.match(word)
-        if match is not None and int(match["first"]) > 12:
-            return True
-        if match is not None and int(match["second"]) > 12:
-            return False
+    for match in filter(None, map(WRITTEN.match, words)):
+        for number in ("first", "second"):
+            if int(match[number]) > 12:
+                return number == "first"
     return None

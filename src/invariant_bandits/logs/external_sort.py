@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log, SplitRounds
 
 
+def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
+    """Pairs (row within the file, batch) of a task; only whole rounds, if these have several rows."""
+    if schema.one_row_per_action:
+        return whole_rounds(source, task, schema.used_columns, str(schema.round))
+    return source.batches(task, schema.used_columns)
+
+
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
     """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
 
@@ -163,15 +170,11 @@ def in_time_order(log: Log) -> Log:
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
     """(batch, time of the round of every row (n,))."""
-    name, source, columns = str(log.schema.time), log.source, log.schema.used_columns
+    name = str(log.schema.time)
     for task in log.survey().tasks:
-        whole = log.schema.one_row_per_action
-        batches = source.batches(task, columns)
-        if whole:
-            batches = whole_rounds(source, task, columns, str(log.schema.round))
-        for _, batch in batches:
+        for _, batch in round_batches(log.source, task, log.schema):
             times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
-            if whole:
+            if log.schema.one_row_per_action:
                 starts = run_starts(batch.column(log.schema.round))
                 times = np.repeat(times[starts], np.diff(np.append(starts, len(batch))))
             yield batch, times

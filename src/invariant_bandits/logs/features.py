@@ -13,9 +13,10 @@ number that depends on the arm alone, so moments of φ follow exactly from momen
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Annotated, Any
 
 import numpy as np
@@ -67,12 +68,12 @@ class Column:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
-        mark = (f"{self.name} missing",) if self.marks_missing else ()
+        names = [self.name]
         if self.categories is not None:
-            return (*(f"{self.name}={category}" for category in self.categories), *mark)
-        if self.width is not None:
-            return (*(f"{self.name}[{index}]" for index in range(self.width)), *mark)
-        return (self.name, *mark)
+            names = [f"{self.name}={category}" for category in self.categories]
+        elif self.width is not None:
+            names = [f"{self.name}[{index}]" for index in range(self.width)]
+        return (*names, f"{self.name} missing") if self.marks_missing else tuple(names)
 
     def encode(self, values: Any, rows: int) -> Array:
         """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
@@ -87,9 +88,7 @@ class Column:
         """
         try:
             raw = np.asarray(values)
-            objects = raw.flat if raw.dtype.kind == "O" else ()
-            dates = any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects)
-            if raw.dtype.kind in "Mm" or dates:
+            if raw.dtype.kind in "Mm":
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -121,24 +120,15 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
     """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
     array = np.asarray(values)
     if len(array) > MANY_ROWS and array.dtype == object:
-        looked_up = _places_of_texts(array, categories)
-        if looked_up is not None:
-            return looked_up
+        with suppress(pa.ArrowException):  # something else than text is among them
+            column = pa.array(array, type=pa.string(), from_pandas=True)
+            looked_up = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string()))
+            return np.asarray(looked_up.fill_null(-1)).astype(np.int64), np.asarray(column.is_null())
     words: list[Any] = array.tolist()
     index = {category: place for place, category in enumerate(categories)}
     places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
     missing = [word is None or word != word for word in words]
     return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
-
-
-def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Array] | None:
-    """The same for many rows of text, as they come from files; None if something else is among them."""
-    try:
-        column = pa.array(texts, type=pa.string(), from_pandas=True)
-    except pa.ArrowException:
-        return None
-    places = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string())).fill_null(-1)
-    return np.asarray(places).astype(np.int64), np.asarray(column.is_null())
 
 
 TOLERANCE = 1e-9
@@ -163,8 +153,6 @@ class Dropped:
         Name of the feature.
     combination : mapping of str to float
         Coefficients of the features that it is a combination of; empty if it is constant.
-    window : int or None
-        The first window in which that is so, counted from 0; None if it is so in all of them.
 
     >>> print(Dropped("cents", {"euros": 100.0}))
     cents = +100·euros + a constant per window
@@ -172,19 +160,16 @@ class Dropped:
 
     name: str
     combination: Mapping[str, float]
-    window: int | None = None
 
     def __str__(self) -> str:
         if not self.combination:
-            where = "every window" if self.window is None else f"window {self.window + 1}"
-            return f"{self.name} is constant within {where}"
+            return f"{self.name} is constant within every window"
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
         more = len(self.combination) - len(shown)
         terms += f" … and {more} more" if more else ""
-        where = "per window" if self.window is None else f"in window {self.window + 1}"
-        return f"{self.name} = {terms} + a constant {where}"
+        return f"{self.name} = {terms} + a constant per window"
 
 
 def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[Dropped]:
@@ -290,9 +275,7 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(
-                f"interactions must be several names such as ('a:b',), got {self.interactions!r}"
-            )
+            raise InputError(f"interactions must be a list such as ('a:b',), got {self.interactions!r}")
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -342,12 +325,10 @@ class FeatureMap:
         for index, name in enumerate(self._single_names):
             self._blocks.setdefault(name, slice(index, index + 1))
         for interaction in self.interactions:
-            for part in interaction.split(":"):
-                if part not in self._blocks:
-                    what = f"{part!r} in {interaction!r}"
-                    raise InputError(
-                        f"interactions: {what} is not a feature column, got {self._single_names}"
-                    )
+            unknown = [part for part in interaction.split(":") if part not in self._blocks]
+            if unknown:
+                what = f"{unknown[0]!r} in {interaction!r}"
+                raise InputError(f"interactions: {what} is not a feature column, got {self._single_names}")
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
@@ -454,15 +435,12 @@ class FeatureMap:
         return features
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
-        if not self.columns:
-            raise InputError("columns is empty: at least one feature column is needed")
         missing = [column.name for column in self.columns if column.name not in columns]
         if missing:
-            raise InputError(
-                f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}"
-            )
+            needed = format_names([column.name for column in self.columns])
+            raise InputError(f"columns lack {format_names(missing)}; needed: {needed}")
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
-        if len(set(lengths.values())) > 1 or () in lengths.values():
+        if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
         return int(next(iter(lengths.values()))[0])
 
@@ -501,18 +479,13 @@ class FeatureMap:
         stays = np.array([name not in gone for name in self.names])
         if not stays.any():
             raise InputError("features: none is left")
-        kept, shift, scale = self.standardisation()
-        return replace(
-            self,
-            kept=kept[stays],
-            shift=None if self.shift is None else shift[stays],
-            scale=None if self.scale is None else scale[stays],
-        )
+        shift = None if self.shift is None else self.shift[stays]
+        scale = None if self.scale is None else self.scale[stays]
+        return replace(self, kept=self.standardisation()[0][stays], shift=shift, scale=scale)
 
     def shifted(self, mean: Array) -> FeatureMap:
         """This map with `mean` (q,) taken off its features."""
-        scale = np.ones(self.dim) if self.scale is None else self.scale
-        before = np.zeros(self.dim) if self.shift is None else self.shift
+        _, before, scale = self.standardisation()
         return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
 
 
@@ -544,9 +517,7 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
     """
     counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(
-            f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}"
-        )
+        raise InputError(f"counts must be positive whole numbers that add up to {len(rows)}, got {counts}")
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
@@ -632,15 +603,11 @@ class ArmFeatures:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (p,)."""
-        slopes = self.context_names[1:]
+        slopes, factors = self.context_names[1:], self.catalogue_names[: self.crossed]
         if self.coding == "own":
-            return tuple(
-                n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes))
-            )
-        products = (
-            f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes
-        )
-        return (*self.labels, *slopes, *products)
+            of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in slopes)) for label in self.labels)
+            return tuple(chain.from_iterable(of_arms))
+        return (*self.labels, *slopes, *(f"{name}{TIMES}{slope}" for name in factors for slope in slopes))
 
     @property
     def dim(self) -> int:
@@ -657,10 +624,9 @@ class ArmFeatures:
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        of_arms = [
-            [place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))
-        ]
-        return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
+        groups = [[place[name] for name in names] for names in (self.matched or {}).values()]
+        own = [[0, *self._plain, *(group[arm] for group in groups)] for arm in range(len(self.labels))]
+        return np.array(own, dtype=np.int64)
 
     @cached_property
     def entries(self) -> Array:
@@ -741,10 +707,8 @@ class ArmFeatures:
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
         missing = [column.name for column in self.columns if column.name not in context]
         if missing:
-            raise InputError(
-                f"context lacks {format_names(missing)}; needed: "
-                f"{format_names([column.name for column in self.columns])}"
-            )
+            needed = format_names([column.name for column in self.columns])
+            raise InputError(f"context lacks {format_names(missing)}; needed: {needed}")
         columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
@@ -796,15 +760,10 @@ class ArmFeatures:
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
         crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
-        described = replace(
-            learned,
-            catalogue=catalogue.features_of(labels),
-            catalogue_names=catalogue.names,
-            catalogue_shift=catalogue.shift,
-            catalogue_scale=catalogue.scale,
-            crossed=crossed,
-        )
-        return described, dropped, why
+        scales = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
+        of_arms, names = catalogue.features_of(labels), catalogue.names
+        learned = replace(learned, catalogue=of_arms, catalogue_names=names, crossed=crossed, **scales)
+        return learned, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
         """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean
@@ -815,16 +774,14 @@ class ArmFeatures:
         columns = {name.partition("=")[0] for name in self.catalogue_names}
         unknown = [name for name in features if name not in columns]
         if unknown:
-            raise InputError(
-                f"features: {format_names(unknown)} are not of the catalogue, which has "
-                f"{format_names(sorted(columns))}"
-            )
+            known = format_names(sorted(columns))
+            raise InputError(f"features: {format_names(unknown)} are not of the catalogue, which has {known}")
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
                 value = features[column]
-                raw[place] = float(str(value) == level) if level else _number(column, value)
+                raw[place] = str(value) == level if level else finite_array(f"features: {column}", value, ())
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -940,13 +897,6 @@ def with_level(rows: Array) -> Array:
     return np.column_stack([np.ones(len(rows)), rows])
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(finite_array(name, float(value), ()))
-    except (InputError, TypeError, ValueError):
-        raise InputError(f"features: {name!r} must be a number, got {value!r}") from None
-
-
 def _one_row(column: Column, value: Any) -> Any:
     """A scalar, or the vector of a vector column, as a column of one row."""
     if np.ndim(value) != (0 if column.width is None else 1):
@@ -1034,41 +984,32 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
     remain.
 
     What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
-    have most of the rounds; otherwise what is fewer than that.
+    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
+    until each has enough rounds; what is left joins the last.
     """
-    enough = fewest_rounds(moments.dim)
-    long = moments.counts >= enough
-    carried = long.sum() >= 2 and 2.0 * float(moments.counts[long].sum()) >= moments.rounds
+    enough, counts = fewest_rounds(moments.dim), moments.counts
+    long = counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
     least = min(HARDLY_ANY, enough) if carried else enough
-    joined = _without_short_windows(moments, least)
-    if joined.windows < 2:
-        raise InputError(
-            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features,"
-            f" the log has {moments.rounds:,} usable rounds in {moments.windows}"
-        )
-    if joined.windows == moments.windows:
-        return joined, []
-    short = int((moments.counts < least).sum())
-    note = (
-        f"{short} of {moments.windows} windows had fewer than {least} rounds and were joined to a neighbour:"
-        f" {joined.windows} windows remain"
-    )
-    return joined, [note]
-
-
-def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMoments:
-    """Neighbours merged from the first window on until each has `least` rounds; what is left joins the
-    last.
-    """
     starts, rounds = [0], 0.0
-    for window, count in enumerate(moments.counts):
+    for window, count in enumerate(counts):
         if rounds >= least:
             starts.append(window)
             rounds = 0.0
         rounds += count
     if rounds < least and len(starts) > 1:
         starts.pop()
-    return moments if len(starts) == moments.windows else moments.regrouped(np.array(starts))
+    many, left = moments.windows, len(starts)
+    if left < 2:
+        has = f"the log has {moments.rounds:,} usable rounds in {many}"
+        raise InputError(
+            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features, {has}"
+        )
+    if left == many:
+        return moments, []
+    short = f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
+    note = f"{short} and were joined to a neighbour: {left} windows remain"
+    return moments.regrouped(np.array(starts)), [note]
 
 
 FORMS = "a mapping of columns, a list of rows (mappings), or a frame"
@@ -1093,18 +1034,13 @@ def offered_columns(
     {'hour': [9, 9], 'price': [2.0, 3.0]}
     """
     columns = {**_columns(context, "context"), **_columns(actions, "actions")}
-    if not columns:
-        raise InputError(f"nothing is offered: give {FORMS}")
-    hidden = [name for name, value in columns.items() if _is_masked(value)]
-    if hidden:
-        raise InputError(f"column {hidden[0]!r} has masked entries: give None for what is missing")
     several = {name: value for name, value in columns.items() if _is_many(value, name in vectors)}
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns must have one value per action, or one for all, got lengths {lengths}")
     count = next(iter(lengths.values()), 1)
-    if not count:
-        raise InputError("nothing is offered: the columns are empty")
+    if not columns or not count:
+        raise InputError(f"nothing is offered: give {FORMS}")
     return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
 
 
@@ -1135,19 +1071,11 @@ def like(frame: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
     return type(frame)(columns, **index)
 
 
-def plain(values: Any) -> list[Any]:
-    """Values as numbers, text, booleans, None and lists of these: what can be written down."""
-    return [_plain(value) for value in values]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+def plain(value: Any) -> Any:
+    """Return a value, or values, as numbers, text, booleans, None and lists of these: what can be written."""
+    if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple):
-        return plain(value)
-    return value
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _columns(source: Any, name: str) -> dict[str, Any]:
@@ -1166,9 +1094,8 @@ def _columns(source: Any, name: str) -> dict[str, Any]:
 
 
 def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
-    for index, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise InputError(f"{name} must be {FORMS}; row {index} is {type(row).__name__}")
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InputError(f"{name} must be {FORMS}")
     keys = list(dict.fromkeys(str(key) for row in rows for key in row))
     for index, row in enumerate(rows):
         lacking = [key for key in keys if key not in row]
@@ -1177,20 +1104,9 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
     return {key: [row[key] for row in rows] for key in keys}
 
 
-def _is_masked(value: Any) -> bool:
-    """Whether a column, or one of its values, may be hidden behind a mask."""
-    among = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(entry, np.ma.MaskedArray) for entry in among)
-
-
 def _is_many(value: Any, is_vector: bool) -> bool:
     """Whether a value of a column is one per action, not one for all."""
-    if isinstance(value, str | bytes | Mapping) or not (
-        hasattr(value, "__len__") and hasattr(value, "__iter__")
-    ):
+    has_several = hasattr(value, "__len__") and hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+    if isinstance(value, str | bytes | Mapping) or not has_several:
         return False
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return False
-    if is_vector:
-        return len(value) > 0 and not np.isscalar(value[0])
-    return True
+    return not is_vector or (len(value) > 0 and not np.isscalar(value[0]))

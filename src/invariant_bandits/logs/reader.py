@@ -13,12 +13,14 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
-from invariant_bandits.logs.external_sort import whole_rounds
+from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 
 Features: TypeAlias = FeatureMap | ArmFeatures
 """A feature map: (context, action) → φ."""
@@ -94,9 +96,8 @@ class Rounds:
             return self
         rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        masks = dict.fromkeys(arrays, good) | dict.fromkeys(PER_OFFERED, rows)
-        changes: dict[str, Any] = {name: array[masks[name]] for name, array in arrays.items()}
-        return replace(self, **changes)
+        masked = {name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()}
+        return replace(self, **masked)
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
@@ -186,40 +187,29 @@ class Reader:
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
         """Yield the usable rounds of one task, features encoded; the others go to `report`."""
-        schema = self.schema
-        if schema.one_row_per_action:
-            batches = whole_rounds(self.source, task, schema.used_columns, str(schema.round))
-        else:
-            batches = self.source.batches(task, schema.used_columns)
-        for row, batch in batches:
+        schema, decode_batch = self.schema, self._decode_rows
+        if schema.offered is not None:
+            decode_batch = self._decode_lists
+        elif schema.one_row_per_action:
+            decode_batch = self._decode_groups
+        for row, batch in round_batches(self.source, task, schema):
             report.rows += len(batch)
-            rounds, problems = self.decode(task.file, row, batch)
+            rounds, problems = decode_batch(task.file, row, batch)
             if self.duplicates is not None:
                 position = task.position - task.first_row + rounds.rows
                 problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
             for reason, rows in problems.kept.items():
                 report.add(reason, task.file, row + np.flatnonzero(rows))
             for reason, bad in problems.by_reason():
-                if bad.any():
-                    report.add(reason, task.file, rounds.rows[bad])
+                report.add(reason, task.file, rounds.rows[bad])
             rounds = rounds.where(problems.usable)
             if len(rounds):
                 report.rounds += len(rounds)
                 _look_at_choices(rounds, report)
                 yield rounds
         for reason, skipped in self.source.skipped(task).items():
-            if skipped:
-                report.rows += 0 if report.is_kept(reason) else len(skipped)
-                report.add(reason, task.file, skipped)
-
-    def decode(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their
-        problems.
-        """
-        if self.schema.offered is not None:
-            return self._decode_lists(file, row, batch)
-        decode_batch = self._decode_groups if self.schema.one_row_per_action else self._decode_rows
-        return decode_batch(file, row, batch)
+            report.rows += 0 if report.is_kept(reason) else len(skipped)
+            report.add(reason, task.file, skipped)
 
     def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round: features of the chosen action, or the context and the label of the
@@ -232,11 +222,11 @@ class Reader:
         if codes is None:
             return rounds, problems
         rounds = replace(rounds, arm=codes)
-        if self.with_offered:
-            mask = self._offered_mask(rounds, batch)
-            problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
-            rounds = rounds.offering(mask)
-        return rounds, problems
+        if not self.with_offered:
+            return rounds, problems
+        mask = self._offered_mask(rounds, batch)
+        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
+        return rounds.offering(mask), problems
 
     def _decode_groups(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
@@ -260,21 +250,17 @@ class Reader:
             action = None if schema.chosen is None else chosen - starts
             rounds = replace(rounds, offered=offered, offered_counts=counts, action=action)
             return replace(rounds, all_rewards=all_rewards), problems
+        mask = np.zeros((len(starts), len(self.arms or ())), dtype=bool)
+        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
         rounds = replace(rounds, arm=codes[chosen])
-        if self.with_offered:
-            assert self.arms is not None
-            mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
-            mask[np.repeat(np.arange(len(starts)), counts), codes] = True
-            rounds = rounds.offering(mask)
-        return rounds, problems
+        return rounds.offering(mask) if self.with_offered else rounds, problems
 
     def _decode_lists(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
         name, impute = column.name, column.filler is not None
-        raw, counts = decode.nested_vectors(
-            batch.column(name), column.width or 1, name, problems, impute=impute
-        )
+        nested, width = batch.column(name), column.width or 1
+        raw, counts = decode.nested_vectors(nested, width, name, problems, impute=impute)
         offered = np.zeros((0, len(self.features.encoded_names)))
         if len(raw):
             offered = self.features.encode({name: raw}, counts[counts > 0])
@@ -377,10 +363,9 @@ class Reader:
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
-        problems = RowProblems(len(batch))
-        label = decode.texts(column, "", problems)
-        same = label == decode.texts(batch.column(self.schema.row_label), "", problems)
-        return np.asarray(same & problems.usable)
+        own = batch.column(self.schema.row_label).cast(pa.string())
+        same = compute.equal(column.cast(pa.string()), own).fill_null(False)
+        return np.asarray(same.to_numpy(zero_copy_only=False))
 
 
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
@@ -419,19 +404,13 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     if isinstance(features, FeatureOptions):
         context = encoding_map(log, features)
         features = ArmFeatures(context, log.arms.labels) if schema.labelled else context
-    if isinstance(features, FeatureMap) and schema.labelled:
-        raise InputError("features must be those of labelled arms: the log has a column with labels")
-    if isinstance(features, ArmFeatures) and not schema.labelled:
-        raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
+    if isinstance(features, ArmFeatures) != schema.labelled:
+        raise InputError("features must be those of labelled arms just if the log has labels (--arm)")
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
-        raise InputError(
-            f"features are those of the arms {format_names(features.labels)},"
-            f" the log has {format_names(log.arms.labels)}"
-        )
+        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
+        raise InputError(f"features are those of the arms {both}")
     if features.centre and (schema.labelled or not schema.has_offered):
-        raise InputError(
-            "centre: the log has no offered actions with features of their own, so rounds have no mean"
-        )
+        raise InputError("centre: the log has no offered actions with features of their own")
     return features
 
 
@@ -439,12 +418,10 @@ def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:
     """Return the map that encodes the columns of a log, categories included; nothing is scaled or left
     out.
     """
-    schema = log.schema
-    names = schema.features if schema.offered is None else (schema.offered,)
-    columns = tuple(_column(log, name, options.max_categories) for name in names)
-    if options.impute:
-        columns = tuple(_with_filler(column, log) for column in columns)
-    return FeatureMap(columns, options.interactions, options.centre)
+    names = log.schema.features if log.schema.offered is None else (log.schema.offered,)
+    columns = [_column(log, name, options.max_categories) for name in names]
+    filled = (_with_filler(column, log) if options.impute else column for column in columns)
+    return FeatureMap(tuple(filled), options.interactions, options.centre)
 
 
 def _column(log: Log, name: str, max_categories: int) -> Column:
@@ -465,30 +442,24 @@ def _with_filler(column: Column, log: Log) -> Column:
     first ones.
     """
     if column.categories is not None:
-        survey = log.survey()
-        rows, counts = survey.total_rows or 0, survey.categories[column.name]
+        rows, counts = log.survey().total_rows or 0, log.survey().categories[column.name]
         missing = rows - counts.total()
         shares = tuple(counts[category] / counts.total() for category in column.categories)
         return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
-    values = _first_values(column, log)
+    sample = log.sample.column(column.name).combine_chunks()
+    if column.width is not None and not is_vector(sample.type):
+        sample = sample.flatten()
+    problems, how = RowProblems(len(sample)), {"impute": True}
+    if column.width is None:
+        values = decode.numbers(sample, column.name, problems, **how)[:, None]
+    else:
+        values = decode.vectors(sample, column.width, column.name, problems, **how)
+    values = values[problems.usable]
     known = ~np.isnan(values)
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
         mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     share = float((~known).any(axis=1).mean()) if len(values) else 0.0
     return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
-
-
-def _first_values(column: Column, log: Log) -> Array:
-    """Return the usable values (rows, 1 or width) in the first rows of the log, NaN where they are
-    missing.
-    """
-    sample = log.sample.column(column.name).combine_chunks()
-    if column.width is not None and not is_vector(sample.type):
-        sample = sample.flatten()
-    problems = RowProblems(len(sample))
-    if column.width is None:
-        return decode.numbers(sample, column.name, problems, impute=True)[problems.usable, None]
-    return decode.vectors(sample, column.width, column.name, problems, impute=True)[problems.usable]
 
 
 def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:

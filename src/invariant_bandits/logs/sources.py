@@ -29,7 +29,6 @@ from invariant_bandits.storage import FileError
 BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
 MOST_COLUMNS = 10_000
-LONGEST_NAME = 10_000
 
 
 Batches: TypeAlias = Iterator[tuple[int, Any]]
@@ -202,10 +201,6 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
     """FileError if a file has too many columns, two of the same name, or a name that is none."""
     if len(names) > MOST_COLUMNS:
         raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
-    longest = max(map(len, names), default=0)
-    if longest > LONGEST_NAME:
-        most = f"at most {LONGEST_NAME:,} can be read"
-        raise FileError(f"{path} has the name of a column with {longest:,} characters; {most}")
     if len(set(names)) < len(names):
         twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
         raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
@@ -408,8 +403,6 @@ LONGEST_VALUE = 32 << 20
 """A value in quotes that does not end before is not a value: a quote is not closed."""
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark its own begins with
-    codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
@@ -419,8 +412,8 @@ NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> Iterator[bytes]:
     """Blocks of whole lines of a file, UTF-8 without a byte order mark.
 
-    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which
-    is Latin-1 with more characters.
+    UTF-8 and (by its mark) UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is
+    Latin-1 with more characters.
 
     Parameters
     ----------
@@ -456,7 +449,7 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
     """The content as UTF-8, in pieces."""
     piece = stream.read(size)
     mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
-    encoding = BYTE_ORDER_MARKS.get(mark) or _without_mark(piece)
+    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     decoder = codecs.getincrementaldecoder(encoding)(errors=ERRORS)
     piece, is_first = piece[len(mark) :], True
     while piece:
@@ -468,15 +461,6 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
         yield text
         piece, is_first = stream.read(size), False
     yield decoder.decode(b"", final=True).encode()
-
-
-def _without_mark(piece: bytes) -> str:
-    """UTF-16 without a byte order mark has a zero in every second byte of plain letters."""
-    even, odd = piece[:4096:2], piece[1:4096:2]
-    for zeros, letters, encoding in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
-        if len(odd) >= 4 and zeros.count(0) > 0.6 * len(zeros) and not letters.count(0):
-            return encoding
-    return "utf-8"
 
 
 def _is_utf8(piece: bytes) -> bool:

@@ -50,7 +50,7 @@ class LogFormat:
     """
 
     name: str
-    kind: Opener
+    kind: Any
     label: str
     suffixes: tuple[str, ...] = ()
     accepts: Callable[[Any], bool] | None = None
@@ -63,18 +63,6 @@ class LogFormat:
         """
         name = without_compression(path) if self.packed else path
         return max((suffix for suffix in self.suffixes if name.endswith(suffix)), key=len, default="")
-
-    @property
-    def table_writer(self) -> Callable[[Any, str, Any, Any], None] | None:
-        """write_table(sink, path, arrow_schema, batches) of a class of sources that can be written as
-        tables.
-        """
-        return getattr(self.kind, "write_table", None)
-
-    @property
-    def event_writer(self) -> Callable[[Any, Any], None] | None:
-        """write_events(sink, events) of a class of sources that can be written as events."""
-        return getattr(self.kind, "write_events", None)
 
     @property
     def endings(self) -> str:
@@ -164,7 +152,7 @@ def format_of_file(path: str) -> LogFormat | None:
 
 def format_to_write(path: str) -> LogFormat:
     """The format whose suffix the path has, among those that can be written, or FileError."""
-    able = [known for known in FORMATS if known.table_writer is not None or known.event_writer is not None]
+    able = [known for known in FORMATS if {"write_table", "write_events"} & set(dir(known.kind))]
     fitting = [known for known in able if known.has_suffix_of(path)]
     if fitting:
         return min(fitting, key=lambda known: known.recognises is not None)
