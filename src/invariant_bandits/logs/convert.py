@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -173,10 +173,13 @@ def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[t
         labels = [
             str(place) if word is None else str(word) for place, word in enumerate(words[first:last], start=1)
         ]
-        its = offered[marked[0]] if len(marked) == 1 else {}
+        outcome = _outcome(log, offered[marked[0]] if len(marked) == 1 else {})
+        if outcome is None:
+            yield first, UNUSABLE
+            continue
+        name, (reward, propensity, time) = str(offered[0][str(schema.round)]), outcome
         features = [_features(log, action) for action in offered]
-        name = str(offered[0][str(schema.round)])
-        yield first, _event(log, its, name, labels, marked[0] if marked else 0, [], features)
+        yield first, LoggedEvent(name, labels, marked[0], reward, propensity, [], features, time)
 
 
 def _from_labels(
@@ -197,8 +200,12 @@ def _from_labels(
         where = arms.index(label) if label in arms else -1
         actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
         name = str(values[schema.round]) if schema.round is not None else f"{file}{first + place}"
-        its, features = values if where >= 0 else {}, _features(log, values)
-        yield place, _event(log, its, name, arms, where, features, actions)
+        outcome = _outcome(log, values if where >= 0 else {})
+        if outcome is None:
+            yield place, UNUSABLE
+            continue
+        reward, propensity, time = outcome
+        yield place, LoggedEvent(name, arms, where, reward, propensity, _features(log, values), actions, time)
 
 
 def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
@@ -216,23 +223,14 @@ def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
     return features
 
 
-def _event(
-    log: Log,
-    row: Mapping[str, Any],
-    name: str,
-    labels: Sequence[str],
-    chosen: int,
-    shared: list[Feature],
-    actions: list[list[Feature]],
-) -> LoggedEvent | str:
-    """Return the event of a round whose chosen action has this row, or why it is none."""
+def _outcome(log: Log, row: Mapping[str, Any]) -> tuple[float, float, str | None] | None:
+    """Return reward, propensity and time of the row of a chosen action; None if it is not usable."""
     schema = log.schema
     reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
     if reward is None or propensity is None or not 0.0 < propensity <= 1.0:
-        return UNUSABLE
+        return None
     time: Any = None if schema.time is None else row.get(schema.time)
-    stamp = f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
-    return LoggedEvent(name, labels, chosen, float(reward), float(propensity), shared, actions, stamp)
+    return float(reward), float(propensity), f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
 
 
 @dataclass(frozen=True)
@@ -256,16 +254,10 @@ class Conversion:
     def describe(self) -> str:
         """A few lines a person can read."""
         lines = [f"{self.label}: {self.quality.rounds:,} written of {self.quality.rows:,} read"]
-        lines += [
-            f"{problem.count:>11,}  {reason}"
-            for reason, problem in sorted(self.quality.problems.items())
-            if problem.count
-        ]
-        lines += [
-            f"{count:>11,}  values of {name} are not of its type: missing"
-            for name, count in self.unreadable.items()
-        ]
-        return "\n".join(lines)
+        counts = {reason: problem.count for reason, problem in sorted(self.quality.problems.items())}
+        for name, count in self.unreadable.items():
+            counts[f"values of {name} are not of its type: missing"] = count
+        return "\n".join([*lines, *(f"{count:>11,}  {reason}" for reason, count in counts.items())])
 
 
 def convert(

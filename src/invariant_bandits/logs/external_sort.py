@@ -54,10 +54,16 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
         held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
         if cut:
             yield row, batch.slice(0, cut)
-    if held is not None:
-        goes_on = any(other.file == task.file and other.part > task.part for other in source.tasks)
-        behind = source.batches(task, columns, first_row=end) if goes_on else iter(())
-        yield held_row, _completed(held, behind, name)
+    if held is None:
+        return
+    if any(other.file == task.file and other.part > task.part for other in source.tasks):
+        last = held.column(name)[0]
+        for _, batch in source.batches(task, columns, first_row=end):
+            stop = _first_other(batch.column(name), last)
+            held = join_batches([held, batch.slice(0, stop)])
+            if stop < len(batch):
+                break
+    yield held_row, held
 
 
 def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
@@ -72,37 +78,20 @@ def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) 
         yield row, batch
 
 
-def _completed(held: Any, behind: Batches, name: str) -> Any:
-    """The last round of a task with its rows from behind the task."""
-
-    last = held.column(name)[0]
-    for _, batch in behind:
-        stop = _first_other(batch.column(name), last)
-        held = join_batches([held, batch.slice(0, stop)])
-        if stop < len(batch):
-            break
-    return held
-
-
 def _last_round_before(source: Source, task: Task, name: str) -> Any:
     """The round id in the row just before a task, if its file has one."""
     before = [other for other in source.tasks if other.file == task.file and other.part < task.part]
     for previous in reversed(before):
-        last = None
-        for _, batch in source.batches(previous, [name]):
-            if len(batch):
-                last = batch.column(name)[-1]
-        if last is not None:
-            return last
+        ends = [batch.column(name)[-1] for _, batch in source.batches(previous, [name]) if len(batch)]
+        if ends:
+            return ends[-1]
     return None
 
 
 def _first_other(column: Any, value: Any) -> int:
     """Index of the first entry that differs from the scalar `value`; the length if none does."""
-    starts = run_starts(column)
-    if column[0].as_py() != value.as_py():
-        return 0
-    return int(starts[1]) if len(starts) > 1 else len(column)
+    starts = [*run_starts(column).tolist(), len(column)]
+    return starts[1] if column[0].as_py() == value.as_py() else 0
 
 
 ROWS_AT_ONCE = 400_000
@@ -157,9 +146,7 @@ def in_time_order(log: Log) -> Log:
 
     Rounds of the same time stay in their order; a round is as early as its first row.
     """
-    if log.schema.time is None:
-        return log
-    times = log.survey(times=True).times
+    times = None if log.schema.time is None else log.survey(times=True).times
     if times is None or times.in_order:
         return log
     rows = log.survey(rows=True).total_rows or 0
@@ -209,7 +196,8 @@ def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Arra
     folder = Path(tempfile.mkdtemp(prefix="invariant-bandits-"))
     try:
         counts = _dealt(folder, keyed, bounds)
-        for part in np.flatnonzero(counts).tolist():
+        parts, starts = np.flatnonzero(counts).tolist(), np.cumsum(counts) - counts
+        for part in parts:
             _sort(folder, part)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -218,8 +206,6 @@ def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Arra
     for task in source.tasks:
         for reason, rows in source.skipped(task).items():
             lost.setdefault(reason, []).extend(rows)
-    starts = np.cumsum(counts) - counts
-    parts = np.flatnonzero(counts).tolist()
     tasks = tuple(Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts)
     return RearrangedSource(folder, source.arrow_schema, tasks, lost, int(counts.sum()))
 
@@ -230,9 +216,8 @@ def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> A
     writers: dict[int, Any] = {}
     with ExitStack() as open_files:
         for batch, keys in keyed:
-            batch = pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(keys)], names=[*batch.schema.names, KEY]
-            )
+            names = [*batch.schema.names, KEY]
+            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=names)
             part_of = np.searchsorted(bounds, keys, side="right")
             for part in np.unique(part_of).tolist():
                 if part not in writers:

@@ -64,18 +64,14 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
     array = np.asarray(value)
     several = array.ndim == 2 or (array.ndim == 1 and len(array) == rows != n)
     every = per_row("propensities", value, rows) if several else None
-    if every is None:
-        own = finite_array("propensities", value, (n,))
-    else:
-        own = every[row_starts(counts)[:-1] + actions]
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
+    logged = row_starts(counts)[:-1] + actions
+    own = finite_array("propensities", value, (n,)) if every is None else every[logged]
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
     if len(wrong):
-        raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} in round "
-            f"{wrong[0]}"
-        )
+        got = f"{own[wrong[0]]} in round {wrong[0]}"
+        raise InputError(f"propensities of logged actions must lie above 0 and at most 1, got {got}")
     return every, own
 
 
@@ -87,15 +83,9 @@ def checked_times(value: Any, n: int) -> Array:
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
-        raise InputError(
-            f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: sort the log"
-        )
+        pair = f"{array[at]} before {array[at + 1]} at index {at}"
+        raise InputError(f"times must not decrease, got {pair}: sort the log")
     return array
-
-
-def is_small(rows: Array | StoredRows) -> bool:
-    """Whether the rows are in memory and few."""
-    return not isinstance(rows, StoredRows) and rows.size <= external_sort.IN_MEMORY
 
 
 def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
@@ -107,25 +97,11 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
         start = max(stop, start + 1)
 
 
-def slice_rows(values: Any, part: slice) -> Any:
-    """Return a segment of an array or, without reading, of stored rows; None of None."""
-    if isinstance(values, StoredRows):
-        return values.between(part.start, part.stop)
-    return None if values is None else values[part]
-
-
 def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
     """`change` of an array, or of stored rows as they are read; None of None."""
     if isinstance(values, StoredRows):
         return values.mapped(change)
     return None if values is None else np.ascontiguousarray(change(values))
-
-
-def load_rows(feedback: Feedback) -> Feedback:
-    """The same rounds with all that is stored read into memory."""
-    values = {name: getattr(feedback, name) for name in PER_ROW}
-    stored: dict[str, Any] = {name: rows[:] for name, rows in values.items() if isinstance(rows, StoredRows)}
-    return replace(feedback, **stored) if stored else feedback
 
 
 def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -278,11 +254,15 @@ class Feedback:
         """The rounds from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.rounds:
             raise InputError(
-                f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}"
+                f"start and stop must satisfy 0 <= start < stop <= {self.rounds}: {start}, {stop}"
             )
-        rows = slice(int(self.starts[start]), int(self.starts[stop]))
-        parts = dict.fromkeys(PER_ROUND, slice(start, stop)) | dict.fromkeys(PER_ROW, rows)
-        return replace(self, **{name: slice_rows(getattr(self, name), part) for name, part in parts.items()})
+        first, last = int(self.starts[start]), int(self.starts[stop])
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        parts: dict[str, Any] = {name: known[name][start:stop] for name in PER_ROUND if name in known}
+        for name in known.keys() & set(PER_ROW):
+            rows = known[name]
+            parts[name] = rows.between(first, last) if isinstance(rows, StoredRows) else rows[first:last]
+        return replace(self, **parts)
 
     def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:
         """(earlier, later) rounds.
@@ -335,9 +315,10 @@ class Feedback:
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        return map(
-            load_rows, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self))
-        )
+        few = not isinstance(self.offered, StoredRows) and self.offered.size <= external_sort.IN_MEMORY
+        for part in [self] if few else (self.between(*at) for at in segments(self)):
+            values = {name: getattr(part, name) for name in PER_ROW}
+            yield replace(part, **{name: rows[:] for name, rows in values.items() if rows is not None})
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """`function` of every part, one number per offered action: all of them (rows,), StoredRows if
