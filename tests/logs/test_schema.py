@@ -79,7 +79,7 @@ def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
         ("time = 'ts'", "reward is missing"),
         ("reward = 'r'\ncolour = 'red'", "'colour' is not part of a schema"),
         ("reward = 5", "reward must be a column name, got 5"),
-        ("reward = 'r'\nfeatures = 'x'", "features must be a list of names or patterns"),
+        ("reward = 'r'\nfeatures = 'x'", "features must be a list of patterns"),
         ("reward = 'r'\nfull_information = 1", "full_information must be true or false"),
         ("reward = ", "is not readable as TOML"),
     ],

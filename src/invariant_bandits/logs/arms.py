@@ -31,12 +31,6 @@ def as_labels(column: Any) -> Any:
     return compute.replace_substring_regex(words, WHOLE, r"\1") if first.endswith(".0") else words
 
 
-def places(column: Any, known: Sequence[str]) -> Array:
-    """Places (n,) of the labels among the known ones; −1 where a label is missing or not known."""
-    codes = compute.index_in(as_labels(column), value_set=pa.array(list(known), type=pa.string()))
-    return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
-
-
 def place_of(label: Any, known: Sequence[str]) -> int:
     """Place of one label among the known ones; InputError names them."""
     if str(label) not in known:
@@ -176,7 +170,8 @@ class ArmTable:
 
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
-        return places(column, self.labels)
+        codes = compute.index_in(as_labels(column), value_set=pa.array(self.labels, type=pa.string()))
+        return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
@@ -189,11 +184,9 @@ class ArmTable:
         """Mask (n, arms) of what was offered, from times (n,), or from rows of the log if it has no times."""
         times = np.asarray(when)
         mask = np.ones((len(times), len(self)), dtype=bool)
-        for place, (begin, end) in enumerate(map(self.bounds, self.arms)):
-            if begin is not None:
-                mask[:, place] &= times >= begin
-            if end is not None:
-                mask[:, place] &= times <= end
+        for offered, (begin, end) in zip(mask.T, map(self.bounds, self.arms), strict=True):
+            offered &= True if begin is None else times >= begin
+            offered &= True if end is None else times <= end
         return mask
 
     def bounds(self, arm: Arm) -> tuple[Any, Any]:
@@ -285,7 +278,7 @@ def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: 
     validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
     valid = dict(zip(catalogue.labels, validity, strict=True))
     arms: list[Arm] = []
-    for label in sort_labels([*catalogue.labels, *(label for label in used if label not in valid)]):
+    for label in sort_labels(list(valid | used)):
         arm = used.get(label, Arm(label))
         first, last = valid.get(label, (arm.first, arm.last))
         active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)
@@ -403,9 +396,9 @@ def read_catalogue(source: Any, arm: str, used: Sequence[str], dates: bool) -> C
 def _whole(source: Any) -> Any:
     names = source.arrow_schema.names
     batches = [batch for task in source.tasks for _, batch in source.batches(task, names)]
-    if not batches:
-        raise InputError("catalogue is empty: one row per arm is needed")
-    return pa.Table.from_batches(batches)
+    if batches:
+        return pa.Table.from_batches(batches)
+    raise InputError("catalogue is empty: one row per arm is needed")
 
 
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:

@@ -157,9 +157,7 @@ def _open_choices(source: Source, schema: SchemaLike) -> Log:
     if log.schema.propensity is None:
         raise InputError("schema: propensity is missing; events have the probability of the chosen action")
     if not log.schema.labelled and log.schema.chosen is None:
-        raise InputError(
-            "events need one row per offered action (round and chosen), or labels of chosen arms"
-        )
+        raise InputError("events need one row per offered action (round and chosen), or labels of arms")
     return log
 
 
@@ -170,9 +168,8 @@ def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[t
     words = [None] * len(batch) if label is None else batch.column(label).to_pylist()
     for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
         offered, marked = rows[first:last], np.flatnonzero(chosen[first:last]).tolist()
-        labels = [
-            str(place) if word is None else str(word) for place, word in enumerate(words[first:last], start=1)
-        ]
+        numbered = enumerate(words[first:last], start=1)
+        labels = [str(place if word is None else word) for place, word in numbered]
         outcome = _outcome(log, offered[marked[0]] if len(marked) == 1 else {})
         if outcome is None:
             yield first, UNUSABLE
@@ -212,14 +209,11 @@ def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
     """Features of a row: words of categories, numbers of the others; lists are numbers with places."""
     features: list[Feature] = []
     for name in log.schema.features:
-        value = row[name]
-        if name in log.schema.categorical:
-            if value is not None and value != NONE:
-                features.append((name, str(value)))
-        elif isinstance(value, list):
+        value, is_word = row[name], name in log.schema.categorical
+        if isinstance(value, list):
             features += [(f"{name}[{place}]", float(number)) for place, number in enumerate(value) if number]
-        elif value:
-            features.append((name, float(value)))
+        elif value not in (None, NONE) and (is_word or value):
+            features.append((name, str(value) if is_word else float(value)))
     return features
 
 

@@ -82,13 +82,14 @@ def batch_without_views(batch: Any) -> Any:
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
-    columns = [
-        pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
-        if pa.types.is_dictionary(kind)
-        else column.cast(kind)
-        for column, kind in zip(batch.columns, wanted.types, strict=True)
-    ]
+    columns = [_plain(batch.column(index), kind) for index, kind in enumerate(wanted.types)]
     return pa.RecordBatch.from_arrays(columns, names=wanted.names)
+
+
+def _plain(column: Any, kind: Any) -> Any:
+    if not pa.types.is_dictionary(kind):
+        return column.cast(kind)
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
 
 
 MICROSECONDS = "datetime64[us]"

@@ -364,11 +364,11 @@ class RowCollector:
             ends = np.cumsum(sizes)
             return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
         most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
-        return collect_rows(
-            rows[at : min(at + most, start + length)]
-            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
-            for at in range(start, start + length, most)
+        begins, ends = starts[runs].tolist(), (starts[runs] + lengths).tolist()
+        pieces = (
+            (at, end) for begin, end in zip(begins, ends, strict=True) for at in range(begin, end, most)
         )
+        return collect_rows(rows[at : min(at + most, end)] for at, end in pieces)
 
     def rows(self) -> Array | StoredRows:
         """All that were added: an array if they are few."""
@@ -394,10 +394,8 @@ def _append(file: SpillFile, rows: Array) -> None:
         while len(left):
             left = left[os.write(file.descriptor, left) :]
     except OSError as error:
-        raise FileError(
-            f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
-            f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
-        ) from None
+        full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
+        raise FileError(f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)") from None
 
 
 def _bytes_of(array: Array) -> memoryview:

@@ -395,10 +395,7 @@ class FeatureMap:
     @property
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
-        return not self.interactions and all(
-            column.categories is None and column.width is None and not column.marks_missing
-            for column in self.columns
-        )
+        return not self.interactions and all(column.features == (column.name,) for column in self.columns)
 
     def apply_numbers(self, numbers: Array) -> Array:
         """The same as `apply` for a plain map and the offered actions of one round, without missing values.
@@ -450,11 +447,8 @@ class FeatureMap:
         """Return this map, nothing learned yet, with indicators of missing values of these columns as
         well.
         """
-        columns = tuple(
-            replace(column, marks_missing=True) if column.name in missing else column
-            for column in self.columns
-        )
-        return FeatureMap(columns, self.interactions, self.centre)
+        columns = (replace(c, marks_missing=c.marks_missing or c.name in missing) for c in self.columns)
+        return FeatureMap(tuple(columns), self.interactions, self.centre)
 
     def learned(self, moments: WindowedMoments, options: FeatureOptions) -> tuple[FeatureMap, list[Dropped]]:
         """(this map with what to keep, shift and scale, the features that are left out).
@@ -875,9 +869,9 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
         prefix, label = _split_label(name, labels)
         if stem and stem in prefix.lower():
             groups.setdefault(prefix, {})[label] = name
-    whole = {
-        prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)
-    }
+    if len(labels) < 2:
+        return {}
+    whole = {prefix: group for prefix, group in groups.items() if group.keys() == set(labels)}
     return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
 
 
@@ -1001,10 +995,8 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
         starts.pop()
     many, left = moments.windows, len(starts)
     if left < 2:
-        has = f"the log has {moments.rounds:,} usable rounds in {many}"
-        raise InputError(
-            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features, {has}"
-        )
+        needed = f"at least 2 with {least} rounds each are needed for {moments.dim} features"
+        raise InputError(f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}")
     if left == many:
         return moments, []
     short = f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"

@@ -253,9 +253,7 @@ class Feedback:
     def between(self, start: int, stop: int) -> Feedback:
         """The rounds from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.rounds:
-            raise InputError(
-                f"start and stop must satisfy 0 <= start < stop <= {self.rounds}: {start}, {stop}"
-            )
+            raise InputError(f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}")
         first, last = int(self.starts[start]), int(self.starts[stop])
         known = {name: value for name, value in vars(self).items() if value is not None}
         parts: dict[str, Any] = {name: known[name][start:stop] for name in PER_ROUND if name in known}

@@ -158,8 +158,7 @@ class ArmProbe:
 
     def __init__(self, schema: Schema, dates: bool) -> None:
         self.schema, self.dates = schema, dates
-        chosen = schema.chosen if schema.one_row_per_action else None
-        wanted = (schema.arm, schema.arms_offered, schema.time, chosen)
+        wanted = (schema.arm, schema.arms_offered, schema.time, schema.chosen)
         self.columns = [name for name in wanted if name is not None]
         self.plays: Counter[str] = Counter()
         self.span: dict[str, tuple[Any, Any]] = {}
@@ -172,7 +171,7 @@ class ArmProbe:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
         self._extend_spans(own, when)
-        if schema.one_row_per_action and schema.chosen is not None:
+        if schema.chosen is not None:
             column = batch.column(schema.chosen)
             flagged = decode.are_flags(column)
             chosen = pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), own)
@@ -212,12 +211,14 @@ class RoundProbe:
     """Which rounds come again; sixteen bytes per round are kept to find them."""
 
     def __init__(self, schema: Schema) -> None:
-        self.round, self.several_rows = str(schema.round), schema.one_row_per_action
-        self.chosen = schema.chosen if self.several_rows else None
+        self.round, self.several_rows, self.chosen = (
+            str(schema.round),
+            schema.one_row_per_action,
+            schema.chosen,
+        )
         self.columns = [name for name in (schema.round, self.chosen) if name is not None]
-        self.ids: list[Array] = []
-        self.starts: list[Array] = []
-        self._chosen_rows: int | None = 0 if self.chosen is not None else None
+        self.ids, self.starts = list[Array](), list[Array]()
+        self._chosen_rows: int | None = None if self.chosen is None else 0
         self._task: Task | None = None
         self._previous: Any = None
 
@@ -454,9 +455,7 @@ class Log:
         if known.split_rounds is None:
             return known
         self.source = with_whole_rounds(self.source, schema, known.split_rounds)
-        self.notes += (
-            f"the rows of a round do not stand together; they were put together by {schema.round!r}",
-        )
+        self.notes += (f"rows of a round do not stand together, they were put together by {schema.round!r}",)
         self._survey = None
         return self.survey(times=times, rows=rows)
 

@@ -192,10 +192,8 @@ class QualityReport:
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
-            how = "mend the log, or go on with keep_going=True (--keep-going)"
-            raise InputError(
-                f"most rounds of the log cannot be used, what is left may mislead; {how}:\n{self.describe()}"
-            )
+            how = "what is left may mislead; mend the log, or go on with keep_going=True (--keep-going)"
+            raise InputError(f"most rounds of the log cannot be used, {how}:\n{self.describe()}")
 
     def require_choices(self, keep_going: bool = False) -> None:
         """Raise InputError if the offered actions of nearly every round are alike, unless the caller

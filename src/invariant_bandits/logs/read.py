@@ -142,21 +142,17 @@ class Partial:
         The window that `moments` begin with.
     moments : WindowedMoments or None
         Moments of the windows that have rounds, in order; None if no round was usable.
-    first_time, last_time : number or None
-        Times of the first and the last usable round in the order of the task; microseconds if they are dates.
-    first_row : int
-        Row of the first usable round in `file`.
-    file : str
-        Path of the file, or a name for what is in memory.
+    first : tuple of number, str and int, or None
+        Time, file and row of the first usable round in the order of the task.
+    last_time : number or None
+        Time of the last one; times are microseconds if they are dates.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
     first_window: int = 0
     moments: WindowedMoments | None = None
-    first_time: Any = None
+    first: tuple[Any, str, int] | None = None
     last_time: Any = None
-    first_row: int = 0
-    file: str = ""
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Partial:
@@ -215,10 +211,10 @@ class Aggregate:
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
-        times = (partial.first_time, self.last_time)
-        if None not in times and partial.first_time < self.last_time:
-            self.report.add(OUT_OF_ORDER, partial.file, [partial.first_row])
-        if partial.last_time is not None:
+        if partial.first is not None:
+            time, file, row = partial.first
+            if self.last_time is not None and time < self.last_time:
+                self.report.add(OUT_OF_ORDER, file, [row])
             self.last_time = partial.last_time
         self.report.merge(partial.report)
         if partial.moments is not None:
@@ -233,8 +229,7 @@ def _note_order(partial: Partial, rounds: Rounds) -> None:
     before = partial.last_time
     earlier = np.concatenate([[before is not None and times[0] < before], times[1:] < times[:-1]])
     partial.report.add(OUT_OF_ORDER, rounds.file, rounds.rows[earlier])
-    if partial.first_time is None:
-        partial.first_time, partial.first_row, partial.file = times[0], int(rounds.rows[0]), rounds.file
+    partial.first = partial.first or (times[0], rounds.file, int(rounds.rows[0]))
     partial.last_time = times[-1]
 
 
@@ -341,13 +336,9 @@ def _dask_client(address: str | None) -> Iterator[Any]:
 
     library: Any = distributed  # its classes have no types
     if address is None:
-        cluster = library.LocalCluster(
-            n_workers=LOCAL_WORKERS,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",  # None would claim port 8787 on every interface
-            host="127.0.0.1",
-            silence_logs=50,
-        )
+        # dashboard_address=None would claim port 8787 on every interface
+        where = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1", "silence_logs": 50}
+        cluster = library.LocalCluster(n_workers=LOCAL_WORKERS, threads_per_worker=1, **where)
         with cluster, library.Client(cluster) as client:
             yield client
         return

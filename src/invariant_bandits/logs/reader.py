@@ -107,12 +107,8 @@ class Rounds:
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
         mask[chosen] = True
-        return replace(
-            self,
-            offered_arms=np.nonzero(mask)[1],
-            offered_counts=mask.sum(axis=1),
-            action=mask.cumsum(axis=1)[chosen] - 1,
-        )
+        action, counts = mask.cumsum(axis=1)[chosen] - 1, mask.sum(axis=1)
+        return replace(self, offered_arms=np.nonzero(mask)[1], offered_counts=counts, action=action)
 
 
 def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:

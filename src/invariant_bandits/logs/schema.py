@@ -172,10 +172,8 @@ class Schema:
             if name not in there:
                 raise InputError(f"schema: {role} column {name!r} is not in {has}")
         if self.action is not None and not (self.has_offered or self.action in self.features):
-            raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it "
-                "holds labels of arms, call it arm"
-            )
+            what = f"action {self.action!r} reaches no feature, so all actions would be the same"
+            raise InputError(f"schema: {what}; if it holds labels of arms, call it arm")
         free = [name for name in there if name not in self.roles().values()]
         features: list[str] = []
         for pattern in self.features:
@@ -248,10 +246,7 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
         if name not in FIELDS:
             raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
         if name in ("features", "categorical"):
-            good, wanted = (
-                isinstance(value, list | tuple) and _are_texts(value),
-                "a list of names or patterns",
-            )
+            good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of patterns"
         elif name in ("full_information", "day_first"):
             good, wanted = isinstance(value, bool), "true or false"
         else:
@@ -279,17 +274,15 @@ def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
     if features is None or is_dataclass(features):
         return schema, features
     if isinstance(features, str) or not isinstance(features, Sequence) or not _are_texts(features):
-        raise InputError(
-            f"features must be FeatureOptions, a map or a list of column names, got {features!r}"
-        )
+        raise InputError(f"features must be options, a map or a list of column names, got {features!r}")
     known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
-    named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
+    is_whole = isinstance(known, Schema)
+    named = tuple(known.features if is_whole else known.get("features", ()))
     if named and named != tuple(features):
         both = f"{format_names(features)} by features, {format_names(named)} by schema"
         raise InputError(f"features are named twice: {both}")
-    if isinstance(known, Schema):
-        return replace(known, features=tuple(features)), None
-    return {**known, "features": list(features)}, None
+    new = {"features": tuple(features)}
+    return replace(known, **new) if is_whole else {**known, **new}, None
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -366,9 +359,7 @@ def _flat(column: Any) -> Any:
 
 MANY_CATEGORIES = 100
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
-IDENTIFIES = re.compile(
-    r"^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)", re.IGNORECASE
-)
+IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
 
 
 def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
@@ -424,10 +415,9 @@ class _Guess:
             return
         stamps = [name for name, kind in self.types.items() if is_time(kind) and name not in self.taken]
         named = [name for name in stamps if name.lower() in NAMES["time"].split()]
-        if named:
-            self._take("time", named[0], "by its name")
-        elif len(stamps) == 1:
-            self._take("time", stamps[0], "the only column of its type")
+        if named or len(stamps) == 1:
+            why = "by its name" if named else "the only column of its type"
+            self._take("time", (named or stamps)[0], why)
 
     def roles_by_name(self) -> None:
         """A column with a usual name has that role, if its type fits."""
@@ -502,19 +492,15 @@ class _Guess:
         """One row per offered action whose features are all the same within a round: its label says which
         arm it is.
         """
-        if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.overrides:
+        if not self._has_rows_per_action() or {"arm", "features"} & set(self.overrides):
             return
         features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
         others = (name for name in self.fields["features"] if name not in features)
         label = self.fields.get("action") or next(others, None)
-        if label is None or "features" in self.overrides:
+        if label is None or vary_within(self.sample, str(self.fields["round"]), features, label):
             return
-        if vary_within(self.sample, str(self.fields["round"]), features, label):
-            return
-        self.fields["action"] = None
-        self.reasons.pop("action", None)
-        self.reasons.pop(label, None)
-        self.fields["features"] = tuple(features)
+        self.fields |= {"action": None, "features": tuple(features)}
+        self.reasons = {name: why for name, why in self.reasons.items() if name not in ("action", label)}
         self._take("arm", label, "the only column that differs within rounds")
 
     def _drop(self, role: str, why: str) -> None:
@@ -531,12 +517,13 @@ class _Guess:
         free = [name for name in self.types if name not in self.taken]
         lists = [name for name in free if is_vector(self.types[name])]
         if self.fields.get("offered") is not None:
-            self.fields["features"] = ()
+            free = []
         elif len(lists) == 1:
             self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
-            self.fields["features"] = (lists[0],)
+            free = lists
         else:
-            self.fields["features"] = tuple(name for name in free if self._is_feature(name))
+            free = [name for name in free if self._is_feature(name)]
+        self.fields["features"] = tuple(free)
 
     def _is_feature(self, name: str) -> bool:
         """Whether a column without a role is a feature; says why or why not."""

@@ -390,10 +390,10 @@ class PartitionedSource(SourceAround):
         own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
         for row, batch in self.inner.batches(task, read, first_row):
-            arrays = [
-                batch.column(name) if name in own else pa.repeat(keys[name], len(batch)) for name in columns
-            ]
-            yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
+            for name in columns:
+                if name not in own:
+                    batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
+            yield row, batch.select(list(columns))
 
 
 BLOCK_BYTES = 8 << 20
@@ -433,9 +433,7 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
                 yield _with_newlines(held[:cut])
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
-                raise FileError(
-                    f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is no log of rows"
-                )
+                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows")
         if held:
             yield _with_newlines(held)
 

@@ -216,30 +216,19 @@ def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
     return batch
 
 
-def _parsed(
-    text: bytes,
-    dialect: Dialect,
-    columns: Sequence[str] | None,
-    invalid: Any,
-    names: Sequence[str] | None = None,
-) -> Any:
+def _parsed(text: bytes, dialect: Dialect, columns: Any, invalid: Any, names: Any = None) -> Any:
     """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
     on after it.
     """
-    converting = arrow_csv.ConvertOptions(
-        strings_can_be_null=True, decimal_point=dialect.decimal, true_values=TRUE, false_values=FALSE
-    )
+    how: dict[str, Any] = {"strings_can_be_null": True, "true_values": TRUE, "false_values": FALSE}
+    converting = arrow_csv.ConvertOptions(decimal_point=dialect.decimal, **how)
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
-    return arrow_csv.read_csv(
-        pa.BufferReader(text),
-        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-        parse_options=arrow_csv.ParseOptions(
-            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
-        ),
-        convert_options=converting,
-    )
+    reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
+    parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    parsing.invalid_row_handler = invalid
+    return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
 
 
 def _noting(bad: list[int], before: int) -> Any:

@@ -183,9 +183,7 @@ def _with_types(schema: Any, changed: Any) -> Any:
 def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; columns that were always missing are text as well."""
     of = pa.types
-    return _with_types(
-        schema, lambda kind: pa.string() if of.is_timestamp(kind) or of.is_null(kind) else kind
-    )
+    return _with_types(schema, lambda a: pa.string() if of.is_timestamp(a) or of.is_null(a) else a)
 
 
 def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
@@ -208,11 +206,9 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     """
     if too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
-    return arrow_json.read_json(
-        pa.BufferReader(text),
-        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others),
-    )
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+    return arrow_json.read_json(pa.BufferReader(text), reading, parsing)
 
 
 def _flattened(table: Any) -> Any:

@@ -113,9 +113,7 @@ def log_format(
     >>> FORMATS.remove("pair of lists")
     """
     if isinstance(suffixes, str) or bool(suffixes) == (accepts is not None):
-        raise InputError(
-            f"log format {name!r} needs either suffixes, such as ('.csv',), or accepts, got {suffixes!r}"
-        )
+        raise InputError(f"log format {name!r} needs either suffixes, as ('.csv',), or accepts: {suffixes!r}")
 
     def registered(kind: Kind) -> Kind:
         for there in FORMATS.known():

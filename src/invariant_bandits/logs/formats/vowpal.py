@@ -58,10 +58,8 @@ def _written(features: Sequence[Feature]) -> str:
     for full, value in features:
         space, point, name = full.partition(".")
         space, name = (space, name) if point else ("", full)
-        said = (
-            f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
-        )
-        spaces.setdefault(_escaped(space), []).append(said)
+        said = f"={_escaped(value)}" if isinstance(value, str) else f":{value!r}"
+        spaces.setdefault(_escaped(space), []).append(f"{_escaped(name)}{said}")
     return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
 
 
