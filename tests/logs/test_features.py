@@ -132,7 +132,7 @@ BAD = {
     "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.apply(raw() | {"price": ["a"] * 6})),
     "other lengths": ("one value per row", lambda: PLAIN.apply(raw() | {"price": [1.0]})),
     "another width": (r"'size' must have shape \(6, 2\)", lambda: PLAIN.apply(raw() | {"size": np.ones((6, 3))})),
-    "rounds of other rows": ("add up to 6", lambda: FeatureMap(COLUMNS, centre=True).apply(raw(), [2, 3])),
+    "rounds of other rows": ("add up to the 6 rows", lambda: FeatureMap(COLUMNS, centre=True).apply(raw(), [2, 3])),
     "nothing that varies": (
         "none is left",
         lambda: FeatureMap((Column("a"),)).learned(

@@ -64,7 +64,7 @@ def test_every_source_gives_the_moments_of_its_arrays(make, tmp_path):
     read = read_moments(make(wide(LOG), tmp_path), windows=4)
     assert_same_moments(read.moments, expected(LOG))
     assert read.quality.clean
-    assert read.rows == 400
+    assert read.quality.rows == 400
     assert read.feature_map.names == ("x0", "x1", "x2")
     assert read.schema.time == "time"
 

@@ -84,7 +84,6 @@ def test_thousands_in_a_table_with_decimal_commas():
 @pytest.mark.parametrize(
     "text",
     [
-        as_text().replace("\n", "\r"),
         as_text().replace("\n", "\r\n"),
         "sep=;\n" + as_text(";", ","),
         "# made by a report\n# in two lines\n" + as_text(),

@@ -262,15 +262,15 @@ def arm_table(
     """
     used = {arm.label: arm for arm in uses}
     begin, end = min(arm.first for arm in uses), max(arm.last for arm in uses)
-    lists = schema.arms_offered is not None or schema.one_row_per_action
-    if catalogue is not None and not lists:
-        return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
-    if named is not None and not lists:
-        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
-    if not lists:
-        _require_overlap(uses, schema)
     active = tuple(replace(arm, active=is_active(arm, begin, end)) for arm in uses)
-    return ArmTable(active, "lists" if lists else "log")
+    if schema.arms_offered is not None or schema.one_row_per_action:
+        return ArmTable(active, "lists")
+    if catalogue is not None:
+        return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
+    if named is not None:
+        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
+    _require_overlap(uses, schema)
+    return ArmTable(active, "log")
 
 
 def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: Any) -> tuple[Arm, ...]:
@@ -278,7 +278,7 @@ def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: 
     validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
     valid = dict(zip(catalogue.labels, validity, strict=True))
     arms: list[Arm] = []
-    for label in sort_labels(list(valid | used)):
+    for label in sort_labels(list({**valid, **used})):
         arm = used.get(label, Arm(label))
         first, last = valid.get(label, (arm.first, arm.last))
         active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)

@@ -136,7 +136,11 @@ def _rounds(
                 report.rows += 1
                 yield path, line, event
         return
-    log = _open_choices(source, schema)
+    log = open_log(source, schema)
+    if log.schema.propensity is None:
+        raise InputError("schema: propensity is missing; events have the probability of the chosen action")
+    if not log.schema.labelled and log.schema.chosen is None:
+        raise InputError("events need one row per offered action (round and chosen), or labels of arms")
     typed, position = TypedRows(log.source), 0
     for task in log.source.tasks:
         for row, batch in round_batches(log.source, task, log.schema):
@@ -149,16 +153,6 @@ def _rounds(
                 yield task.file, row + place, event
             report.rows += len(batch)
             position += len(batch)
-
-
-def _open_choices(source: Source, schema: SchemaLike) -> Log:
-    """Open a log that says of every round what was chosen, and with which probability."""
-    log = open_log(source, schema)
-    if log.schema.propensity is None:
-        raise InputError("schema: propensity is missing; events have the probability of the chosen action")
-    if not log.schema.labelled and log.schema.chosen is None:
-        raise InputError("events need one row per offered action (round and chosen), or labels of arms")
-    return log
 
 
 def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[int, LoggedEvent | str]]:

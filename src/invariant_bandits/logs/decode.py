@@ -130,25 +130,19 @@ def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = Fal
 
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
-    if are_dates:
-        return _dates(column, name, problems)
-    if not pa.types.is_integer(column.type):
+    if not are_dates and not pa.types.is_integer(column.type):
         return numbers(column, name, problems)
-    column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _dates(column: Any, name: str, problems: RowProblems) -> Array:
-    if is_text(column.type):
+    if are_dates and is_text(column.type):
         column = _parsed_dates(column, name, problems)
-    elif is_time(column.type):
+    elif are_dates and is_time(column.type):
         zone = getattr(column.type, "tz", None)
         column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.timestamp("us"))
-    else:
+    elif are_dates:
         problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is not a date")
-        return np.zeros(len(column), dtype=MICROSECONDS)
+        column = pa.nulls(len(column), pa.int64())
     column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
-    return np.asarray(column.to_numpy(zero_copy_only=False)).view(MICROSECONDS)
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    return values.view(MICROSECONDS) if are_dates else values
 
 
 def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:

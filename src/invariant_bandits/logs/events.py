@@ -218,7 +218,11 @@ class EventSource(FileSource, ABC):
         if survey.has_arms:
             reasons["arm"] = f"{len(survey.arms)} labels, each with the same features throughout"
         self.arrow_schema = pa.schema(list((fixed | features).items()))
-        roles = {"arm" if survey.has_arms else "action": "action", "round": "event_id", "chosen": "chosen"}
+        roles: dict[str, Any] = {
+            "arm" if survey.has_arms else "action": "action",
+            "round": "event_id",
+            "chosen": "chosen",
+        }
         roles |= {"propensity": "propensity"} | ({"time": "time"} if survey.has_times else {})
         used = tuple(name for name in features if f"!{name}" not in reasons)
         self.schema = Schema("reward", used, reasons=reasons, **roles)
@@ -261,11 +265,11 @@ def _feature_values(
     "flag:…".
     """
     values: dict[str, list[Any]] = {}
-    numbers, words, flags = dict[str, list[Any]](), dict[str, list[Any]](), dict[str, list[Any]]()
+    by_kind: dict[str, dict[str, list[Any]]] = {"number": {}, "word": {}, "flag": {}}
     for key, column in wanted.items():
         kind, _, name = key.partition(":")
-        values[column] = [NONE if kind == "word" else 0.0] * rows
-        {"number": numbers, "word": words, "flag": flags}[kind][name] = values[column]
+        values[column] = by_kind[kind][name] = [NONE if kind == "word" else 0.0] * rows
+    numbers, words, flags = by_kind.values()
     row = 0
     for event in events:
         end = row + len(event.actions)

@@ -24,6 +24,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.logs.arms import Catalogue, place_of
 from invariant_bandits.logs.schema import format_names
+from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import compute
@@ -126,7 +127,7 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
             return np.asarray(looked_up.fill_null(-1)).astype(np.int64), np.asarray(column.is_null())
     words: list[Any] = array.tolist()
     index = {category: place for place, category in enumerate(categories)}
-    places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
+    places = [index.get(str(word), -1) for word in words]
     missing = [word is None or word != word for word in words]
     return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
 
@@ -415,8 +416,6 @@ class FeatureMap:
 
     def standardise_moments(self, moments: WindowedMoments) -> WindowedMoments:
         """Return moments of the features from moments of encoded rows."""
-        if self.kept is None and self.scale is None and self.shift is None:
-            return moments
         return moments.rescaled(*self.standardisation())
 
     def standardisation(self) -> tuple[Array, Array, Array]:
@@ -509,9 +508,7 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
            [ 1.],
            [ 0.]])
     """
-    counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(f"counts must be positive whole numbers that add up to {len(rows)}, got {counts}")
+    counts = checked_counts("counts", [len(rows)] if counts is None else counts, len(rows))
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
@@ -572,8 +569,6 @@ class ArmFeatures:
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
-        if self.catalogue is not None:
-            finite_array("catalogue", self.catalogue, (len(self.labels), len(self.catalogue_names)))
 
     # -- what they are --
 
@@ -676,9 +671,8 @@ class ArmFeatures:
             return contexts
         return np.asarray(np.take_along_axis(contexts, self.own_entries[codes], axis=1))
 
-    def cross(self, contexts: Array, codes: Array | None) -> Array:
+    def cross(self, contexts: Array, codes: Any) -> Array:
         """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
-        assert codes is not None
         n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
         if self.coding == "own":
             features = np.zeros((n, arms, self.width))
@@ -754,7 +748,7 @@ class ArmFeatures:
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
         crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
-        scales = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
+        scales: dict[str, Any] = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
         of_arms, names = catalogue.features_of(labels), catalogue.names
         learned = replace(learned, catalogue=of_arms, catalogue_names=names, crossed=crossed, **scales)
         return learned, dropped, why
@@ -766,10 +760,10 @@ class ArmFeatures:
         if self.catalogue_shift is None or self.catalogue_scale is None:
             raise InputError("features: the arms of this log have none, it was read without a catalogue")
         columns = {name.partition("=")[0] for name in self.catalogue_names}
-        unknown = [name for name in features if name not in columns]
+        unknown = format_names([name for name in features if name not in columns])
         if unknown:
             known = format_names(sorted(columns))
-            raise InputError(f"features: {format_names(unknown)} are not of the catalogue, which has {known}")
+            raise InputError(f"features: {unknown} are not of the catalogue, which has {known}")
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")

@@ -545,8 +545,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
         given = _given_edges(edges, log.times_are_dates)
         return Windows(len(given) - 1, given)
     if every is not None:
-        times = log.survey(times=True).times
-        assert times is not None
+        times: Any = log.survey(times=True).times
         periods = calendar_edges(every, times.first, times.last)
         return Windows(len(periods) - 1, periods)
     count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)

@@ -111,10 +111,9 @@ class AggregationPlan:
     def window_of(self, task: Task, rounds: Rounds) -> Array:
         """Return the window of each round (n,); −1 outside the edges."""
         edges, times = self.windows.edges, rounds.times
-        if edges is None:
+        if edges is None or times is None:
             position = task.position - task.first_row + rounds.rows
             return position * self.windows.count // self.total_rows
-        assert times is not None
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
 
@@ -619,7 +618,6 @@ def read_arm_sample(
     for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
             taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < share)
-            assert taken.arm is not None
             z = features.own_contexts(features.standardise(taken.features), taken.arm)
             parts.append((z, taken.arm, taken.rewards))
     report.require_rounds()
@@ -662,11 +660,6 @@ class LogMoments:
     arms: ArmTable | None = None
     of_arms: ArmMoments | None = None
     coding_reason: str = ""
-
-    @property
-    def rows(self) -> int:
-        """Rows read, used or not."""
-        return self.quality.rows
 
     def describe(self) -> str:
         """Schema, quality and features in words."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
 from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
@@ -79,12 +78,12 @@ class Rounds:
     rewards: Array
     times: Array | None = None
     offered: Array | None = None
-    offered_counts: Array | None = None
+    offered_counts: Any = None
     action: Array | None = None
     propensity: Array | None = None
     position: Array | None = None
     all_rewards: Array | None = None
-    arm: Array | None = None
+    arm: Any = None
     offered_arms: Array | None = None
 
     def __len__(self) -> int:
@@ -96,14 +95,15 @@ class Rounds:
             return self
         rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        masked = {name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()}
+        masked: dict[str, Any] = {
+            name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()
+        }
         return replace(self, **masked)
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
         them.
         """
-        assert self.arm is not None
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
         mask[chosen] = True
@@ -140,7 +140,6 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         if part.offered is not None:
             offered = features.standardise(part.offered)
         elif part.offered_arms is not None:
-            assert part.offered_counts is not None
             offered = features.cross(np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms)
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
@@ -176,7 +175,7 @@ class Reader:
     features: Features
     dates: bool
     duplicates: Array | None = None
-    arms: ArmTable | None = None
+    arms: Any = None
     with_offered: bool = True
     chosen_is_flag: bool = True
     file_starts: Mapping[str, int] = field(default_factory=dict)
@@ -325,16 +324,14 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        assert self.arms is not None
         column = batch.column(self.schema.arm)
-        codes = self.arms.codes(column)
+        codes: Array = self.arms.codes(column)
         problems.leave_out(decode.is_missing(column), f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 
-    def _offered_mask(self, rounds: Rounds, batch: Any) -> Array:
+    def _offered_mask(self, rounds: Rounds, batch: Any) -> Any:
         """Return which arms each round offered (n, arms)."""
-        assert self.arms is not None
         if self.schema.arms_offered is not None:
             return self.arms.offered_in(batch.column(self.schema.arms_offered))
         when = self.file_starts.get(rounds.file, 0) + rounds.rows if rounds.times is None else rounds.times

@@ -430,12 +430,12 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
             held += part
             cut = _end_of_lines(held, quoted)
             if cut:
-                yield _with_newlines(held[:cut])
+                yield held[:cut]
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
                 raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows")
         if held:
-            yield _with_newlines(held)
+            yield held
 
 
 def first_lines(path: str, *, quoted: bool = False) -> bytes:
@@ -481,18 +481,11 @@ ERRORS = "invariant-bandits-cp1252"
 codecs.register_error(ERRORS, _replacement)
 
 
-def _with_newlines(block: bytes) -> bytes:
-    """The block with newlines where it has carriage returns only."""
-    return block if b"\n" in block else block.replace(b"\r", b"\n")
-
-
 def _end_of_lines(text: bytes, quoted: bool) -> int:
     """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside
     quotes.
     """
     cut = text.rfind(b"\n") + 1
-    if not cut and text.rfind(b"\r", 0, -1) >= 0:
-        cut = text.rfind(b"\r", 0, -1) + 1
     if not quoted or b'"' not in text:
         return cut
     end, open_quotes = cut, text.count(b'"', 0, cut) % 2

@@ -139,7 +139,7 @@ def gather(
     """
     if edges is not None and windows is not None:
         raise InputError("give either windows or edges, not both")
-    mappings = map(_as_mapping, batches)
+    mappings: Iterator[Mapping[str, Any]] = map(_as_mapping, batches)
     first = next(mappings, None)
     if first is None:
         raise InputError("batches are empty: at least one is needed")

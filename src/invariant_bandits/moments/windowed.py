@@ -40,6 +40,10 @@ def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
     return arrays
 
 
+def _equal(a: Any, b: Any) -> bool:
+    return np.array_equal(a, b)
+
+
 @dataclass(eq=False)
 class WindowedMoments:
     """Additive sufficient statistics of logged rounds, one set per window of time.
@@ -269,7 +273,7 @@ class WindowedMoments:
         self._check_alike(other)
         if self.windows != other.windows:
             raise InputError(f"shards must have the same windows, got {self.windows} and {other.windows}")
-        if not np.array_equal(self.edges, other.edges):
+        if not _equal(self.edges, other.edges):
             raise InputError("shards must have the same window edges")
         return self._paired(other, PowerSums.merged, self.edges)
 
@@ -400,8 +404,8 @@ class WindowedMoments:
         mine, theirs = named_arrays(self), named_arrays(other)
         return (
             mine.keys() == theirs.keys()
-            and np.array_equal(self.edges, other.edges)
-            and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+            and _equal(self.edges, other.edges)
+            and all(_equal(mine[name], theirs[name]) for name in mine)
         )
 
     __hash__ = None  # type: ignore[assignment]
