@@ -243,9 +243,7 @@ def sort_labels(names: Sequence[str]) -> list[str]:
     return sorted(names, key=(lambda name: (int(name), name)) if numbers else None)
 
 
-def arm_table(
-    uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Sequence[str] | None
-) -> ArmTable:
+def arm_table(uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Any) -> ArmTable:
     """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller,
     uses.
 

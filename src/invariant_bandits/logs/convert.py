@@ -126,9 +126,7 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
             report.add(event, file, [row])
 
 
-def _rounds(
-    source: Source, schema: SchemaLike, report: QualityReport
-) -> Iterator[tuple[str, int, LoggedEvent | str]]:
+def _rounds(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[tuple[str, int, Any]]:
     """Yield (file, row, event or why there is none) of every round; count the rows."""
     if isinstance(source, EventSource):
         for path in source.paths:

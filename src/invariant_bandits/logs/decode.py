@@ -195,9 +195,7 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     return result
 
 
-def nested_vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
-) -> tuple[Array, Array]:
+def nested_vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool) -> Any:
     """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
     none.
     """

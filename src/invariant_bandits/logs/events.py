@@ -258,9 +258,7 @@ class EventSource(FileSource, ABC):
         return self._problems.get(task.file, {})
 
 
-def _feature_values(
-    events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]
-) -> dict[str, list[Any]]:
+def _feature_values(events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
     "flag:…".
     """

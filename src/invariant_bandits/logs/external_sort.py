@@ -100,32 +100,38 @@ MOST_FILES = 200
 KEY = "__key"
 
 
-@dataclass(eq=False)
 class RearrangedSource(Source):
-    """Rows in files of our own, in another order than they were; the files are deleted with the source.
+    """Rows sorted by their keys, in files of our own, which are deleted with the source.
 
     Parameters
     ----------
-    folder : Path
-        Holds one Arrow file per part.
-    arrow_schema : pyarrow.Schema
-        Names and types of the columns as the original has them.
-    tasks : tuple of Task
-        One per part.
-    lost : dict of str to list of int
-        Rows of the original that could not be parsed, by reason.
+    source : Source
+        The rows as they were.
+    keyed : iterable of pairs (record batch, array of shape (n,))
+        Its rows, and the key of each.
+    bounds : array
+        Keys that divide the rows into parts, each sorted in memory; one Arrow file and one task per part.
     """
 
-    folder: Path
-    arrow_schema: Any
-    tasks: tuple[Task, ...]
-    lost: dict[str, list[int]]
-    total_rows: int
     in_files = False
     skips_lines = True
 
-    def __post_init__(self) -> None:
+    def __init__(self, source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> None:
+        self.folder, self.arrow_schema = (
+            Path(tempfile.mkdtemp(prefix="invariant-bandits-")),
+            source.arrow_schema,
+        )
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        counts = _dealt(self.folder, keyed, bounds)
+        starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
+        parts = np.flatnonzero(counts).tolist()
+        self.tasks = [Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts]
+        for part in parts:
+            _sort(self.folder, part)
+        self.lost: dict[str, list[int]] = {}
+        for task in source.tasks:
+            for reason, rows in source.skipped(task).items():
+                self.lost.setdefault(reason, []).extend(rows)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one part."""
@@ -152,7 +158,7 @@ def in_time_order(log: Log) -> Log:
     rows = log.survey(rows=True).total_rows or 0
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
     bounds = np.unique(times.sample[np.arange(1, parts) * len(times.sample) // parts])
-    return log.with_source(_rearranged(log.source, _keyed_by_time(log), bounds))
+    return log.with_source(RearrangedSource(log.source, _keyed_by_time(log), bounds))
 
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
@@ -188,26 +194,7 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
 
     rows = int(split.firsts.max()) + 1
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
-    return _rearranged(source, keyed(), np.arange(1, parts) * rows // parts)
-
-
-def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> RearrangedSource:
-    """Rows sorted by their keys (n,), in parts between the bounds."""
-    folder = Path(tempfile.mkdtemp(prefix="invariant-bandits-"))
-    try:
-        counts = _dealt(folder, keyed, bounds)
-        parts, starts = np.flatnonzero(counts).tolist(), np.cumsum(counts) - counts
-        for part in parts:
-            _sort(folder, part)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    lost: dict[str, list[int]] = {}
-    for task in source.tasks:
-        for reason, rows in source.skipped(task).items():
-            lost.setdefault(reason, []).extend(rows)
-    tasks = tuple(Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts)
-    return RearrangedSource(folder, source.arrow_schema, tasks, lost, int(counts.sum()))
+    return RearrangedSource(source, keyed(), np.arange(1, parts) * rows // parts)
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:

@@ -200,9 +200,7 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(
-    sums: PowerSums, candidates: list[int], names: Sequence[str]
-) -> tuple[list[int], list[Dropped]]:
+def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share
@@ -788,9 +786,7 @@ class ArmFeatures:
         return replace(self, labels=(*self.labels, label), catalogue=table)
 
 
-def _grouped_standardisation(
-    pooled: WindowedMoments, kept: Array, groups: list[list[int]]
-) -> tuple[Array, Array]:
+def _grouped_standardisation(pooled: WindowedMoments, kept: Array, groups: Any) -> tuple[Array, Array]:
     """Return (mean, standard deviation) of the kept features, each (q,); a group has one of each."""
     whole = pooled.chosen.grouped(np.array([0]))
     mean, variance = whole.mean[0, 1:-1].copy(), np.diagonal(whole.covariance()[0])[1:-1].copy()

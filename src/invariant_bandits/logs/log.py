@@ -349,13 +349,7 @@ class Log:
         What was done to the log.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        schema: SchemaLike = None,
-        catalogue: Any = None,
-        arms: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any) -> None:
         self.source = source
         self.schema = self.resolved(schema)
         self._see_timestamps()

@@ -271,7 +271,10 @@ def run_tasks(
         return run_in_threads(tasks, plan)
     if not plan.reader.source.in_files:
         raise InputError(f"engine {kind!r} reads files, what is in memory is read by 'local'")
-    return _run_on_cluster(kind, engine, address, tasks, plan, function)
+    opened = _dask_client(address) if kind == "dask" else _spark_session(address)
+    run = _dask_results if kind == "dask" else _spark_results
+    cluster = opened if isinstance(engine, str) else nullcontext(engine)
+    return _run_on_cluster(cluster, lambda there: run(there, tasks, plan, function))
 
 
 def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Partial]:
@@ -297,19 +300,10 @@ def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Par
             pool.shutdown(cancel_futures=True)
 
 
-def _run_on_cluster(
-    kind: str,
-    engine: Any,
-    address: str | None,
-    tasks: Sequence[Task],
-    plan: AggregationPlan,
-    function: Function,
-) -> Iterator[Partial]:
-    """Yield the partial results of a cluster that is there, or of one that is opened for them."""
-    clusters = {"dask": _dask_client, "spark": _spark_session}
-    run = _dask_results if kind == "dask" else _spark_results
-    with clusters[kind](address) if isinstance(engine, str) else nullcontext(engine) as cluster:
-        yield from map(Partial.from_bytes, run(cluster, tasks, plan, function))
+def _run_on_cluster(opened: Any, run: Callable[[Any], Iterator[bytes]]) -> Iterator[Partial]:
+    """Yield the partial results of a cluster, which is closed behind the last if it was opened for them."""
+    with opened as cluster:
+        yield from map(Partial.from_bytes, run(cluster))
 
 
 def _dask_results(client: Any, tasks: Sequence[Task], plan: Any, function: Function) -> Iterator[bytes]:
@@ -381,7 +375,7 @@ def open_spark_session(master: str) -> Any:
 
     Where the master is this machine, everything stays on loopback and the workers run this Python.
     """
-    settings = {"spark.ui.enabled": "false"}
+    settings: dict[str, Any] = {"spark.ui.enabled": "false"}
     if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
         settings |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -390,9 +384,7 @@ def open_spark_session(master: str) -> Any:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master).appName("invariant-bandits")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
+        return builder.config(map=settings).getOrCreate()
     except Exception as error:
         raise InputError(f"Spark could not be started with the master {master!r}: {error}") from error
 

@@ -316,7 +316,7 @@ def are_lists_of_labels(column: Any, kind: Any) -> bool:
 def are_probabilities(column: Any) -> bool:
     """Whether the usable values lie above 0 and at most at 1, up to one in ten."""
     values = _usable_numbers(column)
-    return bool(len(values)) and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
+    return len(values) > 0 and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
 
 
 def count_up(column: Any) -> bool:

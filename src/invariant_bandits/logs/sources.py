@@ -191,8 +191,6 @@ def naming_file(path: str) -> Iterator[None]:
     """Errors of pyarrow and of the disk about a file become FileError with its path."""
     try:
         yield
-    except FileError:
-        raise
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{path} is not readable: {' '.join(str(error).split())}") from error
 
@@ -279,15 +277,13 @@ def find_files(place: str) -> tuple[str, list[str]]:
 def _find_remote(address: str) -> tuple[str, list[str]]:
     system, inner = _file_system(address)
     scheme = address.partition("://")[0]
-    try:
+    with naming_file(address):
         if system.isfile(inner):
             return address.rpartition("/")[0], [address]
         if glob.has_magic(inner):
             root, names = _root(address), system.glob(inner)
         else:
             root, names = address, system.find(inner) if system.exists(inner) else []
-    except OSError as error:
-        raise FileError(f"{address} is not readable: {' '.join(str(error).split())}") from error
     full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in names)
     named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
     inside = len(root.rstrip("/")) + 1
@@ -401,11 +397,8 @@ SAMPLE_BYTES = 1 << 20
 LONGEST_LINE = 128 << 20
 LONGEST_VALUE = 32 << 20
 """A value in quotes that does not end before is not a value: a quote is not closed."""
-BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
+UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", **UTF_16}
 NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -515,7 +508,7 @@ def _depth(line: bytes) -> int:
     if most <= MOST_NESTED:
         return most
     signs = re.findall(rb"[\[{\]}]", STRINGS.sub(b"", line))
-    return max(accumulate(1 if sign in b"[{" else -1 for sign in signs))
+    return max(accumulate((1 if sign in b"[{" else -1 for sign in signs), initial=0))
 
 
 STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?')
