@@ -260,7 +260,7 @@ def test_progress_is_told_after_every_part(tmp_path):
 NOTHING_USABLE = pa.table({"reward": [None, np.nan], "x": [1.0, 2.0]})
 BAD = {
     "two kinds of windows": ("only one of windows, every and edges", {"windows": 2, "every": "1d"}),
-    "an unknown length": ("every must be a number and one of", {"every": "7 days"}),
+    "an unknown length": ("every must be a whole number and one of", {"every": "7 days"}),
     "too many windows": ("at most 10,000", {"every": "1min", "source": pa.table(
         {"time": np.array(["2020-01-01", "2024-01-01"], "datetime64[us]"), "reward": [0.0, 1.0], "x": [1.0, 2.0]})}),
     "falling edges": ("edges must increase strictly", {"edges": ["2024-02-01", "2024-01-01"]}),

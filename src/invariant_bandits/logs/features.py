@@ -428,11 +428,15 @@ class FeatureMap:
         """Return the features themselves: they depend on the action already, not on its label."""
         return features
 
-    def _rows(self, columns: Mapping[str, Any]) -> int:
-        missing = [column.name for column in self.columns if column.name not in columns]
+    def require_columns(self, who_lacks: str, there: Collection[str]) -> None:
+        """Raise InputError unless all raw columns are there."""
+        missing = [column.name for column in self.columns if column.name not in there]
         if missing:
             needed = format_names([column.name for column in self.columns])
-            raise InputError(f"columns lack {format_names(missing)}; needed: {needed}")
+            raise InputError(f"{who_lacks} {format_names(missing)}; needed: {needed}")
+
+    def _rows(self, columns: Mapping[str, Any]) -> int:
+        self.require_columns("columns lack", columns)
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -691,10 +695,7 @@ class ArmFeatures:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
-        missing = [column.name for column in self.columns if column.name not in context]
-        if missing:
-            needed = format_names([column.name for column in self.columns])
-            raise InputError(f"context lacks {format_names(missing)}; needed: {needed}")
+        self.context.require_columns("context lacks", context)
         columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 

@@ -649,7 +649,9 @@ def _calendar_step(every: Any) -> tuple[int, str]:
     number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = UNITS.get(str(every)[len(number) :])
     if unit is None or not number.isdigit() or int(number) < 1:
-        raise InputError(f"every must be a number and one of {', '.join(UNITS)}, such as '7d', got {every!r}")
+        raise InputError(
+            f"every must be a whole number and one of {', '.join(UNITS)}, as '7d', got {every!r}"
+        )
     return (7 * int(number), "D") if unit == "W" else (int(number), unit)
 
 
