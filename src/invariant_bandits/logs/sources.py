@@ -499,7 +499,16 @@ def too_deep(text: bytes) -> bool:
     >>> too_deep(b"[[1]]"), too_deep(b"[" * 2000)
     (False, True)
     """
-    return any(len(line) > MOST_NESTED and _depth(line) > MOST_NESTED for line in text.split(b"\n"))
+    start = 0
+    while start + MOST_NESTED < len(text):  # leap over lines that are too short to matter
+        end = text.rfind(b"\n", start, start + MOST_NESTED)
+        if end < 0:
+            end = text.find(b"\n", start + MOST_NESTED)
+            end = len(text) if end < 0 else end
+            if _depth(text[start:end]) > MOST_NESTED:
+                return True
+        start = end + 1
+    return False
 
 
 def _depth(line: bytes) -> int:
