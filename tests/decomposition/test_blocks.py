@@ -225,7 +225,7 @@ def false_link_count(runs, draw, *, alpha, tails):
         rng = np.random.default_rng(seed)
         basis = random_basis(2, rng)
         windows = [
-            power_sums_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None, 1)
+            power_sums_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None)
             for _ in range(6)
         ]
         covariances = np.concatenate([window.covariance() for window in windows])

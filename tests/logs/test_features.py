@@ -123,10 +123,10 @@ def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
 
 PLAIN = FeatureMap(COLUMNS)
 BAD = {
-    "no columns": ("columns is empty", lambda: FeatureMap(()).apply({})),
+    "no columns": ("one value per row", lambda: FeatureMap(()).apply({})),
     "a product of an unknown column": ("'colour' in 'price:colour'", lambda: FeatureMap(COLUMNS, ("price:colour",))),
     "a product of one": ("must join columns by ':'", lambda: FeatureMap(COLUMNS, ("price",))),
-    "a text of products": ("interactions must be several names", lambda: FeatureOptions(interactions="a:b")),
+    "a text of products": ("interactions must be a list", lambda: FeatureOptions(interactions="a:b")),
     "an unknown way": ("standardise must be one of", lambda: FeatureOptions(standardise="yes")),
     "a missing column": ("columns lack country", lambda: PLAIN.apply({"price": [1.0], "size": [[1, 2]]})),
     "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.apply(raw() | {"price": ["a"] * 6})),

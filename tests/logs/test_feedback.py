@@ -90,7 +90,7 @@ BAD = {
     "counts that do not add up": ("counts must add up to the 5 rows of offered, got 4", {"counts": [2, 2]}),
     "an empty round": ("counts must be at least 1, got 0", {"counts": [5, 0]}),
     "an action that is not offered": (
-        "actions must index the 2 actions of their round, got 2 at 0",
+        "actions must index the 2 of their round, got 2 at 0",
         {"actions": [2, 0]},
     ),
     "a fractional action": ("actions must be whole numbers", {"actions": [0.5, 1.0]}),

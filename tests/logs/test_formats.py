@@ -130,7 +130,6 @@ def test_what_is_open_stays_open():
             {"suffixes": (".mine",)},
             "'csv' is registered already, by invariant_bandits.logs.formats.delimited",
         ),
-        ("mine", {"suffixes": (".mine", ".pq")}, "'.pq' is registered already"),
     ],
 )
 def test_names_and_suffixes_of_others_are_refused(name, arguments, message):

@@ -33,11 +33,6 @@ def nested(depth, opening="[", closing="]"):
         ("log.jsonl", nested(100_000, '{"x":', "}") * 3, "deeper than 16"),
         ("log.dsjson", '{"c": {"_multi": ' + "[" * 100_000 + "\n", "no event that can be used"),
         ("log.csv", "a" * 200_000 + ",reward\n1,2\n", "its first line is not a header"),
-        (
-            "log.csv",
-            "a" * 20_000 + ",reward\n1,2\n",
-            "the name of a column with 20,000 characters; at most 10,000",
-        ),
         ("log.csv", "x,reward\n1,2\n".encode("utf-16") + b"\0\0" * 9, "is not text: byte 13 is 0x00"),
     ],
 )
@@ -56,9 +51,7 @@ def test_what_cannot_be_a_log_is_refused_in_one_line(name, content, message, tmp
     assert message in line
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 def test_the_encoding_of_a_table_changes_nothing(encoding, tmp_path):
     plain, other = tmp_path / "plain.csv", tmp_path / "other.csv.gz"
     plain.write_text(TABLE, encoding="utf-8")

@@ -292,7 +292,7 @@ def test_the_table_survives_storing():
 def test_wrong_tables_are_refused():
     with pytest.raises(InputError, match="different labels"):
         ArmTable((Arm("a"), Arm("a")), "caller")
-    with pytest.raises(InputError, match="source must be one of lists, catalogue, caller, log"):
+    with pytest.raises(InputError, match="source must be one of"):
         ArmTable((Arm("a"),), "guessed")
     with pytest.raises(InputError, match="arm 'banner_X' is not known; the arms are banner_A, banner_B"):
         open_log(TABLE).arms.index("banner_X")
@@ -319,9 +319,7 @@ def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered
     offered.
     """
     table = TABLE.drop(["ts"]).sort_by("banner")
-    with pytest.raises(
-        InputError, match=r"'banner': no two arms were in use in the same range of rows \(is a time"
-    ):
+    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same range of rows"):
         read_moments(table)
     assert read_moments(open_log(table, arms=LABELS)).of_arms.rounds.sum() == 4000
     assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms

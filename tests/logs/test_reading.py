@@ -64,7 +64,7 @@ def test_every_source_gives_the_moments_of_its_arrays(make, tmp_path):
     read = read_moments(make(wide(LOG), tmp_path), windows=4)
     assert_same_moments(read.moments, expected(LOG))
     assert read.quality.clean
-    assert read.rows == 400
+    assert read.quality.rows == 400
     assert read.feature_map.names == ("x0", "x1", "x2")
     assert read.schema.time == "time"
 
@@ -267,7 +267,7 @@ BAD = {
     "more windows than rows": ("windows must be at most the number of rows, 400", {"windows": 401}),
     "an unknown engine": ("engine must be one of", {"engine": "ray"}),
     "an address for here": ("the engine is 'local'", {"address": "tcp://127.0.0.1:1"}),
-    "a table for a cluster": ("reads files that its workers can open", {"engine": "dask"}),
+    "a table for a cluster": ("reads files, what is in memory", {"engine": "dask"}),
     "no log at all": ("source must be a path", {"source": 5}),
     "no time": ("time is missing", {"schema": {"time": None}, "every": "1d"}),
     "an empty table": ("the log is empty", {"source": wide(LOG).slice(0, 0)}),

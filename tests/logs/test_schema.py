@@ -79,7 +79,7 @@ def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
         ("time = 'ts'", "reward is missing"),
         ("reward = 'r'\ncolour = 'red'", "'colour' is not part of a schema"),
         ("reward = 5", "reward must be a column name, got 5"),
-        ("reward = 'r'\nfeatures = 'x'", "features must be a list of column names"),
+        ("reward = 'r'\nfeatures = 'x'", "features must be a list of patterns"),
         ("reward = 'r'\nfull_information = 1", "full_information must be true or false"),
         ("reward = ", "is not readable as TOML"),
     ],
@@ -97,7 +97,7 @@ def test_a_missing_toml_file_is_named(tmp_path):
 
 
 BAD = {
-    "no reward": ("reward is missing: none of the columns a, b", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
+    "no reward": ("reward is missing: .*, none of a, b looks like one", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
     "a missing column": ("time column 'when' is not in the log", lambda: Schema("reward", ("x*",), time="when")),
     "a pattern of nothing": ("'z\\*' match no column", lambda: Schema("reward", ("z*",))),
     "no such feature": ("'time' is not among the features", lambda: Schema("reward", ["x*"], categorical=["time"])),
@@ -105,8 +105,8 @@ BAD = {
     "features as text": ("features must be a list", lambda: Schema("reward", "x*")),
     "two forms": ("exclude each other", lambda: Schema("r", offered="o", action="a", chosen="c", round="i")),
     "features twice": ("exclude each other", lambda: Schema("r", ("x",), offered="o", action="a")),
-    "chosen without rounds": ("round must name", lambda: Schema("r", ("x",), chosen="c")),
-    "offered without action": ("action must name", lambda: Schema("r", offered="o")),
+    "chosen without rounds": ("identifies rounds: round", lambda: Schema("r", ("x",), chosen="c")),
+    "offered without action": ("chosen action: action", lambda: Schema("r", offered="o")),
     "an unknown role": ("'colour' is not part", lambda: infer_schema(wide(LOG).schema, wide(LOG), colour="red")),
 }  # fmt: skip
 

@@ -84,7 +84,6 @@ def test_thousands_in_a_table_with_decimal_commas():
 @pytest.mark.parametrize(
     "text",
     [
-        as_text().replace("\n", "\r"),
         as_text().replace("\n", "\r\n"),
         "sep=;\n" + as_text(";", ","),
         "# made by a report\n# in two lines\n" + as_text(),
@@ -116,9 +115,7 @@ def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
     assert Dialect.of(b"reward\n1\n2\n") == Dialect(",", ".")
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
 def test_encodings_are_recognised(encoding, tmp_path):
     cities = ["Zürich", "Málaga", "Çeşme" if encoding.startswith("utf") else "Orléans"] * 100
     text = as_text().splitlines()

@@ -136,7 +136,7 @@ def test_a_round_is_offered_in_any_common_form(model):
         ({"hour": 9.0}, [{"price": 1.0}, {"cost": 2.0}], "row 0 lacks cost"),
         ({"hour": [9.0, 8.0], "price": [1.0, 2.0, 3.0]}, None, "one value per action"),
         ({"hour": 9.0}, 7, "must be a mapping of columns"),
-        ({"hour": 9.0}, [7], "row 0 is int"),
+        ({"hour": 9.0}, [7], "must be a mapping of columns"),
         (None, None, "nothing is offered"),
         ({"hour": 9.0, "price": []}, None, "nothing is offered"),
         ({"hour": 9.0}, None, "columns lack price"),

@@ -152,7 +152,7 @@ def test_a_new_arm_begins_from_what_its_features_say():
     assert scores["large"] > scores["small"] + 0.2
     with pytest.raises(ib.InputError, match="colour are not of the catalogue, which has size"):
         model.add_arm("odd", {"colour": "red"})
-    with pytest.raises(ib.InputError, match="'size' must be a number"):
+    with pytest.raises(ib.InputError, match="size must be numbers"):
         model.add_arm("odd", {"size": "big"})
 
 

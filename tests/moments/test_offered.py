@@ -111,21 +111,6 @@ def test_rescaled_moments_are_those_of_the_rescaled_features():
     assert_same_moments(moments, direct)
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments"),
-    [
-        ("kept must index the 3 features", ([3], [0.0], [1.0])),
-        ("kept must be at least one index", ([0.5], [0.0], [1.0])),
-        ("scale must be positive", ([1], [0.0], [0.0])),
-        (r"shift must have shape \(1,\)", ([1], [0.0, 1.0], [1.0])),
-    ],
-)
-def test_a_rescaling_that_does_not_fit_is_named(message, arguments):
-    features, rewards, _ = draw_log(7, 20)
-    with pytest.raises(InputError, match=message):
-        WindowedMoments.from_arrays(features, rewards, windows=1).rescaled(*arguments)
-
-
 def test_bytes_carry_the_moments_to_the_last_bit():
     features, rewards, offered = draw_log(8, 40)
     moments = WindowedMoments.from_arrays(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, one_of
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import is_list, is_number, is_text, is_time
+from invariant_bandits.logs.decode import is_list, is_number, is_text
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import NAMES, Schema, format_names, identifies
@@ -29,12 +29,6 @@ def as_labels(column: Any) -> Any:
     words = column.cast(pa.string())
     first = next((word for word in words.slice(0, 100).to_pylist() if word is not None), "")
     return compute.replace_substring_regex(words, WHOLE, r"\1") if first.endswith(".0") else words
-
-
-def places(column: Any, known: Sequence[str]) -> Array:
-    """Places (n,) of the labels among the known ones; −1 where a label is missing or not known."""
-    codes = compute.index_in(as_labels(column), value_set=pa.array(list(known), type=pa.string()))
-    return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def place_of(label: Any, known: Sequence[str]) -> int:
@@ -119,13 +113,8 @@ class ArmTable:
     source: str
 
     def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise InputError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
-        twice = sorted({label for label in self.labels if self.labels.count(label) > 1})
-        if twice or not self.arms:
-            raise InputError(
-                f"arms must have different labels, at least one, got {format_names(twice) or 'none'}"
-            )
+        one_of("source", self.source, tuple(SOURCES))
+        _require_different(self.labels)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -151,10 +140,7 @@ class ArmTable:
         if isinstance(arms, str) or not hasattr(arms, "__iter__"):
             raise InputError(f"arms must be a list of labels, got {arms!r}")
         wanted = tuple(str(label) for label in arms)
-        if not wanted or len(set(wanted)) < len(wanted):
-            raise InputError(
-                f"arms must be different labels, at least one, got {format_names(wanted) or 'none'}"
-            )
+        _require_different(wanted)
         for label in wanted:
             if not self.arms[self.index(label)].active:
                 raise InputError(f"arm {label!r} is retired; the active ones are {format_names(self.active)}")
@@ -177,15 +163,15 @@ class ArmTable:
     def followed_by(self, later: ArmTable) -> ArmTable:
         """This table after a later log of the same arms: plays add; who is retired stays so."""
         if later.labels != self.labels:
-            raise InputError(
-                f"later must have the arms {format_names(self.labels)}, got {format_names(later.labels)}"
-            )
+            both = f"{format_names(self.labels)}, got {format_names(later.labels)}"
+            raise InputError(f"later must have the arms {both}")
         pairs = zip(self.arms, later.arms, strict=True)
         return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
 
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
-        return places(column, self.labels)
+        codes = compute.index_in(as_labels(column), value_set=pa.array(self.labels, type=pa.string()))
+        return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
@@ -198,11 +184,9 @@ class ArmTable:
         """Mask (n, arms) of what was offered, from times (n,), or from rows of the log if it has no times."""
         times = np.asarray(when)
         mask = np.ones((len(times), len(self)), dtype=bool)
-        for place, (begin, end) in enumerate(map(self.bounds, self.arms)):
-            if begin is not None:
-                mask[:, place] &= times >= begin
-            if end is not None:
-                mask[:, place] &= times <= end
+        for offered, (begin, end) in zip(mask.T, map(self.bounds, self.arms), strict=True):
+            offered &= True if begin is None else times >= begin
+            offered &= True if end is None else times <= end
         return mask
 
     def bounds(self, arm: Arm) -> tuple[Any, Any]:
@@ -215,23 +199,23 @@ class ArmTable:
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """(label, plays, first use, last use, active or retired) of every arm, as words."""
-        states = {True: "active", False: "retired"}
-        return [
-            (arm.label, f"{arm.plays:,}", _word(arm.first), _word(arm.last), states[arm.active])
-            for arm in self.arms
-        ]
+        uses = ((f"{arm.plays:,}", _word(arm.first), _word(arm.last)) for arm in self.arms)
+        states = ("active" if arm.active else "retired" for arm in self.arms)
+        return [(label, *use, state) for label, use, state in zip(self.labels, uses, states, strict=True)]
 
     def describe(self, most: int | None = None) -> str:
         """A table a person can read, with at most so many arms."""
         head = ("arm", "plays", "first use", "last use", "")
         shown = [head, *self.rows()[:most]]
         wide = [max(len(row[column]) for row in shown) for column in range(len(head))]
-        lines = [
-            "  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip()
-            for row in shown
-        ]
+        lines = ["  ".join(map(str.ljust, row, wide)).rstrip() for row in shown]
         more = [] if most is None or len(self) <= most else [f"and {len(self) - most} more"]
         return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines, *more])
+
+
+def _require_different(labels: Sequence[str]) -> None:
+    if not labels or len(set(labels)) < len(labels):
+        raise InputError(f"arms must be different labels, at least one, got {format_names(labels) or 'none'}")
 
 
 def _continued(earlier: Arm, later: Arm) -> Arm:
@@ -259,9 +243,7 @@ def sort_labels(names: Sequence[str]) -> list[str]:
     return sorted(names, key=(lambda name: (int(name), name)) if numbers else None)
 
 
-def arm_table(
-    uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Sequence[str] | None
-) -> ArmTable:
+def arm_table(uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Any) -> ArmTable:
     """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller,
     uses.
 
@@ -278,15 +260,15 @@ def arm_table(
     """
     used = {arm.label: arm for arm in uses}
     begin, end = min(arm.first for arm in uses), max(arm.last for arm in uses)
-    lists = schema.arms_offered is not None or schema.one_row_per_action
-    if catalogue is not None and not lists:
-        return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
-    if named is not None and not lists:
-        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
-    if not lists:
-        _require_overlap(uses, schema)
     active = tuple(replace(arm, active=is_active(arm, begin, end)) for arm in uses)
-    return ArmTable(active, "lists" if lists else "log")
+    if schema.arms_offered is not None or schema.one_row_per_action:
+        return ArmTable(active, "lists")
+    if catalogue is not None:
+        return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
+    if named is not None:
+        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
+    _require_overlap(uses, schema)
+    return ArmTable(active, "log")
 
 
 def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: Any) -> tuple[Arm, ...]:
@@ -294,7 +276,7 @@ def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: 
     validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
     valid = dict(zip(catalogue.labels, validity, strict=True))
     arms: list[Arm] = []
-    for label in sort_labels([*catalogue.labels, *(label for label in used if label not in valid)]):
+    for label in sort_labels(list({**valid, **used})):
         arm = used.get(label, Arm(label))
         first, last = valid.get(label, (arm.first, arm.last))
         active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)
@@ -307,9 +289,8 @@ def _checked(labels: Sequence[str], used: Mapping[str, Arm]) -> list[str]:
         raise InputError(f"arms must be a list of labels, got the text {labels!r}")
     names = [str(label) for label in labels]
     if not set(names) & set(used):
-        raise InputError(
-            f"arms: none of {format_names(names)} is a label of the log, which has {format_names(list(used))}"
-        )
+        known = format_names(list(used))
+        raise InputError(f"arms: none of {format_names(names)} is a label of the log, which has {known}")
     return names
 
 
@@ -320,13 +301,10 @@ def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
     in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
     overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
     if len(uses) > 1 and not overlap:
-        rows = "in the same range of rows (is a time missing?)"
-        where = rows if schema.time is None else "at the same time"
-        raise InputError(
-            f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was "
-            "offered; give arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or "
-            "the time (--time)"
-        )
+        where = "in the same range of rows" if schema.time is None else "at the same time"
+        what = f"column {schema.arm!r}: no two arms were in use {where}, so what was offered is not known"
+        needed = "arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time"
+        raise InputError(f"{what}; give {needed} (--time)")
 
 
 def _word(when: Any) -> str:
@@ -375,15 +353,12 @@ class Catalogue:
         """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the
         catalogue.
         """
-        rows = {label: row for row, label in enumerate(self.labels)}
-        features = np.zeros((len(wanted), len(self.names)))
-        for place, label in enumerate(wanted):
-            if label in rows:
-                features[place] = self.values[rows[label]]
-        return features
+        known = dict(zip(self.labels, self.values, strict=True))
+        mean = np.zeros(len(self.names))
+        return np.array([known.get(label, mean) for label in wanted])
 
 
-def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -> Catalogue:
+def read_catalogue(source: Any, arm: str, used: Sequence[str], dates: bool) -> Catalogue:
     """A catalogue from a file or a table with one row per arm.
 
     Parameters
@@ -412,17 +387,16 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
         until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
-    return Catalogue(
-        tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until
-    )
+    since, features = _times(table, begin, dates), (raw - shift) / scale
+    return Catalogue(tuple(words), names, features, shift, scale, since, until)
 
 
 def _whole(source: Any) -> Any:
     names = source.arrow_schema.names
     batches = [batch for task in source.tasks for _, batch in source.batches(task, names)]
-    if not batches:
-        raise InputError("catalogue is empty: one row per arm is needed")
-    return pa.Table.from_batches(batches)
+    if batches:
+        return pa.Table.from_batches(batches)
+    raise InputError("catalogue is empty: one row per arm is needed")
 
 
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
@@ -432,10 +406,8 @@ def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
     for name in [*(name for name in names if name == arm), *usual, *names]:
         if set(as_labels(table.column(name).combine_chunks()).to_pylist()) & set(used):
             return str(name)
-    raise InputError(
-        f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has "
-        f"the columns {format_names(table.column_names)}"
-    )
+    such = f"such as {format_names(list(used)[:5])}; it has the columns {format_names(names)}"
+    raise InputError(f"catalogue: no column holds the labels of the log, {such}")
 
 
 def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
@@ -445,10 +417,8 @@ def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
 
 def _are_days(table: Any, name: str, kind: Any) -> bool:
     """Whether a column holds dates without a time of the day."""
-    words = [word for word in table.column(name).to_pylist() if word is not None]
-    return bool(pa.types.is_date(kind)) or all(
-        isinstance(word, str) and len(word.strip()) == 10 for word in words
-    )
+    words = table.column(name).drop_null().to_pylist()
+    return bool(pa.types.is_date(kind)) or all(len(str(word).strip()) == 10 for word in words)
 
 
 def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
@@ -460,9 +430,8 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     values = decode.times(column, name, dates, problems)
     missing = decode.is_missing(column)
     if (~problems.usable & ~missing).any():
-        raise InputError(
-            f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times"
-        )
+        kind = "dates" if dates else "numbers"
+        raise InputError(f"catalogue: column {name!r} must hold {kind}, as the log's times")
     return tuple(None if gone else value for value, gone in zip(values, missing, strict=True))
 
 
@@ -472,14 +441,11 @@ def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array
     """
     arms = table.num_rows
     candidates = [(name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)]
-    shared: list[tuple[str, Array]] = []
-    for name, kind in kinds.items():
-        if is_text(kind) and not is_time(kind):
-            shared += _shared_categories(table, name)
+    texts = (name for name, kind in kinds.items() if is_text(kind))
+    shared = (pair for name in texts for pair in _shared_categories(table, name))
     candidates += sorted(shared, key=lambda pair: -float(pair[1].sum()))
     names: list[str] = []
-    basis = np.zeros((arms, 0))
-    values = np.zeros((arms, 0))
+    basis = values = np.zeros((arms, 0))
     for name, column in candidates:
         centred = column - column.mean()
         size = float(np.sqrt((centred**2).mean()))

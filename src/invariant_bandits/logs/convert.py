@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text, is_time, run_starts
 from invariant_bandits.logs.events import NONE, EventSource, Feature, LoggedEvent
-from invariant_bandits.logs.external_sort import whole_rounds
+from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
@@ -48,8 +49,8 @@ class TypedRows:
 
     def __init__(self, source: Source) -> None:
         self.source, self.rows, self.unreadable = source, 0, Counter[str]()
-        schema = source.arrow_schema
-        fractions = _columns_with_fractions(source)
+        schema, whole = source.arrow_schema, _whole_columns(source)
+        fractions = {column.name for column in schema if pa.types.is_integer(column.type)} - whole
         kinds = [pa.float64() if column.name in fractions else _plain(column.type) for column in schema]
         self.arrow_schema = pa.schema(list(zip(schema.names, kinds, strict=True)))
 
@@ -69,10 +70,8 @@ class TypedRows:
     def _column(self, column: Any, wanted: Any) -> Any:
         if column.type == wanted.type:
             return column
-        if not is_text(column.type) or is_text(wanted.type):
+        if not is_text(column.type) or is_text(wanted.type) or pa.types.is_integer(wanted.type):
             return column.cast(wanted.type, safe=False)
-        if pa.types.is_integer(wanted.type):
-            return self._whole(column, wanted)
         problems = RowProblems(len(column))
         if is_time(wanted.type):
             values = decode.times(column, wanted.name, True, problems)
@@ -84,17 +83,18 @@ class TypedRows:
         self.unreadable[wanted.name] += int((~problems.usable & ~missing).sum())
         return pa.array(values, mask=~problems.usable).cast(wanted.type)
 
-    def _whole(self, column: Any, wanted: Any) -> Any:
-        """Text as whole numbers, to the last digit."""
-        words = column.cast(pa.string())
-        try:
-            return words.cast(wanted.type)
-        except pa.ArrowInvalid:
-            values = [
-                int(word) if word is not None and _is_whole(word) else None for word in words.to_pylist()
-            ]
-        self.unreadable[wanted.name] += sum(value is None for value in values) - words.null_count
-        return pa.array(values, type=wanted.type)
+
+def _whole_columns(source: Source) -> set[str]:
+    """Columns that are whole numbers to the end of the log, not only in the first lines."""
+    whole = {column.name for column in source.arrow_schema if pa.types.is_integer(column.type)}
+    for task in source.tasks:
+        for _, batch in source.batches(task, sorted(whole)) if whole else ():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                with suppress(pa.ArrowInvalid):
+                    column.cast(source.arrow_schema.field(name).type)
+                    continue
+                whole.discard(name)
+    return whole
 
 
 def _plain(kind: Any) -> Any:
@@ -104,39 +104,6 @@ def _plain(kind: Any) -> Any:
     if is_time(kind):
         return pa.timestamp("us", getattr(kind, "tz", None))
     return kind
-
-
-def _is_whole(word: str) -> bool:
-    return word.strip().lstrip("+-").isdigit()
-
-
-def _columns_with_fractions(source: Source) -> set[str]:
-    """Columns of text that seemed to be whole numbers in the first lines, and are not."""
-    whole = [
-        column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)
-    ]
-    fractions: set[str] = set()
-    for task in source.tasks if whole else ():
-        for _, batch in source.batches(task, whole):
-            for name in whole:
-                column = batch.column(name)
-                if pa.types.is_integer(column.type):
-                    continue
-                if pa.types.is_floating(column.type) or (is_text(column.type) and _has_fraction(column)):
-                    fractions.add(name)
-    return fractions
-
-
-def _has_fraction(column: Any) -> bool:
-    """Whether some text is a number, but no whole one."""
-    words = column.cast(pa.string())
-    try:
-        words.cast(pa.int64())
-        return False
-    except pa.ArrowInvalid:
-        problems = RowProblems(len(words))
-        values = decode.numbers(words, "", problems)[problems.usable]
-        return bool((values != np.floor(values)).any())
 
 
 def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[LoggedEvent]:
@@ -159,9 +126,7 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
             report.add(event, file, [row])
 
 
-def _rounds(
-    source: Source, schema: SchemaLike, report: QualityReport
-) -> Iterator[tuple[str, int, LoggedEvent | str]]:
+def _rounds(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[tuple[str, int, Any]]:
     """Yield (file, row, event or why there is none) of every round; count the rows."""
     if isinstance(source, EventSource):
         for path in source.paths:
@@ -169,17 +134,16 @@ def _rounds(
                 report.rows += 1
                 yield path, line, event
         return
-    log = _open_choices(source, schema)
-    several_rows = log.schema.one_row_per_action and log.schema.chosen is not None
-    columns, typed, position = log.schema.used_columns, TypedRows(log.source), 0
+    log = open_log(source, schema)
+    if log.schema.propensity is None:
+        raise InputError("schema: propensity is missing; events have the probability of the chosen action")
+    if not log.schema.labelled and log.schema.chosen is None:
+        raise InputError("events need one row per offered action (round and chosen), or labels of arms")
+    typed, position = TypedRows(log.source), 0
     for task in log.source.tasks:
-        if several_rows:
-            batches = whole_rounds(log.source, task, columns, str(log.schema.round))
-        else:
-            batches = log.source.batches(task, columns)
-        for row, batch in batches:
+        for row, batch in round_batches(log.source, task, log.schema):
             rows = typed.typed(batch).to_pylist()
-            if several_rows:
+            if log.schema.one_row_per_action:
                 events = _from_groups(log, batch, rows)
             else:
                 events = _from_labels(log, batch, rows, f"{task.file}:", row, position)
@@ -189,21 +153,6 @@ def _rounds(
             position += len(batch)
 
 
-def _open_choices(source: Source, schema: SchemaLike) -> Log:
-    """Open a log that says of every round what was chosen, and with which probability."""
-    log = open_log(source, schema)
-    if log.schema.propensity is None:
-        raise InputError(
-            "schema: propensity is missing; events are written with the probability of the chosen action"
-        )
-    if not (log.schema.one_row_per_action and log.schema.chosen is not None) and not log.schema.labelled:
-        raise InputError(
-            "events need one row per offered action (round and chosen), or the label of the chosen arm; this "
-            "log has neither"
-        )
-    return log
-
-
 def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[int, LoggedEvent | str]]:
     """Yield (first row, event) of rounds of several rows."""
     schema, starts = log.schema, run_starts(batch.column(log.schema.round)).tolist()
@@ -211,13 +160,15 @@ def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[t
     words = [None] * len(batch) if label is None else batch.column(label).to_pylist()
     for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
         offered, marked = rows[first:last], np.flatnonzero(chosen[first:last]).tolist()
-        labels = [
-            str(place) if word is None else str(word) for place, word in enumerate(words[first:last], start=1)
-        ]
-        its = offered[marked[0]] if len(marked) == 1 else {}
+        numbered = enumerate(words[first:last], start=1)
+        labels = [str(place if word is None else word) for place, word in numbered]
+        outcome = _outcome(log, offered[marked[0]] if len(marked) == 1 else {})
+        if outcome is None:
+            yield first, UNUSABLE
+            continue
+        name, (reward, propensity, time) = str(offered[0][str(schema.round)]), outcome
         features = [_features(log, action) for action in offered]
-        name = str(offered[0][str(schema.round)])
-        yield first, _event(log, its, name, labels, marked[0] if marked else 0, [], features)
+        yield first, LoggedEvent(name, labels, marked[0], reward, propensity, [], features, time)
 
 
 def _from_labels(
@@ -238,42 +189,34 @@ def _from_labels(
         where = arms.index(label) if label in arms else -1
         actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
         name = str(values[schema.round]) if schema.round is not None else f"{file}{first + place}"
-        its, features = values if where >= 0 else {}, _features(log, values)
-        yield place, _event(log, its, name, arms, where, features, actions)
+        outcome = _outcome(log, values if where >= 0 else {})
+        if outcome is None:
+            yield place, UNUSABLE
+            continue
+        reward, propensity, time = outcome
+        yield place, LoggedEvent(name, arms, where, reward, propensity, _features(log, values), actions, time)
 
 
 def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
     """Features of a row: words of categories, numbers of the others; lists are numbers with places."""
     features: list[Feature] = []
     for name in log.schema.features:
-        value = row[name]
-        if name in log.schema.categorical:
-            if value is not None and value != NONE:
-                features.append((name, str(value)))
-        elif isinstance(value, list):
+        value, is_word = row[name], name in log.schema.categorical
+        if isinstance(value, list):
             features += [(f"{name}[{place}]", float(number)) for place, number in enumerate(value) if number]
-        elif value:
-            features.append((name, float(value)))
+        elif value not in (None, NONE) and (is_word or value):
+            features.append((name, str(value) if is_word else float(value)))
     return features
 
 
-def _event(
-    log: Log,
-    row: Mapping[str, Any],
-    name: str,
-    labels: Sequence[str],
-    chosen: int,
-    shared: list[Feature],
-    actions: list[list[Feature]],
-) -> LoggedEvent | str:
-    """Return the event of a round whose chosen action has this row, or why it is none."""
+def _outcome(log: Log, row: Mapping[str, Any]) -> tuple[float, float, str | None] | None:
+    """Return reward, propensity and time of the row of a chosen action; None if it is not usable."""
     schema = log.schema
     reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
     if reward is None or propensity is None or not 0.0 < propensity <= 1.0:
-        return UNUSABLE
+        return None
     time: Any = None if schema.time is None else row.get(schema.time)
-    stamp = f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
-    return LoggedEvent(name, labels, chosen, float(reward), float(propensity), shared, actions, stamp)
+    return float(reward), float(propensity), f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
 
 
 @dataclass(frozen=True)
@@ -297,16 +240,10 @@ class Conversion:
     def describe(self) -> str:
         """A few lines a person can read."""
         lines = [f"{self.label}: {self.quality.rounds:,} written of {self.quality.rows:,} read"]
-        lines += [
-            f"{problem.count:>11,}  {reason}"
-            for reason, problem in sorted(self.quality.problems.items())
-            if problem.count
-        ]
-        lines += [
-            f"{count:>11,}  values of {name} are not of its type: missing"
-            for name, count in self.unreadable.items()
-        ]
-        return "\n".join(lines)
+        counts = {reason: problem.count for reason, problem in sorted(self.quality.problems.items())}
+        for name, count in self.unreadable.items():
+            counts[f"values of {name} are not of its type: missing"] = count
+        return "\n".join([*lines, *(f"{count:>11,}  {reason}" for reason, count in counts.items())])
 
 
 def convert(
@@ -363,12 +300,11 @@ def _same_file(path: str, target: Path) -> bool:
 def _write(kind: LogFormat, source: Source, out: str, scratch: Path, schema: SchemaLike) -> Conversion:
     report, unreadable = QualityReport(), dict[str, int]()
     with _open_sink(scratch, out if kind.packed else "") as sink:
-        if kind.event_writer is not None:
-            kind.event_writer(sink, events_of(source, schema, report))
+        if hasattr(kind.kind, "write_events"):
+            kind.kind.write_events(sink, events_of(source, schema, report))
             return Conversion(kind.label, report, unreadable)
         rows = TypedRows(source)
-        assert kind.table_writer is not None
-        kind.table_writer(sink, out, rows.arrow_schema, rows.batches())
+        kind.kind.write_table(sink, out, rows.arrow_schema, rows.batches())
     report.rows = report.rounds = rows.rows
     for task in source.tasks:
         for reason, lines in source.skipped(task).items():

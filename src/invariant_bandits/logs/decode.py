@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -81,16 +82,14 @@ def batch_without_views(batch: Any) -> Any:
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
-    columns = [_plain(batch.column(index), column.type) for index, column in enumerate(wanted)]
+    columns = [_plain(batch.column(index), kind) for index, kind in enumerate(wanted.types)]
     return pa.RecordBatch.from_arrays(columns, names=wanted.names)
 
 
 def _plain(column: Any, kind: Any) -> Any:
-    if column.type == kind:
-        return column
-    if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
-    return column.cast(kind)
+    if not pa.types.is_dictionary(kind):
+        return column.cast(kind)
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
 
 
 MICROSECONDS = "datetime64[us]"
@@ -131,25 +130,19 @@ def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = Fal
 
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
-    if are_dates:
-        return _dates(column, name, problems)
-    if not pa.types.is_integer(column.type):
+    if not are_dates and not pa.types.is_integer(column.type):
         return numbers(column, name, problems)
-    column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _dates(column: Any, name: str, problems: RowProblems) -> Array:
-    if is_text(column.type):
+    if are_dates and is_text(column.type):
         column = _parsed_dates(column, name, problems)
-    elif is_time(column.type):
+    elif are_dates and is_time(column.type):
         zone = getattr(column.type, "tz", None)
         column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.timestamp("us"))
-    else:
+    elif are_dates:
         problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is not a date")
-        return np.zeros(len(column), dtype=MICROSECONDS)
+        column = pa.nulls(len(column), pa.int64())
     column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
-    return np.asarray(column.to_numpy(zero_copy_only=False)).view(MICROSECONDS)
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    return values.view(MICROSECONDS) if are_dates else values
 
 
 def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
@@ -202,9 +195,7 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     return result
 
 
-def nested_vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
-) -> tuple[Array, Array]:
+def nested_vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool) -> Any:
     """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
     none.
     """
@@ -253,22 +244,14 @@ def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -
 def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
     column = column.cast(pa.string())
-    try:
+    with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        column = _truth_as_numbers(column)
-    try:
-        return column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return _one_by_one(column, pa.float64(), float, name, problems)
-
-
-def _truth_as_numbers(column: Any) -> Any:
-    """The text with 1 and 0 for truth values in words."""
     words = compute.utf8_lower(column)
-    for wanted, number in TRUTH.items():
-        column = compute.if_else(compute.equal(words, wanted), pa.scalar(number), column)
-    return column
+    for word, number in TRUTH.items():
+        column = compute.if_else(compute.equal(words, word), pa.scalar(number), column)
+    with suppress(pa.ArrowInvalid):
+        return column.cast(pa.float64())
+    return _one_by_one(column, pa.float64(), float, name, problems)
 
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
@@ -323,7 +306,15 @@ class TimeFormat:
 
     def timestamps(self, column: Any) -> Any:
         """The column as timestamps in microseconds, UTC; missing where a value has none of the forms."""
-        return _since_1970(column, self.unit) if self.unit else _from_text(column, self.formats)
+        if self.unit:
+            return _since_1970(column, self.unit)
+        words = compute.utf8_trim_whitespace(column.cast(pa.string()))
+        times = pa.nulls(len(words), pa.timestamp("us"))
+        for form in self.formats:
+            if times.null_count > words.null_count:
+                parsed = compute.strptime(words, format=form, unit="us", error_is_null=True)
+                times = compute.coalesce(times, parsed)
+        return times
 
 
 def _since_1970(column: Any, unit: str) -> Any:
@@ -342,22 +333,9 @@ def _numbers(column: Any) -> Any:
     """Text as whole numbers if it is such, as fractions otherwise; missing where it is not a number."""
     words = column.cast(pa.string())
     for kind in (pa.int64(), pa.float64()):
-        try:
+        with suppress(pa.ArrowInvalid):
             return words.cast(kind)
-        except pa.ArrowInvalid:
-            continue
     return _one_by_one(words, pa.float64(), float, "", RowProblems(len(words)))
-
-
-def _from_text(column: Any, formats: Sequence[str]) -> Any:
-    """Text as timestamps: the first form that a value has."""
-    words = compute.utf8_trim_whitespace(column.cast(pa.string()))
-    times = pa.nulls(len(words), pa.timestamp("us"))
-    for form in formats:
-        if times.null_count == words.null_count:
-            break
-        times = compute.coalesce(times, compute.strptime(words, format=form, unit="us", error_is_null=True))
-    return times
 
 
 def find_time_format(
@@ -396,10 +374,8 @@ def find_time_format(
     if day_first is None:
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
-        raise InputError(
-            f"schema: dates of the time column such as {words[0].strip()} may begin with the day or"
-            " the month; say which (day_first = true or false; --day-first or --month-first)"
-        )
+        such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
+        raise InputError(f"{such}; say which (day_first = true or false; --day-first or --month-first)")
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
     return TimeFormat(formats=_clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
@@ -408,10 +384,8 @@ def find_time_format(
 def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
     numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
-    least, most = (
-        float(value or 0.0)
-        for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
-    )
+    ends = compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py()
+    least, most = ends["min"] or 0.0, ends["max"] or 0.0
     units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
     return TimeFormat(unit=units[0]) if units else None
 
@@ -426,10 +400,8 @@ def _is_day_first(words: Iterable[str]) -> bool | None:
     """True if the first number of some date is greater than 12, False if the second of some is; None if
     neither.
     """
-    for word in words:
-        match = WRITTEN.match(word)
-        if match is not None and int(match["first"]) > 12:
-            return True
-        if match is not None and int(match["second"]) > 12:
-            return False
+    for match in filter(None, map(WRITTEN.match, words)):
+        for number in ("first", "second"):
+            if int(match[number]) > 12:
+                return number == "first"
     return None

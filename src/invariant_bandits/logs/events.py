@@ -147,17 +147,12 @@ class EventSurvey:
         A name that has several words in one action becomes a flag per word.
         """
         ranked = [(-count, name, "number", name) for name, count in self.numbers.items()]
-        ranked += [
-            (-count, name, "word", name) for name, count in self.words.items() if name not in self.several
-        ]
+        single = self.words.keys() - self.several
+        ranked += [(-self.words[name], name, "word", name) for name in single]
         for name in self.several:
             share = self.words[name] // max(1, len(self.distinct[name]))
             ranked += [(-share, f"{name}={word}", "flag", name) for word in self.distinct[name]]
         return sorted(column for _, *column in sorted(ranked)[:most])  # type: ignore[misc]
-
-    def left_out(self, columns: int) -> int:
-        """Return how many features are not among so many columns."""
-        return self.forgotten + len(self.numbers) + len(self.words) - len(self.several) - columns
 
 
 @dataclass
@@ -196,10 +191,8 @@ class EventSource(FileSource, ABC):
                 survey.add(event)
         if not survey.events:
             reasons = ", ".join(f"{count:,} × {reason}" for reason, count in survey.unusable.most_common(3))
-            raise FileError(
-                f"{self.paths[0]} is not readable: it has no event that can be used: "
-                f"{reasons or 'it is empty'}"
-            )
+            why = f"it has no event that can be used: {reasons or 'it is empty'}"
+            raise FileError(f"{self.paths[0]} is not readable: {why}")
         self._set_columns(survey)
 
     def _set_columns(self, survey: EventSurvey) -> None:
@@ -217,24 +210,22 @@ class EventSource(FileSource, ABC):
                 reasons[f"!{column}"] = "depends on the arm only"
             elif kind == "word" and len(survey.distinct[plain]) > self.many_words:
                 reasons[f"!{column}"] = f"has more than {self.many_words} different words"
-        left_out = survey.left_out(len(self.columns))
+        known = len(survey.numbers) + len(survey.words) - len(survey.several)
+        left_out = survey.forgotten + known - len(self.columns)
         if left_out > 0:
             most = self.most_features
             reasons["!…"] = f"{left_out:,} features that are not among the {most} most frequent"
         if survey.has_arms:
             reasons["arm"] = f"{len(survey.arms)} labels, each with the same features throughout"
         self.arrow_schema = pa.schema(list((fixed | features).items()))
-        self.schema = Schema(
-            "reward",
-            tuple(name for name in features if f"!{name}" not in reasons),
-            time="time" if survey.has_times else None,
-            arm="action" if survey.has_arms else None,
-            action=None if survey.has_arms else "action",
-            propensity="propensity",
-            round="event_id",
-            chosen="chosen",
-            reasons=reasons,
-        )
+        roles: dict[str, Any] = {
+            "arm" if survey.has_arms else "action": "action",
+            "round": "event_id",
+            "chosen": "chosen",
+        }
+        roles |= {"propensity": "propensity"} | ({"time": "time"} if survey.has_times else {})
+        used = tuple(name for name in features if f"!{name}" not in reasons)
+        self.schema = Schema("reward", used, reasons=reasons, **roles)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield batches of whole events of one file."""
@@ -267,18 +258,16 @@ class EventSource(FileSource, ABC):
         return self._problems.get(task.file, {})
 
 
-def _feature_values(
-    events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]
-) -> dict[str, list[Any]]:
+def _feature_values(events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
     "flag:…".
     """
     values: dict[str, list[Any]] = {}
-    numbers, words, flags = dict[str, list[Any]](), dict[str, list[Any]](), dict[str, list[Any]]()
+    by_kind: dict[str, dict[str, list[Any]]] = {"number": {}, "word": {}, "flag": {}}
     for key, column in wanted.items():
         kind, _, name = key.partition(":")
-        values[column] = [NONE if kind == "word" else 0.0] * rows
-        {"number": numbers, "word": words, "flag": flags}[kind][name] = values[column]
+        values[column] = by_kind[kind][name] = [NONE if kind == "word" else 0.0] * rows
+    numbers, words, flags = by_kind.values()
     row = 0
     for event in events:
         end = row + len(event.actions)
@@ -310,9 +299,7 @@ def _fixed_values(events: Sequence[LoggedEvent], name: str) -> list[Any]:
         return [value for event in events for value in [getattr(event, of_event)] * len(event.labels)]
     values: list[Any] = []
     for event in events:
-        if name in ("reward", "propensity"):
-            own = getattr(event, name)
-        else:
-            own = event.more.get(name, event.reward if name == OBSERVED else 1.0)
+        otherwise = event.reward if name == OBSERVED else 1.0
+        own = getattr(event, name) if name in ("reward", "propensity") else event.more.get(name, otherwise)
         values += [own if place == event.chosen else None for place in range(len(event.labels))]
     return values

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log, SplitRounds
 
 
+def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
+    """Pairs (row within the file, batch) of a task; only whole rounds, if these have several rows."""
+    if schema.one_row_per_action:
+        return whole_rounds(source, task, schema.used_columns, str(schema.round))
+    return source.batches(task, schema.used_columns)
+
+
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
     """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
 
@@ -47,10 +54,16 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
         held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
         if cut:
             yield row, batch.slice(0, cut)
-    if held is not None:
-        goes_on = any(other.file == task.file and other.part > task.part for other in source.tasks)
-        behind = source.batches(task, columns, first_row=end) if goes_on else iter(())
-        yield held_row, _completed(held, behind, name)
+    if held is None:
+        return
+    if any(other.file == task.file and other.part > task.part for other in source.tasks):
+        last = held.column(name)[0]
+        for _, batch in source.batches(task, columns, first_row=end):
+            stop = _first_other(batch.column(name), last)
+            held = join_batches([held, batch.slice(0, stop)])
+            if stop < len(batch):
+                break
+    yield held_row, held
 
 
 def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
@@ -65,37 +78,20 @@ def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) 
         yield row, batch
 
 
-def _completed(held: Any, behind: Batches, name: str) -> Any:
-    """The last round of a task with its rows from behind the task."""
-
-    last = held.column(name)[0]
-    for _, batch in behind:
-        stop = _first_other(batch.column(name), last)
-        held = join_batches([held, batch.slice(0, stop)])
-        if stop < len(batch):
-            break
-    return held
-
-
 def _last_round_before(source: Source, task: Task, name: str) -> Any:
     """The round id in the row just before a task, if its file has one."""
     before = [other for other in source.tasks if other.file == task.file and other.part < task.part]
     for previous in reversed(before):
-        last = None
-        for _, batch in source.batches(previous, [name]):
-            if len(batch):
-                last = batch.column(name)[-1]
-        if last is not None:
-            return last
+        ends = [batch.column(name)[-1] for _, batch in source.batches(previous, [name]) if len(batch)]
+        if ends:
+            return ends[-1]
     return None
 
 
 def _first_other(column: Any, value: Any) -> int:
     """Index of the first entry that differs from the scalar `value`; the length if none does."""
-    starts = run_starts(column)
-    if column[0].as_py() != value.as_py():
-        return 0
-    return int(starts[1]) if len(starts) > 1 else len(column)
+    starts = [*run_starts(column).tolist(), len(column)]
+    return starts[1] if column[0].as_py() == value.as_py() else 0
 
 
 ROWS_AT_ONCE = 400_000
@@ -104,32 +100,38 @@ MOST_FILES = 200
 KEY = "__key"
 
 
-@dataclass(eq=False)
 class RearrangedSource(Source):
-    """Rows in files of our own, in another order than they were; the files are deleted with the source.
+    """Rows sorted by their keys, in files of our own, which are deleted with the source.
 
     Parameters
     ----------
-    folder : Path
-        Holds one Arrow file per part.
-    arrow_schema : pyarrow.Schema
-        Names and types of the columns as the original has them.
-    tasks : tuple of Task
-        One per part.
-    lost : dict of str to list of int
-        Rows of the original that could not be parsed, by reason.
+    source : Source
+        The rows as they were.
+    keyed : iterable of pairs (record batch, array of shape (n,))
+        Its rows, and the key of each.
+    bounds : array
+        Keys that divide the rows into parts, each sorted in memory; one Arrow file and one task per part.
     """
 
-    folder: Path
-    arrow_schema: Any
-    tasks: tuple[Task, ...]
-    lost: dict[str, list[int]]
-    total_rows: int
     in_files = False
     skips_lines = True
 
-    def __post_init__(self) -> None:
+    def __init__(self, source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> None:
+        self.folder, self.arrow_schema = (
+            Path(tempfile.mkdtemp(prefix="invariant-bandits-")),
+            source.arrow_schema,
+        )
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        counts = _dealt(self.folder, keyed, bounds)
+        starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
+        parts = np.flatnonzero(counts).tolist()
+        self.tasks = [Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts]
+        for part in parts:
+            _sort(self.folder, part)
+        self.lost: dict[str, list[int]] = {}
+        for task in source.tasks:
+            for reason, rows in source.skipped(task).items():
+                self.lost.setdefault(reason, []).extend(rows)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one part."""
@@ -150,28 +152,22 @@ def in_time_order(log: Log) -> Log:
 
     Rounds of the same time stay in their order; a round is as early as its first row.
     """
-    if log.schema.time is None:
-        return log
-    times = log.survey(times=True).times
+    times = None if log.schema.time is None else log.survey(times=True).times
     if times is None or times.in_order:
         return log
     rows = log.survey(rows=True).total_rows or 0
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
     bounds = np.unique(times.sample[np.arange(1, parts) * len(times.sample) // parts])
-    return log.with_source(_rearranged(log.source, _keyed_by_time(log), bounds))
+    return log.with_source(RearrangedSource(log.source, _keyed_by_time(log), bounds))
 
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
     """(batch, time of the round of every row (n,))."""
-    name, source, columns = str(log.schema.time), log.source, log.schema.used_columns
+    name = str(log.schema.time)
     for task in log.survey().tasks:
-        whole = log.schema.one_row_per_action
-        batches = source.batches(task, columns)
-        if whole:
-            batches = whole_rounds(source, task, columns, str(log.schema.round))
-        for _, batch in batches:
+        for _, batch in round_batches(log.source, task, log.schema):
             times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
-            if whole:
+            if log.schema.one_row_per_action:
                 starts = run_starts(batch.column(log.schema.round))
                 times = np.repeat(times[starts], np.diff(np.append(starts, len(batch))))
             yield batch, times
@@ -198,27 +194,7 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
 
     rows = int(split.firsts.max()) + 1
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
-    return _rearranged(source, keyed(), np.arange(1, parts) * rows // parts)
-
-
-def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> RearrangedSource:
-    """Rows sorted by their keys (n,), in parts between the bounds."""
-    folder = Path(tempfile.mkdtemp(prefix="invariant-bandits-"))
-    try:
-        counts = _dealt(folder, keyed, bounds)
-        for part in np.flatnonzero(counts).tolist():
-            _sort(folder, part)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    lost: dict[str, list[int]] = {}
-    for task in source.tasks:
-        for reason, rows in source.skipped(task).items():
-            lost.setdefault(reason, []).extend(rows)
-    starts = np.cumsum(counts) - counts
-    parts = np.flatnonzero(counts).tolist()
-    tasks = tuple(Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts)
-    return RearrangedSource(folder, source.arrow_schema, tasks, lost, int(counts.sum()))
+    return RearrangedSource(source, keyed(), np.arange(1, parts) * rows // parts)
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
@@ -227,9 +203,8 @@ def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> A
     writers: dict[int, Any] = {}
     with ExitStack() as open_files:
         for batch, keys in keyed:
-            batch = pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(keys)], names=[*batch.schema.names, KEY]
-            )
+            names = [*batch.schema.names, KEY]
+            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=names)
             part_of = np.searchsorted(bounds, keys, side="right")
             for part in np.unique(part_of).tolist():
                 if part not in writers:
@@ -260,42 +235,12 @@ AT_ONCE = 2**21
 
 
 class SpillFile:
-    """Float64 numbers in a temporary file without a name, which is gone with the last who holds this."""
+    """A temporary file without a name, which is gone with the last object that holds this."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile() as file:
             self.descriptor = os.dup(file.fileno())
-
-    def __del__(self) -> None:
-        if "descriptor" in vars(self):
-            os.close(self.descriptor)
-
-    def append(self, numbers: Array) -> None:
-        """Write numbers behind those that are there."""
-        left = _bytes_of(numbers)
-        try:
-            while len(left):
-                left = left[os.write(self.descriptor, left) :]
-        except OSError as error:
-            raise FileError(
-                f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
-                f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
-            ) from None
-
-    def read(self, first: int, shape: tuple[int, ...]) -> Array:
-        """Numbers from `first` on; the position of the file, which forked processes share, is left alone."""
-        array = np.empty(shape)
-        left, offset = _bytes_of(array), first * array.itemsize
-        while len(left):
-            got = os.preadv(self.descriptor, [left], offset)
-            if got == 0:
-                raise FileError("a temporary file has become shorter than what was written to it")
-            left, offset = left[got:], offset + got
-        return array
-
-
-def _bytes_of(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        weakref.finalize(self, os.close, self.descriptor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +252,7 @@ class StoredRows:
     Parameters
     ----------
     file : SpillFile
-        Holds the numbers, row after row.
+        Holds float64 numbers, row after row.
     first, rows : int
         Which rows of the file these are: the first one, and how many.
     tail : tuple of int
@@ -338,8 +283,11 @@ class StoredRows:
         start, stop, step = part.indices(self.rows)
         if step != 1:
             raise InputError(f"stored rows are read in segments, got a slice with step {step}")
-        numbers_before = (self.first + start) * int(np.prod(self.tail))
-        raw = self.file.read(numbers_before, (max(stop - start, 0), *self.tail))
+        raw = np.empty((max(stop - start, 0), *self.tail))
+        left, offset = _bytes_of(raw), (self.first + start) * int(np.prod(self.tail)) * raw.itemsize
+        while len(left):  # forked processes share the position of the file, so it is left alone
+            got = os.preadv(self.file.descriptor, [left], offset)
+            left, offset = left[got:], offset + got
         return raw if self.change is None else np.ascontiguousarray(self.change(raw))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -403,11 +351,11 @@ class RowCollector:
             ends = np.cumsum(sizes)
             return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
         most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
-        return collect_rows(
-            rows[at : min(at + most, start + length)]
-            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
-            for at in range(start, start + length, most)
+        begins, ends = starts[runs].tolist(), (starts[runs] + lengths).tolist()
+        pieces = (
+            (at, end) for begin, end in zip(begins, ends, strict=True) for at in range(begin, end, most)
         )
+        return collect_rows(rows[at : min(at + most, end)] for at, end in pieces)
 
     def rows(self) -> Array | StoredRows:
         """All that were added: an array if they are few."""
@@ -422,9 +370,23 @@ class RowCollector:
             self._stored = StoredRows(SpillFile(), 0, 0, self._held[0].shape[1:])
         if self._held:
             rows = np.concatenate(self._held, dtype=np.float64)
-            self._stored.file.append(rows)
+            _append(self._stored.file, rows)
             self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
         self._held, self._numbers = [], 0
+
+
+def _append(file: SpillFile, rows: Array) -> None:
+    left = _bytes_of(rows)
+    try:
+        while len(left):
+            left = left[os.write(file.descriptor, left) :]
+    except OSError as error:
+        full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
+        raise FileError(f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)") from None
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:

@@ -13,9 +13,10 @@ number that depends on the arm alone, so moments of φ follow exactly from momen
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.logs.arms import Catalogue, place_of
 from invariant_bandits.logs.schema import format_names
+from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import compute
@@ -67,12 +69,12 @@ class Column:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
-        mark = (f"{self.name} missing",) if self.marks_missing else ()
+        names = [self.name]
         if self.categories is not None:
-            return (*(f"{self.name}={category}" for category in self.categories), *mark)
-        if self.width is not None:
-            return (*(f"{self.name}[{index}]" for index in range(self.width)), *mark)
-        return (self.name, *mark)
+            names = [f"{self.name}={category}" for category in self.categories]
+        elif self.width is not None:
+            names = [f"{self.name}[{index}]" for index in range(self.width)]
+        return (*names, f"{self.name} missing") if self.marks_missing else tuple(names)
 
     def encode(self, values: Any, rows: int) -> Array:
         """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
@@ -87,9 +89,7 @@ class Column:
         """
         try:
             raw = np.asarray(values)
-            objects = raw.flat if raw.dtype.kind == "O" else ()
-            dates = any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects)
-            if raw.dtype.kind in "Mm" or dates:
+            if raw.dtype.kind in "Mm":
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -121,24 +121,15 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
     """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
     array = np.asarray(values)
     if len(array) > MANY_ROWS and array.dtype == object:
-        looked_up = _places_of_texts(array, categories)
-        if looked_up is not None:
-            return looked_up
+        with suppress(pa.ArrowException):  # something else than text is among them
+            column = pa.array(array, type=pa.string(), from_pandas=True)
+            looked_up = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string()))
+            return np.asarray(looked_up.fill_null(-1)).astype(np.int64), np.asarray(column.is_null())
     words: list[Any] = array.tolist()
     index = {category: place for place, category in enumerate(categories)}
-    places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
+    places = [index.get(str(word), -1) for word in words]
     missing = [word is None or word != word for word in words]
     return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
-
-
-def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Array] | None:
-    """The same for many rows of text, as they come from files; None if something else is among them."""
-    try:
-        column = pa.array(texts, type=pa.string(), from_pandas=True)
-    except pa.ArrowException:
-        return None
-    places = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string())).fill_null(-1)
-    return np.asarray(places).astype(np.int64), np.asarray(column.is_null())
 
 
 TOLERANCE = 1e-9
@@ -163,8 +154,6 @@ class Dropped:
         Name of the feature.
     combination : mapping of str to float
         Coefficients of the features that it is a combination of; empty if it is constant.
-    window : int or None
-        The first window in which that is so, counted from 0; None if it is so in all of them.
 
     >>> print(Dropped("cents", {"euros": 100.0}))
     cents = +100·euros + a constant per window
@@ -172,19 +161,16 @@ class Dropped:
 
     name: str
     combination: Mapping[str, float]
-    window: int | None = None
 
     def __str__(self) -> str:
         if not self.combination:
-            where = "every window" if self.window is None else f"window {self.window + 1}"
-            return f"{self.name} is constant within {where}"
+            return f"{self.name} is constant within every window"
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
         more = len(self.combination) - len(shown)
         terms += f" … and {more} more" if more else ""
-        where = "per window" if self.window is None else f"in window {self.window + 1}"
-        return f"{self.name} = {terms} + a constant {where}"
+        return f"{self.name} = {terms} + a constant per window"
 
 
 def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[Dropped]:
@@ -214,9 +200,7 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(
-    sums: PowerSums, candidates: list[int], names: Sequence[str]
-) -> tuple[list[int], list[Dropped]]:
+def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share
@@ -290,9 +274,7 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(
-                f"interactions must be several names such as ('a:b',), got {self.interactions!r}"
-            )
+            raise InputError(f"interactions must be a list such as ('a:b',), got {self.interactions!r}")
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -342,12 +324,10 @@ class FeatureMap:
         for index, name in enumerate(self._single_names):
             self._blocks.setdefault(name, slice(index, index + 1))
         for interaction in self.interactions:
-            for part in interaction.split(":"):
-                if part not in self._blocks:
-                    what = f"{part!r} in {interaction!r}"
-                    raise InputError(
-                        f"interactions: {what} is not a feature column, got {self._single_names}"
-                    )
+            unknown = [part for part in interaction.split(":") if part not in self._blocks]
+            if unknown:
+                what = f"{unknown[0]!r} in {interaction!r}"
+                raise InputError(f"interactions: {what} is not a feature column, got {self._single_names}")
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
@@ -414,10 +394,7 @@ class FeatureMap:
     @property
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
-        return not self.interactions and all(
-            column.categories is None and column.width is None and not column.marks_missing
-            for column in self.columns
-        )
+        return not self.interactions and all(column.features == (column.name,) for column in self.columns)
 
     def apply_numbers(self, numbers: Array) -> Array:
         """The same as `apply` for a plain map and the offered actions of one round, without missing values.
@@ -437,8 +414,6 @@ class FeatureMap:
 
     def standardise_moments(self, moments: WindowedMoments) -> WindowedMoments:
         """Return moments of the features from moments of encoded rows."""
-        if self.kept is None and self.scale is None and self.shift is None:
-            return moments
         return moments.rescaled(*self.standardisation())
 
     def standardisation(self) -> tuple[Array, Array, Array]:
@@ -453,16 +428,17 @@ class FeatureMap:
         """Return the features themselves: they depend on the action already, not on its label."""
         return features
 
-    def _rows(self, columns: Mapping[str, Any]) -> int:
-        if not self.columns:
-            raise InputError("columns is empty: at least one feature column is needed")
-        missing = [column.name for column in self.columns if column.name not in columns]
+    def require_columns(self, who_lacks: str, there: Collection[str]) -> None:
+        """Raise InputError unless all raw columns are there."""
+        missing = [column.name for column in self.columns if column.name not in there]
         if missing:
-            raise InputError(
-                f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}"
-            )
+            needed = format_names([column.name for column in self.columns])
+            raise InputError(f"{who_lacks} {format_names(missing)}; needed: {needed}")
+
+    def _rows(self, columns: Mapping[str, Any]) -> int:
+        self.require_columns("columns lack", columns)
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
-        if len(set(lengths.values())) > 1 or () in lengths.values():
+        if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
         return int(next(iter(lengths.values()))[0])
 
@@ -472,11 +448,8 @@ class FeatureMap:
         """Return this map, nothing learned yet, with indicators of missing values of these columns as
         well.
         """
-        columns = tuple(
-            replace(column, marks_missing=True) if column.name in missing else column
-            for column in self.columns
-        )
-        return FeatureMap(columns, self.interactions, self.centre)
+        columns = (replace(c, marks_missing=c.marks_missing or c.name in missing) for c in self.columns)
+        return FeatureMap(tuple(columns), self.interactions, self.centre)
 
     def learned(self, moments: WindowedMoments, options: FeatureOptions) -> tuple[FeatureMap, list[Dropped]]:
         """(this map with what to keep, shift and scale, the features that are left out).
@@ -501,18 +474,13 @@ class FeatureMap:
         stays = np.array([name not in gone for name in self.names])
         if not stays.any():
             raise InputError("features: none is left")
-        kept, shift, scale = self.standardisation()
-        return replace(
-            self,
-            kept=kept[stays],
-            shift=None if self.shift is None else shift[stays],
-            scale=None if self.scale is None else scale[stays],
-        )
+        shift = None if self.shift is None else self.shift[stays]
+        scale = None if self.scale is None else self.scale[stays]
+        return replace(self, kept=self.standardisation()[0][stays], shift=shift, scale=scale)
 
     def shifted(self, mean: Array) -> FeatureMap:
         """This map with `mean` (q,) taken off its features."""
-        scale = np.ones(self.dim) if self.scale is None else self.scale
-        before = np.zeros(self.dim) if self.shift is None else self.shift
+        _, before, scale = self.standardisation()
         return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
 
 
@@ -542,11 +510,7 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
            [ 1.],
            [ 0.]])
     """
-    counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(
-            f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}"
-        )
+    counts = checked_counts("counts", [len(rows)] if counts is None else counts, len(rows))
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
@@ -607,8 +571,6 @@ class ArmFeatures:
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
-        if self.catalogue is not None:
-            finite_array("catalogue", self.catalogue, (len(self.labels), len(self.catalogue_names)))
 
     # -- what they are --
 
@@ -632,15 +594,11 @@ class ArmFeatures:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (p,)."""
-        slopes = self.context_names[1:]
+        slopes, factors = self.context_names[1:], self.catalogue_names[: self.crossed]
         if self.coding == "own":
-            return tuple(
-                n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes))
-            )
-        products = (
-            f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes
-        )
-        return (*self.labels, *slopes, *products)
+            of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in slopes)) for label in self.labels)
+            return tuple(chain.from_iterable(of_arms))
+        return (*self.labels, *slopes, *(f"{name}{TIMES}{slope}" for name in factors for slope in slopes))
 
     @property
     def dim(self) -> int:
@@ -657,10 +615,9 @@ class ArmFeatures:
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        of_arms = [
-            [place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))
-        ]
-        return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
+        groups = [[place[name] for name in names] for names in (self.matched or {}).values()]
+        own = [[0, *self._plain, *(group[arm] for group in groups)] for arm in range(len(self.labels))]
+        return np.array(own, dtype=np.int64)
 
     @cached_property
     def entries(self) -> Array:
@@ -716,9 +673,8 @@ class ArmFeatures:
             return contexts
         return np.asarray(np.take_along_axis(contexts, self.own_entries[codes], axis=1))
 
-    def cross(self, contexts: Array, codes: Array | None) -> Array:
+    def cross(self, contexts: Array, codes: Any) -> Array:
         """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
-        assert codes is not None
         n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
         if self.coding == "own":
             features = np.zeros((n, arms, self.width))
@@ -739,12 +695,7 @@ class ArmFeatures:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
-        missing = [column.name for column in self.columns if column.name not in context]
-        if missing:
-            raise InputError(
-                f"context lacks {format_names(missing)}; needed: "
-                f"{format_names([column.name for column in self.columns])}"
-            )
+        self.context.require_columns("context lacks", context)
         columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
@@ -796,15 +747,10 @@ class ArmFeatures:
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
         crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
-        described = replace(
-            learned,
-            catalogue=catalogue.features_of(labels),
-            catalogue_names=catalogue.names,
-            catalogue_shift=catalogue.shift,
-            catalogue_scale=catalogue.scale,
-            crossed=crossed,
-        )
-        return described, dropped, why
+        scales: dict[str, Any] = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
+        of_arms, names = catalogue.features_of(labels), catalogue.names
+        learned = replace(learned, catalogue=of_arms, catalogue_names=names, crossed=crossed, **scales)
+        return learned, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
         """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean
@@ -813,18 +759,16 @@ class ArmFeatures:
         if self.catalogue_shift is None or self.catalogue_scale is None:
             raise InputError("features: the arms of this log have none, it was read without a catalogue")
         columns = {name.partition("=")[0] for name in self.catalogue_names}
-        unknown = [name for name in features if name not in columns]
+        unknown = format_names([name for name in features if name not in columns])
         if unknown:
-            raise InputError(
-                f"features: {format_names(unknown)} are not of the catalogue, which has "
-                f"{format_names(sorted(columns))}"
-            )
+            known = format_names(sorted(columns))
+            raise InputError(f"features: {unknown} are not of the catalogue, which has {known}")
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
                 value = features[column]
-                raw[place] = float(str(value) == level) if level else _number(column, value)
+                raw[place] = str(value) == level if level else finite_array(f"features: {column}", value, ())
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -843,9 +787,7 @@ class ArmFeatures:
         return replace(self, labels=(*self.labels, label), catalogue=table)
 
 
-def _grouped_standardisation(
-    pooled: WindowedMoments, kept: Array, groups: list[list[int]]
-) -> tuple[Array, Array]:
+def _grouped_standardisation(pooled: WindowedMoments, kept: Array, groups: Any) -> tuple[Array, Array]:
     """Return (mean, standard deviation) of the kept features, each (q,); a group has one of each."""
     whole = pooled.chosen.grouped(np.array([0]))
     mean, variance = whole.mean[0, 1:-1].copy(), np.diagonal(whole.covariance()[0])[1:-1].copy()
@@ -918,9 +860,9 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
         prefix, label = _split_label(name, labels)
         if stem and stem in prefix.lower():
             groups.setdefault(prefix, {})[label] = name
-    whole = {
-        prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)
-    }
+    if len(labels) < 2:
+        return {}
+    whole = {prefix: group for prefix, group in groups.items() if group.keys() == set(labels)}
     return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
 
 
@@ -938,13 +880,6 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
 def with_level(rows: Array) -> Array:
     """[1, rows] (n, 1 + q)."""
     return np.column_stack([np.ones(len(rows)), rows])
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(finite_array(name, float(value), ()))
-    except (InputError, TypeError, ValueError):
-        raise InputError(f"features: {name!r} must be a number, got {value!r}") from None
 
 
 def _one_row(column: Column, value: Any) -> Any:
@@ -1034,41 +969,30 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
     remain.
 
     What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
-    have most of the rounds; otherwise what is fewer than that.
+    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
+    until each has enough rounds; what is left joins the last.
     """
-    enough = fewest_rounds(moments.dim)
-    long = moments.counts >= enough
-    carried = long.sum() >= 2 and 2.0 * float(moments.counts[long].sum()) >= moments.rounds
+    enough, counts = fewest_rounds(moments.dim), moments.counts
+    long = counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
     least = min(HARDLY_ANY, enough) if carried else enough
-    joined = _without_short_windows(moments, least)
-    if joined.windows < 2:
-        raise InputError(
-            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features,"
-            f" the log has {moments.rounds:,} usable rounds in {moments.windows}"
-        )
-    if joined.windows == moments.windows:
-        return joined, []
-    short = int((moments.counts < least).sum())
-    note = (
-        f"{short} of {moments.windows} windows had fewer than {least} rounds and were joined to a neighbour:"
-        f" {joined.windows} windows remain"
-    )
-    return joined, [note]
-
-
-def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMoments:
-    """Neighbours merged from the first window on until each has `least` rounds; what is left joins the
-    last.
-    """
     starts, rounds = [0], 0.0
-    for window, count in enumerate(moments.counts):
+    for window, count in enumerate(counts):
         if rounds >= least:
             starts.append(window)
             rounds = 0.0
         rounds += count
     if rounds < least and len(starts) > 1:
         starts.pop()
-    return moments if len(starts) == moments.windows else moments.regrouped(np.array(starts))
+    many, left = moments.windows, len(starts)
+    if left < 2:
+        needed = f"at least 2 with {least} rounds each are needed for {moments.dim} features"
+        raise InputError(f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}")
+    if left == many:
+        return moments, []
+    short = f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
+    note = f"{short} and were joined to a neighbour: {left} windows remain"
+    return moments.regrouped(np.array(starts)), [note]
 
 
 FORMS = "a mapping of columns, a list of rows (mappings), or a frame"
@@ -1093,18 +1017,13 @@ def offered_columns(
     {'hour': [9, 9], 'price': [2.0, 3.0]}
     """
     columns = {**_columns(context, "context"), **_columns(actions, "actions")}
-    if not columns:
-        raise InputError(f"nothing is offered: give {FORMS}")
-    hidden = [name for name, value in columns.items() if _is_masked(value)]
-    if hidden:
-        raise InputError(f"column {hidden[0]!r} has masked entries: give None for what is missing")
     several = {name: value for name, value in columns.items() if _is_many(value, name in vectors)}
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns must have one value per action, or one for all, got lengths {lengths}")
     count = next(iter(lengths.values()), 1)
-    if not count:
-        raise InputError("nothing is offered: the columns are empty")
+    if not columns or not count:
+        raise InputError(f"nothing is offered: give {FORMS}")
     return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
 
 
@@ -1135,19 +1054,11 @@ def like(frame: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
     return type(frame)(columns, **index)
 
 
-def plain(values: Any) -> list[Any]:
-    """Values as numbers, text, booleans, None and lists of these: what can be written down."""
-    return [_plain(value) for value in values]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+def plain(value: Any) -> Any:
+    """Return a value, or values, as numbers, text, booleans, None and lists of these: what can be written."""
+    if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple):
-        return plain(value)
-    return value
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _columns(source: Any, name: str) -> dict[str, Any]:
@@ -1166,9 +1077,8 @@ def _columns(source: Any, name: str) -> dict[str, Any]:
 
 
 def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
-    for index, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise InputError(f"{name} must be {FORMS}; row {index} is {type(row).__name__}")
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InputError(f"{name} must be {FORMS}")
     keys = list(dict.fromkeys(str(key) for row in rows for key in row))
     for index, row in enumerate(rows):
         lacking = [key for key in keys if key not in row]
@@ -1177,20 +1087,9 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
     return {key: [row[key] for row in rows] for key in keys}
 
 
-def _is_masked(value: Any) -> bool:
-    """Whether a column, or one of its values, may be hidden behind a mask."""
-    among = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(entry, np.ma.MaskedArray) for entry in among)
-
-
 def _is_many(value: Any, is_vector: bool) -> bool:
     """Whether a value of a column is one per action, not one for all."""
-    if isinstance(value, str | bytes | Mapping) or not (
-        hasattr(value, "__len__") and hasattr(value, "__iter__")
-    ):
+    has_several = hasattr(value, "__len__") and hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+    if isinstance(value, str | bytes | Mapping) or not has_several:
         return False
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return False
-    if is_vector:
-        return len(value) > 0 and not np.isscalar(value[0])
-    return True
+    return not is_vector or (len(value) > 0 and not np.isscalar(value[0]))

@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.features import ArmFeatures
-from invariant_bandits.moments.batches import even_places, finite_times, place_times
+from invariant_bandits.moments.batches import checked_counts, even_places, finite_times, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -30,33 +30,20 @@ def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
         return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(n, actions, dtype=np.int64)
     stored = isinstance(offered, StoredRows)
     flat = offered if stored else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
-    sizes = _whole_numbers("counts", counts, None)
-    if (sizes < 1).any():
-        raise InputError(f"counts must be at least 1, got {sizes.min()}")
-    if sizes.sum() != len(flat):
-        raise InputError(f"counts must add up to the {len(flat)} rows of offered, got {sizes.sum()}")
-    return flat, sizes
+    return flat, checked_counts("counts", counts, len(flat))
 
 
 def checked_actions(value: Any, counts: Array) -> Array:
     """Indices (n,) of the logged actions, each within its round."""
-    actions = _whole_numbers("actions", value, len(counts))
+    actions = np.asarray(value)
+    if actions.shape != counts.shape or actions.dtype.kind not in "iu":
+        got = f"{actions.dtype} of shape {actions.shape}"
+        raise InputError(f"actions must be whole numbers of shape {counts.shape}, got {got}")
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
-        raise InputError(
-            f"actions must index the {counts[at]} actions of their round, got {actions[at]} at {at}"
-        )
-    return actions
-
-
-def _whole_numbers(name: str, value: Any, length: int | None) -> Array:
-    array = np.asarray(value)
-    if array.ndim != 1 or len(array) == 0 or (length is not None and len(array) != length):
-        raise InputError(f"{name} must have shape ({'n' if length is None else length},), got {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name} must be whole numbers, got dtype {array.dtype}")
-    return array.astype(np.int64)
+        raise InputError(f"actions must index the {counts[at]} of their round, got {actions[at]} at {at}")
+    return actions.astype(np.int64)
 
 
 def per_row(name: str, value: Any, rows: int) -> Any:
@@ -77,36 +64,28 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
     array = np.asarray(value)
     several = array.ndim == 2 or (array.ndim == 1 and len(array) == rows != n)
     every = per_row("propensities", value, rows) if several else None
-    if every is None:
-        own = finite_array("propensities", value, (n,))
-    else:
-        own = every[row_starts(counts)[:-1] + actions]
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
+    logged = row_starts(counts)[:-1] + actions
+    own = finite_array("propensities", value, (n,)) if every is None else every[logged]
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
     if len(wrong):
-        raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} in round "
-            f"{wrong[0]}"
-        )
+        got = f"{own[wrong[0]]} in round {wrong[0]}"
+        raise InputError(f"propensities of logged actions must lie above 0 and at most 1, got {got}")
     return every, own
 
 
 def checked_times(value: Any, n: int) -> Array:
     """Times (n,), numbers or datetimes, that do not decrease."""
-    array = finite_times(n, value)
+    array = finite_times("times", value)
+    if array.shape != (n,):
+        raise InputError(f"times must have shape ({n},), got {array.shape}")
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
-        raise InputError(
-            f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: sort the log"
-        )
+        pair = f"{array[at]} before {array[at + 1]} at index {at}"
+        raise InputError(f"times must not decrease, got {pair}: sort the log")
     return array
-
-
-def is_small(rows: Array | StoredRows) -> bool:
-    """Whether the rows are in memory and few."""
-    return not isinstance(rows, StoredRows) and rows.size <= external_sort.IN_MEMORY
 
 
 def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
@@ -118,25 +97,11 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
         start = max(stop, start + 1)
 
 
-def slice_rows(values: Any, part: slice) -> Any:
-    """Return a segment of an array or, without reading, of stored rows; None of None."""
-    if isinstance(values, StoredRows):
-        return values.between(part.start, part.stop)
-    return None if values is None else values[part]
-
-
 def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
     """`change` of an array, or of stored rows as they are read; None of None."""
     if isinstance(values, StoredRows):
         return values.mapped(change)
     return None if values is None else np.ascontiguousarray(change(values))
-
-
-def load_rows(feedback: Feedback) -> Feedback:
-    """The same rounds with all that is stored read into memory."""
-    values = {name: getattr(feedback, name) for name in PER_ROW}
-    stored: dict[str, Any] = {name: rows[:] for name, rows in values.items() if isinstance(rows, StoredRows)}
-    return replace(feedback, **stored) if stored else feedback
 
 
 def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -288,12 +253,14 @@ class Feedback:
     def between(self, start: int, stop: int) -> Feedback:
         """The rounds from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.rounds:
-            raise InputError(
-                f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}"
-            )
-        rows = slice(int(self.starts[start]), int(self.starts[stop]))
-        parts = dict.fromkeys(PER_ROUND, slice(start, stop)) | dict.fromkeys(PER_ROW, rows)
-        return replace(self, **{name: slice_rows(getattr(self, name), part) for name, part in parts.items()})
+            raise InputError(f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}")
+        first, last = int(self.starts[start]), int(self.starts[stop])
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        parts: dict[str, Any] = {name: known[name][start:stop] for name in PER_ROUND if name in known}
+        for name in known.keys() & set(PER_ROW):
+            rows = known[name]
+            parts[name] = rows.between(first, last) if isinstance(rows, StoredRows) else rows[first:last]
+        return replace(self, **parts)
 
     def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:
         """(earlier, later) rounds.
@@ -346,9 +313,10 @@ class Feedback:
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        return map(
-            load_rows, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self))
-        )
+        few = not isinstance(self.offered, StoredRows) and self.offered.size <= external_sort.IN_MEMORY
+        for part in [self] if few else (self.between(*at) for at in segments(self)):
+            values = {name: getattr(part, name) for name in PER_ROW}
+            yield replace(part, **{name: rows[:] for name, rows in values.items() if rows is not None})
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """`function` of every part, one number per offered action: all of them (rows,), StoredRows if

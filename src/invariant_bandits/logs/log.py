@@ -1,4 +1,4 @@
-"""Log: an opened log and the first pass over it, shared by all questions that are asked of it.
+"""Log: an opened log, the first pass over it, which all questions share, and the windows that cut it.
 
 The first pass reads the few columns that need one: how many rows, which times, categories, arms and rounds.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.arms import (
     Arm,
@@ -27,12 +27,13 @@ from invariant_bandits.logs.arms import (
     read_catalogue,
     sort_labels,
 )
-from invariant_bandits.logs.decode import find_time_format, is_text, is_time
+from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
 from invariant_bandits.logs.external_sort import with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, infer_schema, toml_overrides
 from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows
+from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
@@ -131,54 +132,6 @@ class Survey:
         return tuple(sorted(ranked[:most]))
 
 
-def survey(
-    source: Source, schema: Schema, known: Survey | None, *, dates: bool, times: bool, rows: bool
-) -> Survey:
-    """Read what is needed and not yet `known`; nothing is read if nothing is needed.
-
-    Parameters
-    ----------
-    source : Source
-        Where the rows come from.
-    schema : Schema
-        What the columns mean; categories and ids of rounds are always looked at.
-    known : Survey or None
-        What an earlier survey said.
-    dates : bool
-        Whether times are dates, not numbers.
-    times : bool
-        Whether statistics of the times are needed (calendar windows).
-    rows : bool
-        Whether the number of rows is needed (windows of equal counts).
-    """
-    probes: list[RoundProbe | TimeProbe | CategoryProbe | ArmProbe] = []
-    if schema.round is not None and known is None:
-        probes.append(RoundProbe(schema))
-    if schema.time is not None and times and (known is None or known.times is None):
-        probes.append(TimeProbe(schema.time, dates))
-    if schema.categorical and known is None:
-        probes.append(CategoryProbe(schema.categorical))
-    if schema.labelled and known is None:
-        probes.append(ArmProbe(schema, dates))
-    result = known or Survey(tuple(source.tasks), source.total_rows)
-    if not probes and (result.total_rows is not None or not rows):
-        return result
-    columns = list(dict.fromkeys(name for probe in probes for name in probe.columns)) or [schema.reward]
-    tasks: list[Task] = []
-    total = 0
-    for task in source.tasks:
-        tasks.append(replace(task, position=total))
-        end = task.first_row
-        for row, batch in source.batches(task, columns):
-            end = row + len(batch)
-            for probe in probes:
-                probe.add(tasks[-1], row, batch)
-        skipped = () if source.skips_lines else source.skipped(task).values()
-        total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
-    results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
-    return replace(result, tasks=tuple(tasks), total_rows=total, **results)
-
-
 class CategoryProbe:
     """How many rows each category of each column has."""
 
@@ -193,10 +146,7 @@ class CategoryProbe:
                 if pair["values"] is not None:
                     counts[pair["values"]] += pair["counts"]
             if len(counts) > MOST_CATEGORIES:
-                raise InputError(
-                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: it is not a "
-                    f"categorical feature"
-                )
+                raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature")
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the counts."""
@@ -208,8 +158,7 @@ class ArmProbe:
 
     def __init__(self, schema: Schema, dates: bool) -> None:
         self.schema, self.dates = schema, dates
-        chosen = schema.chosen if schema.one_row_per_action else None
-        wanted = (schema.arm, schema.arms_offered, schema.time, chosen)
+        wanted = (schema.arm, schema.arms_offered, schema.time, schema.chosen)
         self.columns = [name for name in wanted if name is not None]
         self.plays: Counter[str] = Counter()
         self.span: dict[str, tuple[Any, Any]] = {}
@@ -222,18 +171,15 @@ class ArmProbe:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
         self._extend_spans(own, when)
-        if schema.one_row_per_action and schema.chosen is not None:
+        if schema.chosen is not None:
             column = batch.column(schema.chosen)
-            if decode.are_flags(column):
-                own = own.filter(pa.array(decode.flags(column)))
-            else:
-                own = own.filter(compute.equal(as_labels(column), own).fill_null(False))
+            flagged = decode.are_flags(column)
+            chosen = pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), own)
+            own = own.filter(chosen)
         self.plays.update({pair["values"]: pair["counts"] for pair in own.value_counts().to_pylist()})
         if len(self.span) > MOST_ARMS:
-            raise InputError(
-                f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms; say "
-                "which column is the arm (--arm COLUMN), or 'none'"
-            )
+            many = f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms"
+            raise InputError(f"{many}; say which column is the arm (--arm COLUMN), or 'none'")
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
@@ -265,12 +211,14 @@ class RoundProbe:
     """Which rounds come again; sixteen bytes per round are kept to find them."""
 
     def __init__(self, schema: Schema) -> None:
-        self.round, self.several_rows = str(schema.round), schema.one_row_per_action
-        self.chosen = schema.chosen if self.several_rows else None
+        self.round, self.several_rows, self.chosen = (
+            str(schema.round),
+            schema.one_row_per_action,
+            schema.chosen,
+        )
         self.columns = [name for name in (schema.round, self.chosen) if name is not None]
-        self.ids: list[Array] = []
-        self.starts: list[Array] = []
-        self._chosen_rows: int | None = 0 if self.chosen is not None else None
+        self.ids, self.starts = list[Array](), list[Array]()
+        self._chosen_rows: int | None = None if self.chosen is None else 0
         self._task: Task | None = None
         self._previous: Any = None
 
@@ -330,13 +278,11 @@ class TimeProbe:
 
     def __init__(self, column: str, dates: bool) -> None:
         self.columns, self.dates = [column], dates
-        self.in_order = True
+        self.in_order, self._share, self._size = True, 1.0, 0
         self._first: Any = None
         self._last: Any = None
         self._latest: Any = None
-        self._share = 1.0
         self._sample: list[tuple[Array, Array]] = []
-        self._size = 0
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the times of a batch."""
@@ -359,16 +305,14 @@ class TimeProbe:
         self._sample.append((times[taken], lots_drawn[taken]))
         self._size += int(taken.sum())
         while self._size > MOST_TIMES:
-            self._share /= 2.0
             times, lots_drawn = (np.concatenate(part) for part in zip(*self._sample, strict=True))
-            taken = lots_drawn < self._share
-            self._sample, self._size = [(times[taken], lots_drawn[taken])], int(taken.sum())
+            self._share, self._size, self._sample = self._share / 2.0, 0, []
+            self._draw(times, lots_drawn)
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the statistics."""
-        sample = (
-            np.sort(np.concatenate([times for times, _ in self._sample])) if self._sample else np.zeros(0)
-        )
+        times = [times for times, _ in self._sample]
+        sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
         return {"times": TimeStatistics(self._first, self._last, bool(self.in_order), sample)}
 
 
@@ -405,13 +349,7 @@ class Log:
         What was done to the log.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        schema: SchemaLike = None,
-        catalogue: Any = None,
-        arms: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any) -> None:
         self.source = source
         self.schema = self.resolved(schema)
         self._see_timestamps()
@@ -419,9 +357,7 @@ class Log:
         self.notes: tuple[str, ...] = ()
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
-            raise InputError(
-                "schema: arm is missing; a catalogue and arms need the column of their labels (--arm)"
-            )
+            raise InputError("schema: arm is missing; a catalogue and arms need the column of labels (--arm)")
 
     def resolved(self, schema: SchemaLike) -> Schema:
         """What `schema` says about the columns of this log, the rest inferred."""
@@ -469,11 +405,9 @@ class Log:
         if not is_text(kind):
             return is_time(kind)
         first = next(iter(self.sample.column(self.schema.time).drop_null().to_pylist()), "")
-        try:
-            float(first)
-        except ValueError:
-            return True
-        return False
+        problems = RowProblems(1)
+        decode.numbers(pa.array([first]), "", problems)
+        return problems.any
 
     @cached_property
     def catalogue(self) -> Catalogue | None:
@@ -481,9 +415,7 @@ class Log:
         if self._catalogue is None:
             return None
         used = [arm.label for arm in self.survey().arm_uses]
-        return read_catalogue(
-            self._catalogue, arm=str(self.schema.arm), used=used, dates=self.times_are_dates
-        )
+        return read_catalogue(self._catalogue, str(self.schema.arm), used, self.times_are_dates)
 
     @cached_property
     def arms(self) -> ArmTable:
@@ -502,16 +434,41 @@ class Log:
         rows : bool
             Whether the number of rows is needed.
         """
-        dates = (times or self.schema.labelled) and self.times_are_dates
-        self._survey = survey(self.source, self.schema, self._survey, dates=dates, times=times, rows=rows)
-        if self._survey.split_rounds is None:
-            return self._survey
-        self.source = with_whole_rounds(self.source, self.schema, self._survey.split_rounds)
-        self.notes += (
-            f"the rows of a round do not stand together; they were put together by {self.schema.round!r}",
-        )
+        schema, known = self.schema, self._survey
+        probes: list[Any] = []
+        if known is None:
+            known = Survey(tuple(self.source.tasks), self.source.total_rows)
+            probes += [RoundProbe(schema)] if schema.round is not None else []
+            probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
+            probes += [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
+        if schema.time is not None and times and known.times is None:
+            probes.append(TimeProbe(schema.time, self.times_are_dates))
+        if probes or (rows and known.total_rows is None):
+            known = self._first_pass(known, probes)
+        self._survey = known
+        if known.split_rounds is None:
+            return known
+        self.source = with_whole_rounds(self.source, schema, known.split_rounds)
+        self.notes += (f"rows of a round do not stand together, they were put together by {schema.round!r}",)
         self._survey = None
         return self.survey(times=times, rows=rows)
+
+    def _first_pass(self, known: Survey, probes: Sequence[Any]) -> Survey:
+        """Show all rows to the probes; return what is known then."""
+        columns = list(dict.fromkeys(name for probe in probes for name in probe.columns))
+        tasks: list[Task] = []
+        total = 0
+        for task in self.source.tasks:
+            tasks.append(replace(task, position=total))
+            end = task.first_row
+            for row, batch in self.source.batches(task, columns or [self.schema.reward]):
+                end = row + len(batch)
+                for probe in probes:
+                    probe.add(tasks[-1], row, batch)
+            skipped = () if self.source.skips_lines else self.source.skipped(task).values()
+            total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
+        results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
+        return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
@@ -519,10 +476,6 @@ class Log:
         other.source, other._survey = source, None
         other.__dict__.pop("arms", None)
         return other
-
-    def __repr__(self) -> str:
-        tasks = len(self.source.tasks)
-        return f"Log({type(self.source).__name__} in {tasks} part{'s' if tasks > 1 else ''}, {self.schema!r})"
 
 
 def open_log(
@@ -555,7 +508,164 @@ def open_log(
     if catalogue is not None or arms is not None:
         raise InputError("catalogue and arms belong to opening a log; this one is open already")
     if schema is not None and source.resolved(schema) != source.schema:
-        raise InputError(
-            "schema must be None or the same for a log that is open; to change it, open the source anew"
-        )
+        raise InputError("schema must be None or the same for a log that is open; else open the source anew")
     return source
+
+
+DEFAULT_WINDOWS = 8
+MOST_WINDOWS = 10_000
+UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How many windows, and the times that bound them, (count + 1,); None if they are equal shares of the
+    rows.
+    """
+
+    count: int
+    edges: Array | None
+
+
+def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
+    """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
+
+    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
+    places in the log only if it has none, or too few of them differ.
+    """
+    if log.schema.time is None and (every is not None or edges is not None):
+        raise InputError("schema: time is missing; every and edges need it")
+    if edges is not None:
+        given = _given_edges(edges, log.times_are_dates)
+        return Windows(len(given) - 1, given)
+    if every is not None:
+        times: Any = log.survey(times=True).times
+        periods = calendar_edges(every, times.first, times.last)
+        return Windows(len(periods) - 1, periods)
+    count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)
+    survey = log.survey(rows=True, times=log.schema.time is not None)
+    rows = survey.total_rows or 0
+    if count > rows:
+        raise InputError(f"windows must be at most the number of rows, {rows}, got {count}")
+    edges = None if survey.times is None else survey.times.equal_shares(count)
+    if edges is None and survey.times is not None and not survey.times.in_order:
+        few = f"too few times differ for {count} windows"
+        raise InputError(f"the rows are not in the order of time, and {few}; ask for fewer, or sort the log")
+    return Windows(count, edges)
+
+
+def _given_edges(edges: Any, dates: bool) -> Array:
+    if not dates:
+        return checked_edges(edges)
+    times = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
+    try:
+        return checked_edges(np.array(times, dtype=MICROSECONDS))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"edges must be dates because the times are, got {edges!r}: {error}") from None
+
+
+def calendar_edges(every: Any, first: Any, last: Any) -> Array:
+    """Edges of windows of length `every` that cover the times from `first` to `last`.
+
+    Parameters
+    ----------
+    every : str or number
+        "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at
+        midnight UTC, months on their first day.
+    first, last : datetime64 or number
+        The earliest and the latest time.
+
+    >>> import numpy as np
+    >>> first, last = np.datetime64("2024-01-20"), np.datetime64("2024-02-03")
+    >>> calendar_edges("1mo", first, last).astype("datetime64[D]")
+    array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
+    """
+    if first is None:
+        raise InputError("every needs times: the log has no time column, or no usable time in it")
+    if not isinstance(first, np.datetime64):
+        step, begin = _positive_step(every), float(first)
+        windows = _few_enough(every, int((float(last) - begin) // step) + 1)
+        return np.asarray(begin + step * np.arange(windows + 1))
+    steps, unit = _calendar_step(every)
+    origin, end = (int(time.astype(f"datetime64[{unit}]").astype(np.int64)) for time in (first, last))
+    windows = _few_enough(every, (end - origin) // steps + 1)
+    edges = origin + steps * np.arange(windows + 1)
+    return edges.astype(f"datetime64[{unit}]").astype(MICROSECONDS)
+
+
+def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, every: Any) -> Array:
+    """Edges of windows that go on after `edges` (m + 1,) until after `last`.
+
+    Without `windows` or `every` they are as long as those before: whole months if these were, else their
+    usual length. They begin where `edges` end or, if `first` lies in the last window, with that window.
+
+    >>> import numpy as np
+    >>> january = np.array(["2024-01-01", "2024-01-08", "2024-01-15"], dtype="datetime64[D]")
+    >>> continued_edges(january, np.datetime64("2024-01-15"), np.datetime64("2024-01-25"), None, None)
+    array(['2024-01-15', '2024-01-22', '2024-01-29'], dtype='datetime64[D]')
+    """
+    begin = edges[-1:] if first >= edges[-1] else edges[-2:]
+    if last <= edges[-1] and len(begin) == 2:
+        return np.asarray(begin)
+    if windows is not None:
+        return np.concatenate([begin, _cut(edges[-1], last, whole_number("windows", windows, 1))])
+    later = [_step_after(edges, every, 1)]
+    while later[-1] <= last:
+        later.append(_step_after(edges, every, len(later) + 1))
+        _few_enough(every or "as before", len(later))
+    return np.concatenate([begin, np.array(later, dtype=edges.dtype)])
+
+
+def _cut(start: Any, last: Any, windows: int) -> Array:
+    """The later edges (windows,) of equal periods from `start` to just after `last`."""
+    if isinstance(start, np.datetime64):
+        first = start.astype(MICROSECONDS)
+        span = (last.astype(MICROSECONDS) - first).astype(np.int64) + 1
+        steps = np.ceil(span * np.arange(1, windows + 1) / windows)
+        return np.asarray(first + steps.astype("timedelta64[us]"))
+    return np.asarray(np.nextafter(start + (last - start) * np.arange(1, windows + 1) / windows, np.inf))
+
+
+def _step_after(edges: Array, every: Any, steps: int) -> Any:
+    """The edge `steps` windows after the last one."""
+    end = edges[-1]
+    if not isinstance(end, np.datetime64):
+        length = float(np.median(np.diff(edges))) if every is None else _positive_step(every)
+        return end + steps * length
+    months = edges.astype("datetime64[M]")
+    if every is None:
+        unit = "M" if (months.astype(edges.dtype) == edges).all() else np.datetime_data(edges.dtype)[0]
+        count = int(np.median(np.diff(edges.astype(f"datetime64[{unit}]")).astype(np.int64)))
+    else:
+        count, unit = _calendar_step(every)
+    aligned = end.astype(f"datetime64[{unit}]")
+    if aligned.astype(edges.dtype) != end:
+        raise InputError(f"every={every!r} does not fit windows that end at {end}")
+    return (aligned + steps * count).astype(edges.dtype)
+
+
+def _calendar_step(every: Any) -> tuple[int, str]:
+    """How many of which unit of datetime64."""
+    number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = UNITS.get(str(every)[len(number) :])
+    if unit is None or not number.isdigit() or int(number) < 1:
+        raise InputError(
+            f"every must be a whole number and one of {', '.join(UNITS)}, as '7d', got {every!r}"
+        )
+    return (7 * int(number), "D") if unit == "W" else (int(number), unit)
+
+
+def _positive_step(every: Any) -> float:
+    try:
+        step = float(every)
+    except (TypeError, ValueError):
+        step = np.nan
+    if not 0.0 < step < np.inf:
+        raise InputError(f"every must be a positive number because the times are numbers, got {every!r}")
+    return step
+
+
+def _few_enough(every: Any, windows: int) -> int:
+    if windows > MOST_WINDOWS:
+        raise InputError(f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant")
+    return windows

@@ -134,8 +134,9 @@ class QualityReport:
     identical: int = 0
 
     def add(self, reason: str, file: str, rows: Sequence[int] | Array) -> None:
-        """Count `rows` of `file` under `reason`."""
-        self._count(reason, len(rows), [(file, int(row)) for row in rows[:EXAMPLES]])
+        """Count `rows` of `file` under `reason`, if there are any."""
+        if len(rows):
+            self._count(reason, len(rows), [(file, int(row)) for row in rows[:EXAMPLES]])
 
     def merge(self, later: QualityReport) -> None:
         """Add what was found in a later part of the log."""
@@ -162,10 +163,8 @@ class QualityReport:
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        imputed = (
-            (reason, problem.count) for reason, problem in self.problems.items() if reason.startswith(IMPUTED)
-        )
-        return {reason.removeprefix(IMPUTED): count for reason, count in imputed}
+        filled = {reason: problem for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
+        return {reason.removeprefix(IMPUTED): problem.count for reason, problem in filled.items()}
 
     @property
     def clean(self) -> bool:
@@ -193,26 +192,19 @@ class QualityReport:
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
-            raise InputError(
-                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go on "
-                f"with keep_going=True (--keep-going):\n{self.describe()}"
-            )
+            how = "what is left may mislead; mend the log, or go on with keep_going=True (--keep-going)"
+            raise InputError(f"most rounds of the log cannot be used, {how}:\n{self.describe()}")
 
     def require_choices(self, keep_going: bool = False) -> None:
         """Raise InputError if the offered actions of nearly every round are alike, unless the caller
         keeps going.
         """
-        if keep_going or not self.choices or self.identical < NEARLY_ALL * self.choices:
-            return
-        raise InputError(
-            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same "
-            "features: nothing distinguishes them: the columns describe the round, not the action; say "
-            "which column is the action's label (--arm COLUMN), or give features of actions (--features)"
-        )
+        if self.choices and self.identical >= NEARLY_ALL * self.choices and not keep_going:
+            where = f"in {self.identical:,} of {self.choices:,} rounds looked at"
+            same = "all offered actions have the same features: nothing distinguishes them"
+            how = "say which column is the action's label (--arm COLUMN), or give their features (--features)"
+            raise InputError(f"{where}, {same}; {how}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
-        values = {**asdict(self), "left_out": self.left_out}
-        for problem in values["problems"].values():
-            problem["examples"] = [list(pair) for pair in problem["examples"]]
-        return values
+        return {**asdict(self), "left_out": self.left_out}

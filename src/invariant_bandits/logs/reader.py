@@ -11,14 +11,15 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
-from invariant_bandits.logs.external_sort import whole_rounds
+from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 
 Features: TypeAlias = FeatureMap | ArmFeatures
 """A feature map: (context, action) → φ."""
@@ -77,12 +78,12 @@ class Rounds:
     rewards: Array
     times: Array | None = None
     offered: Array | None = None
-    offered_counts: Array | None = None
+    offered_counts: Any = None
     action: Array | None = None
     propensity: Array | None = None
     position: Array | None = None
     all_rewards: Array | None = None
-    arm: Array | None = None
+    arm: Any = None
     offered_arms: Array | None = None
 
     def __len__(self) -> int:
@@ -94,24 +95,20 @@ class Rounds:
             return self
         rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        masks = dict.fromkeys(arrays, good) | dict.fromkeys(PER_OFFERED, rows)
-        changes: dict[str, Any] = {name: array[masks[name]] for name, array in arrays.items()}
-        return replace(self, **changes)
+        masked: dict[str, Any] = {
+            name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()
+        }
+        return replace(self, **masked)
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
         them.
         """
-        assert self.arm is not None
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
         mask[chosen] = True
-        return replace(
-            self,
-            offered_arms=np.nonzero(mask)[1],
-            offered_counts=mask.sum(axis=1),
-            action=mask.cumsum(axis=1)[chosen] - 1,
-        )
+        action, counts = mask.cumsum(axis=1)[chosen] - 1, mask.sum(axis=1)
+        return replace(self, offered_arms=np.nonzero(mask)[1], offered_counts=counts, action=action)
 
 
 def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
@@ -143,7 +140,6 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         if part.offered is not None:
             offered = features.standardise(part.offered)
         elif part.offered_arms is not None:
-            assert part.offered_counts is not None
             offered = features.cross(np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms)
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
@@ -179,47 +175,36 @@ class Reader:
     features: Features
     dates: bool
     duplicates: Array | None = None
-    arms: ArmTable | None = None
+    arms: Any = None
     with_offered: bool = True
     chosen_is_flag: bool = True
     file_starts: Mapping[str, int] = field(default_factory=dict)
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
         """Yield the usable rounds of one task, features encoded; the others go to `report`."""
-        schema = self.schema
-        if schema.one_row_per_action:
-            batches = whole_rounds(self.source, task, schema.used_columns, str(schema.round))
-        else:
-            batches = self.source.batches(task, schema.used_columns)
-        for row, batch in batches:
+        schema, decode_batch = self.schema, self._decode_rows
+        if schema.offered is not None:
+            decode_batch = self._decode_lists
+        elif schema.one_row_per_action:
+            decode_batch = self._decode_groups
+        for row, batch in round_batches(self.source, task, schema):
             report.rows += len(batch)
-            rounds, problems = self.decode(task.file, row, batch)
+            rounds, problems = decode_batch(task.file, row, batch)
             if self.duplicates is not None:
                 position = task.position - task.first_row + rounds.rows
                 problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
             for reason, rows in problems.kept.items():
                 report.add(reason, task.file, row + np.flatnonzero(rows))
             for reason, bad in problems.by_reason():
-                if bad.any():
-                    report.add(reason, task.file, rounds.rows[bad])
+                report.add(reason, task.file, rounds.rows[bad])
             rounds = rounds.where(problems.usable)
             if len(rounds):
                 report.rounds += len(rounds)
                 _look_at_choices(rounds, report)
                 yield rounds
         for reason, skipped in self.source.skipped(task).items():
-            if skipped:
-                report.rows += 0 if report.is_kept(reason) else len(skipped)
-                report.add(reason, task.file, skipped)
-
-    def decode(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their
-        problems.
-        """
-        if self.schema.offered is not None:
-            return self._decode_lists(file, row, batch)
-        decode_batch = self._decode_groups if self.schema.one_row_per_action else self._decode_rows
-        return decode_batch(file, row, batch)
+            report.rows += 0 if report.is_kept(reason) else len(skipped)
+            report.add(reason, task.file, skipped)
 
     def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round: features of the chosen action, or the context and the label of the
@@ -232,11 +217,11 @@ class Reader:
         if codes is None:
             return rounds, problems
         rounds = replace(rounds, arm=codes)
-        if self.with_offered:
-            mask = self._offered_mask(rounds, batch)
-            problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
-            rounds = rounds.offering(mask)
-        return rounds, problems
+        if not self.with_offered:
+            return rounds, problems
+        mask = self._offered_mask(rounds, batch)
+        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
+        return rounds.offering(mask), problems
 
     def _decode_groups(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
@@ -260,21 +245,17 @@ class Reader:
             action = None if schema.chosen is None else chosen - starts
             rounds = replace(rounds, offered=offered, offered_counts=counts, action=action)
             return replace(rounds, all_rewards=all_rewards), problems
+        mask = np.zeros((len(starts), len(self.arms or ())), dtype=bool)
+        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
         rounds = replace(rounds, arm=codes[chosen])
-        if self.with_offered:
-            assert self.arms is not None
-            mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
-            mask[np.repeat(np.arange(len(starts)), counts), codes] = True
-            rounds = rounds.offering(mask)
-        return rounds, problems
+        return rounds.offering(mask) if self.with_offered else rounds, problems
 
     def _decode_lists(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
         name, impute = column.name, column.filler is not None
-        raw, counts = decode.nested_vectors(
-            batch.column(name), column.width or 1, name, problems, impute=impute
-        )
+        nested, width = batch.column(name), column.width or 1
+        raw, counts = decode.nested_vectors(nested, width, name, problems, impute=impute)
         offered = np.zeros((0, len(self.features.encoded_names)))
         if len(raw):
             offered = self.features.encode({name: raw}, counts[counts > 0])
@@ -343,16 +324,14 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        assert self.arms is not None
         column = batch.column(self.schema.arm)
-        codes = self.arms.codes(column)
+        codes: Array = self.arms.codes(column)
         problems.leave_out(decode.is_missing(column), f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 
-    def _offered_mask(self, rounds: Rounds, batch: Any) -> Array:
+    def _offered_mask(self, rounds: Rounds, batch: Any) -> Any:
         """Return which arms each round offered (n, arms)."""
-        assert self.arms is not None
         if self.schema.arms_offered is not None:
             return self.arms.offered_in(batch.column(self.schema.arms_offered))
         when = self.file_starts.get(rounds.file, 0) + rounds.rows if rounds.times is None else rounds.times
@@ -377,10 +356,9 @@ class Reader:
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
-        problems = RowProblems(len(batch))
-        label = decode.texts(column, "", problems)
-        same = label == decode.texts(batch.column(self.schema.row_label), "", problems)
-        return np.asarray(same & problems.usable)
+        own = batch.column(self.schema.row_label).cast(pa.string())
+        same = compute.equal(column.cast(pa.string()), own).fill_null(False)
+        return np.asarray(same.to_numpy(zero_copy_only=False))
 
 
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
@@ -419,19 +397,13 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     if isinstance(features, FeatureOptions):
         context = encoding_map(log, features)
         features = ArmFeatures(context, log.arms.labels) if schema.labelled else context
-    if isinstance(features, FeatureMap) and schema.labelled:
-        raise InputError("features must be those of labelled arms: the log has a column with labels")
-    if isinstance(features, ArmFeatures) and not schema.labelled:
-        raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
+    if isinstance(features, ArmFeatures) != schema.labelled:
+        raise InputError("features must be those of labelled arms just if the log has labels (--arm)")
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
-        raise InputError(
-            f"features are those of the arms {format_names(features.labels)},"
-            f" the log has {format_names(log.arms.labels)}"
-        )
+        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
+        raise InputError(f"features are those of the arms {both}")
     if features.centre and (schema.labelled or not schema.has_offered):
-        raise InputError(
-            "centre: the log has no offered actions with features of their own, so rounds have no mean"
-        )
+        raise InputError("centre: the log has no offered actions with features of their own")
     return features
 
 
@@ -439,12 +411,10 @@ def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:
     """Return the map that encodes the columns of a log, categories included; nothing is scaled or left
     out.
     """
-    schema = log.schema
-    names = schema.features if schema.offered is None else (schema.offered,)
-    columns = tuple(_column(log, name, options.max_categories) for name in names)
-    if options.impute:
-        columns = tuple(_with_filler(column, log) for column in columns)
-    return FeatureMap(columns, options.interactions, options.centre)
+    names = log.schema.features if log.schema.offered is None else (log.schema.offered,)
+    columns = [_column(log, name, options.max_categories) for name in names]
+    filled = (_with_filler(column, log) if options.impute else column for column in columns)
+    return FeatureMap(tuple(filled), options.interactions, options.centre)
 
 
 def _column(log: Log, name: str, max_categories: int) -> Column:
@@ -465,30 +435,24 @@ def _with_filler(column: Column, log: Log) -> Column:
     first ones.
     """
     if column.categories is not None:
-        survey = log.survey()
-        rows, counts = survey.total_rows or 0, survey.categories[column.name]
+        rows, counts = log.survey().total_rows or 0, log.survey().categories[column.name]
         missing = rows - counts.total()
         shares = tuple(counts[category] / counts.total() for category in column.categories)
         return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
-    values = _first_values(column, log)
+    sample = log.sample.column(column.name).combine_chunks()
+    if column.width is not None and not is_vector(sample.type):
+        sample = sample.flatten()
+    problems, how = RowProblems(len(sample)), {"impute": True}
+    if column.width is None:
+        values = decode.numbers(sample, column.name, problems, **how)[:, None]
+    else:
+        values = decode.vectors(sample, column.width, column.name, problems, **how)
+    values = values[problems.usable]
     known = ~np.isnan(values)
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
         mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     share = float((~known).any(axis=1).mean()) if len(values) else 0.0
     return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
-
-
-def _first_values(column: Column, log: Log) -> Array:
-    """Return the usable values (rows, 1 or width) in the first rows of the log, NaN where they are
-    missing.
-    """
-    sample = log.sample.column(column.name).combine_chunks()
-    if column.width is not None and not is_vector(sample.type):
-        sample = sample.flatten()
-    problems = RowProblems(len(sample))
-    if column.width is None:
-        return decode.numbers(sample, column.name, problems, impute=True)[problems.usable, None]
-    return decode.vectors(sample, column.width, column.name, problems, impute=True)[problems.usable]
 
 
 def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:

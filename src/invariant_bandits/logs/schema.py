@@ -14,14 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import (
-    are_flags,
-    is_list,
-    is_number,
-    is_text,
-    is_time,
-    is_vector,
-)
+from invariant_bandits.logs.decode import are_flags, is_list, is_number, is_text, is_time, is_vector
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, read_toml
@@ -130,26 +123,20 @@ class Schema:
 
     def _require_one_form(self) -> None:
         """Columns of different forms of a log exclude each other, and each form needs all of its own."""
-        if self.offered is not None and self.chosen is not None:
-            raise InputError(
-                "offered (lists of lists) and chosen (one row per offered action) exclude each other"
-            )
-        if self.offered is not None and self.features:
-            raise InputError(
-                "features and offered exclude each other: the chosen action's are among the offered"
-            )
-        if self.chosen is not None and self.round is None:
-            raise InputError("round must name the column that identifies rounds when chosen is given")
-        if self.offered is not None and self.action is None:
-            raise InputError(
-                "action must name the column with the index of the chosen action when offered is given"
-            )
-        if self.arm is not None and self.offered is not None:
-            raise InputError("arm (labels) and offered (features of all offered actions) exclude each other")
-        if self.arm is None and self.arms_offered is not None:
-            raise InputError(
-                "arm must name the column with the label of the chosen arm when arms_offered is given"
-            )
+        has = dict.fromkeys(ROLES, False) | dict.fromkeys(self.roles(), True)
+        mistakes = {
+            "offered (lists of lists) and chosen (one row per action) exclude each other": has["chosen"],
+            "features and offered exclude each other: offered has the chosen action's": bool(self.features),
+            "offered needs the column with the index of the chosen action: action": not has["action"],
+            "arm (labels) and offered (features of all offered actions) exclude each other": has["arm"],
+        }
+        wrong = [mistake for mistake, is_so in mistakes.items() if is_so and has["offered"]]
+        if has["chosen"] and not has["round"]:
+            wrong.append("chosen needs the column that identifies rounds: round")
+        if has["arms_offered"] and not has["arm"]:
+            wrong.append("arms_offered needs the column with the label of the chosen arm: arm")
+        if wrong:
+            raise InputError(wrong[0])
 
     @cached_property
     def one_row_per_action(self) -> bool:
@@ -180,38 +167,28 @@ class Schema:
             Names and types of the columns of the log.
         """
         there = list(arrow_schema.names)
+        has = f"the log, which has {format_names(there)}"
         for role, name in self.roles().items():
             if name not in there:
-                raise InputError(
-                    f"schema: {role} column {name!r} is not in the log, which has {format_names(there)}"
-                )
+                raise InputError(f"schema: {role} column {name!r} is not in {has}")
         if self.action is not None and not (self.has_offered or self.action in self.features):
-            raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it "
-                "holds labels of arms, call it arm"
-            )
-        matching = (name for pattern in self.features for name in self._matching(pattern, there))
-        features = list(dict.fromkeys(matching))
+            what = f"action {self.action!r} reaches no feature, so all actions would be the same"
+            raise InputError(f"schema: {what}; if it holds labels of arms, call it arm")
+        free = [name for name in there if name not in self.roles().values()]
+        features: list[str] = []
+        for pattern in self.features:
+            matching = [pattern] if pattern in there else [n for n in free if fnmatchcase(n, pattern)]
+            if not matching:
+                raise InputError(f"schema: features {pattern!r} match no column of {has}")
+            features += [name for name in matching if name not in features]
         for name in set(self.categorical) - set(features):
             names = format_names(features)
             raise InputError(f"schema: categorical column {name!r} is not among the features {names}")
         if not features and self.offered is None and not self.labelled:
-            raise InputError(f"schema: features are missing; the log has the columns {format_names(there)}")
+            raise InputError(f"schema: features are missing; name columns of {has}")
         words = (name for name in features if is_text(arrow_schema.field(name).type))
         categorical = dict.fromkeys((*self.categorical, *words))
         return replace(self, features=tuple(features), categorical=tuple(categorical))
-
-    def _matching(self, pattern: str, there: Sequence[str]) -> list[str]:
-        """The column of this name, or those that match and have no role."""
-        if pattern in there:
-            return [pattern]
-        taken = set(self.roles().values())
-        matching = [name for name in there if fnmatchcase(name, pattern) and name not in taken]
-        if not matching:
-            raise InputError(
-                f"schema: features {pattern!r} match no column of the log, which has {format_names(there)}"
-            )
-        return matching
 
     def roles(self) -> dict[str, str]:
         """Role → column, of the roles that the log has."""
@@ -268,12 +245,12 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     for name, value in overrides.items():
         if name not in FIELDS:
             raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
-        good, wanted = value is None or isinstance(value, str), "a column name"
         if name in ("features", "categorical"):
-            good = isinstance(value, list | tuple) and _are_texts(value)
-            wanted = "a list of column names or patterns"
+            good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of patterns"
         elif name in ("full_information", "day_first"):
             good, wanted = isinstance(value, bool), "true or false"
+        else:
+            good, wanted = value is None or isinstance(value, str), "a column name"
         if not good:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
 
@@ -297,19 +274,15 @@ def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
     if features is None or is_dataclass(features):
         return schema, features
     if isinstance(features, str) or not isinstance(features, Sequence) or not _are_texts(features):
-        raise InputError(
-            f"features must be FeatureOptions, a FeatureMap or a list of column names, got {features!r}"
-        )
+        raise InputError(f"features must be options, a map or a list of column names, got {features!r}")
     known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
-    named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
+    is_whole = isinstance(known, Schema)
+    named = tuple(known.features if is_whole else known.get("features", ()))
     if named and named != tuple(features):
-        by_schema = format_names(named)
-        raise InputError(
-            f"features are named twice: {format_names(features)} by features, {by_schema} by schema"
-        )
-    if isinstance(known, Schema):
-        return replace(known, features=tuple(features)), None
-    return {**known, "features": list(features)}, None
+        both = f"{format_names(features)} by features, {format_names(named)} by schema"
+        raise InputError(f"features are named twice: {both}")
+    new = {"features": tuple(features)}
+    return replace(known, **new) if is_whole else {**known, **new}, None
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -343,7 +316,7 @@ def are_lists_of_labels(column: Any, kind: Any) -> bool:
 def are_probabilities(column: Any) -> bool:
     """Whether the usable values lie above 0 and at most at 1, up to one in ten."""
     values = _usable_numbers(column)
-    return bool(len(values)) and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
+    return len(values) > 0 and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
 
 
 def count_up(column: Any) -> bool:
@@ -386,9 +359,7 @@ def _flat(column: Any) -> Any:
 
 MANY_CATEGORIES = 100
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
-IDENTIFIES = re.compile(
-    r"^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)", re.IGNORECASE
-)
+IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
 
 
 def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
@@ -444,10 +415,9 @@ class _Guess:
             return
         stamps = [name for name, kind in self.types.items() if is_time(kind) and name not in self.taken]
         named = [name for name in stamps if name.lower() in NAMES["time"].split()]
-        if named:
-            self._take("time", named[0], "by its name")
-        elif len(stamps) == 1:
-            self._take("time", stamps[0], "the only column of its type")
+        if named or len(stamps) == 1:
+            why = "by its name" if named else "the only column of its type"
+            self._take("time", (named or stamps)[0], why)
 
     def roles_by_name(self) -> None:
         """A column with a usual name has that role, if its type fits."""
@@ -458,21 +428,17 @@ class _Guess:
             self._take_named("action")
 
         if self.fields.get("reward") is None:
-            raise InputError(
-                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks like "
-                "one; name it (--reward)"
-            )
+            names = format_names(list(self.types))
+            raise InputError(f"schema: reward is missing: name it (--reward), none of {names} looks like one")
 
     def _take_named(self, role: str) -> None:
         """Give a role to the column with the likeliest of its usual names, if the type of the column fits."""
         if role in self.fields:
             return
+        free = {name.lower(): name for name in reversed(self.types) if name not in self.taken}
         for word in NAMES[role].split():
-            column = next(
-                (name for name in self.types if name.lower() == word and name not in self.taken), None
-            )
-            if column is not None and self._fits(role, column):
-                self._take(role, column, "by its name")
+            if word in free and self._fits(role, free[word]):
+                self._take(role, free[word], "by its name")
                 return
 
     def _has_rows_per_action(self) -> bool:
@@ -526,19 +492,15 @@ class _Guess:
         """One row per offered action whose features are all the same within a round: its label says which
         arm it is.
         """
-        if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.overrides:
+        if not self._has_rows_per_action() or {"arm", "features"} & set(self.overrides):
             return
         features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
         others = (name for name in self.fields["features"] if name not in features)
         label = self.fields.get("action") or next(others, None)
-        if label is None or "features" in self.overrides:
+        if label is None or vary_within(self.sample, str(self.fields["round"]), features, label):
             return
-        if vary_within(self.sample, str(self.fields["round"]), features, label):
-            return
-        self.fields["action"] = None
-        self.reasons.pop("action", None)
-        self.reasons.pop(label, None)
-        self.fields["features"] = tuple(features)
+        self.fields |= {"action": None, "features": tuple(features)}
+        self.reasons = {name: why for name, why in self.reasons.items() if name not in ("action", label)}
         self._take("arm", label, "the only column that differs within rounds")
 
     def _drop(self, role: str, why: str) -> None:
@@ -555,12 +517,13 @@ class _Guess:
         free = [name for name in self.types if name not in self.taken]
         lists = [name for name in free if is_vector(self.types[name])]
         if self.fields.get("offered") is not None:
-            self.fields["features"] = ()
+            free = []
         elif len(lists) == 1:
             self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
-            self.fields["features"] = (lists[0],)
+            free = lists
         else:
-            self.fields["features"] = tuple(name for name in free if self._is_feature(name))
+            free = [name for name in free if self._is_feature(name)]
+        self.fields["features"] = tuple(free)
 
     def _is_feature(self, name: str) -> bool:
         """Whether a column without a role is a feature; says why or why not."""

@@ -12,9 +12,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -28,7 +29,6 @@ from invariant_bandits.storage import FileError
 BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
 MOST_COLUMNS = 10_000
-LONGEST_NAME = 10_000
 
 
 Batches: TypeAlias = Iterator[tuple[int, Any]]
@@ -191,8 +191,6 @@ def naming_file(path: str) -> Iterator[None]:
     """Errors of pyarrow and of the disk about a file become FileError with its path."""
     try:
         yield
-    except FileError:
-        raise
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{path} is not readable: {' '.join(str(error).split())}") from error
 
@@ -201,12 +199,6 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
     """FileError if a file has too many columns, two of the same name, or a name that is none."""
     if len(names) > MOST_COLUMNS:
         raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
-    longest = max(map(len, names), default=0)
-    if longest > LONGEST_NAME:
-        raise FileError(
-            f"{path} has the name of a column with {longest:,} characters; at most {LONGEST_NAME:,} can be "
-            f"read"
-        )
     if len(set(names)) < len(names):
         twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
         raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
@@ -261,12 +253,8 @@ def open_stream(path: str) -> Any:
     compressed; close it.
     """
     file = open_file(path)
-    try:
-        head = file.read(4)
-        file.seek(0)
-    except BaseException:
-        file.close()
-        raise
+    head = file.read(4)
+    file.seek(0)
     codec = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
     return file if codec is None else pa.CompressedInputStream(file, codec)
 
@@ -289,15 +277,13 @@ def find_files(place: str) -> tuple[str, list[str]]:
 def _find_remote(address: str) -> tuple[str, list[str]]:
     system, inner = _file_system(address)
     scheme = address.partition("://")[0]
-    try:
+    with naming_file(address):
         if system.isfile(inner):
             return address.rpartition("/")[0], [address]
         if glob.has_magic(inner):
             root, names = _root(address), system.glob(inner)
         else:
             root, names = address, system.find(inner) if system.exists(inner) else []
-    except OSError as error:
-        raise FileError(f"{address} is not readable: {' '.join(str(error).split())}") from error
     full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in names)
     named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
     inside = len(root.rstrip("/")) + 1
@@ -310,9 +296,8 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ModuleNotFoundError:
-        raise FileError(
-            f"{address}: {scheme}:// needs the package fsspec: pip install 'invariant-bandits[remote]'"
-        ) from None
+        how = "pip install 'invariant-bandits[remote]'"
+        raise FileError(f"{address}: {scheme}:// needs the package fsspec: {how}") from None
     try:
         system: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
@@ -345,9 +330,7 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
     for path, keys in words.items():
         if tuple(keys) != names:
             own, first = ("/".join(map("{}=…".format, some)) or "none" for some in (keys, names))
-            raise FileError(
-                f"{path}: all files must be in folders with the same keys, got {own} after {first}"
-            )
+            raise FileError(f"{path}: all folders must have the same keys, got {own} after {first}")
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
     keys_of = {path: {name: columns[name][place] for name in names} for place, path in enumerate(words)}
 
@@ -365,13 +348,9 @@ def _words(path: str) -> dict[str, str | None]:
 
 def _typed(texts: Sequence[str | None]) -> Any:
     """Return an Arrow array of the first of whole numbers, dates and text that all values are."""
-    parsers: list[tuple[Any, Callable[[str], Any]]]
-    parsers = [(pa.int64(), _whole), (pa.date32(), date.fromisoformat)]
-    for kind, parse in parsers:
-        try:
-            return pa.array([None if text is None else parse(text) for text in texts], kind)
-        except ValueError:
-            continue
+    for parse in (_whole, date.fromisoformat):
+        with suppress(ValueError):
+            return pa.array([None if text is None else parse(text) for text in texts])
     return pa.array(texts, pa.string())
 
 
@@ -407,10 +386,10 @@ class PartitionedSource(SourceAround):
         own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
         for row, batch in self.inner.batches(task, read, first_row):
-            arrays = [
-                batch.column(name) if name in own else pa.repeat(keys[name], len(batch)) for name in columns
-            ]
-            yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
+            for name in columns:
+                if name not in own:
+                    batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
+            yield row, batch.select(list(columns))
 
 
 BLOCK_BYTES = 8 << 20
@@ -418,21 +397,16 @@ SAMPLE_BYTES = 1 << 20
 LONGEST_LINE = 128 << 20
 LONGEST_VALUE = 32 << 20
 """A value in quotes that does not end before is not a value: a quote is not closed."""
-BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark its own begins with
-    codecs.BOM_UTF32_BE: "utf-32-be",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
+UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", **UTF_16}
 NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> Iterator[bytes]:
     """Blocks of whole lines of a file, UTF-8 without a byte order mark.
 
-    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which
-    is Latin-1 with more characters.
+    UTF-8 and (by its mark) UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is
+    Latin-1 with more characters.
 
     Parameters
     ----------
@@ -449,14 +423,12 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
             held += part
             cut = _end_of_lines(held, quoted)
             if cut:
-                yield _with_newlines(held[:cut])
+                yield held[:cut]
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
-                raise FileError(
-                    f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is not a log of rows"
-                )
+                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows")
         if held:
-            yield _with_newlines(held)
+            yield held
 
 
 def first_lines(path: str, *, quoted: bool = False) -> bytes:
@@ -468,81 +440,38 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
     """The content as UTF-8, in pieces."""
     piece = stream.read(size)
     mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
-    encoding = BYTE_ORDER_MARKS.get(mark) or _without_mark(piece)
-    piece = piece[len(mark) :]
-    if encoding != "utf-8":
-        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        text = decoder.decode(piece).encode()
-        _require_text(path, text)
-        while piece:
-            yield text
-            piece = stream.read(size)
-            text = decoder.decode(piece).encode()
-        return
-    _require_text(path, piece)
-    ending = b""
+    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
+    decoder = codecs.getincrementaldecoder(encoding)(errors=ERRORS)
+    piece, is_first = piece[len(mark) :], True
     while piece:
-        piece = ending + piece
-        ending = _unfinished(piece)
-        yield _mended(piece[: len(piece) - len(ending)])
-        piece = stream.read(size)
-    yield _mended(ending)
+        is_plain = encoding == "utf-8" and not decoder.getstate()[0] and _is_utf8(piece)
+        text = piece if is_plain else decoder.decode(piece).encode()
+        junk = NO_TEXT.search(text, 0, SAMPLE_BYTES) if is_first else None
+        if junk:
+            raise FileError(f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}")
+        yield text
+        piece, is_first = stream.read(size), False
+    yield decoder.decode(b"", final=True).encode()
 
 
-def _require_text(path: str, piece: bytes) -> None:
-    junk = NO_TEXT.search(piece, 0, SAMPLE_BYTES)
-    if junk:
-        raise FileError(f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}")
-
-
-def _without_mark(piece: bytes) -> str:
-    """UTF-16 without a byte order mark has a zero in every second byte of plain letters."""
-    even, odd = piece[:4096:2], piece[1:4096:2]
-    for zeros, letters, encoding in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
-        if len(odd) >= 4 and zeros.count(0) > 0.6 * len(zeros) and not letters.count(0):
-            return encoding
-    return "utf-8"
-
-
-def _unfinished(piece: bytes) -> bytes:
-    """The beginning of a character of several bytes at the end of a piece."""
-    for back in range(1, min(4, len(piece)) + 1):
-        byte = piece[-back]
-        if byte >= 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return piece[-back:] if needed > back else b""
-        if byte < 0x80:
-            break
-    return b""
-
-
-def _mended(piece: bytes) -> bytes:
-    """The same if it is UTF-8; otherwise with its other bytes read as cp1252."""
-    if piece.isascii():
-        return piece
+def _is_utf8(piece: bytes) -> bool:
     try:
-        piece.decode()
+        return piece.isascii() or bool(piece.decode())
     except UnicodeDecodeError:
-        return piece.decode(errors="invariant-bandits-cp1252").encode()
-    return piece
+        return False
 
 
-def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    """What stands for bytes that cannot be decoded: where they should be UTF-8, they are taken for cp1252."""
+    assert isinstance(error, UnicodeDecodeError)
     bad = error.object[error.start : error.end]
-    try:
-        return bad.decode("cp1252"), error.end
-    except UnicodeDecodeError:
-        return bad.decode("latin-1"), error.end
+    if error.encoding != "utf-8":
+        return "\ufffd", error.end
+    return "".join(bytes([byte]).decode("cp1252", "replace") for byte in bad), error.end
 
 
-codecs.register_error("invariant-bandits-cp1252", _as_cp1252)
-
-
-def _with_newlines(block: bytes) -> bytes:
-    """The block with newlines where it has carriage returns only."""
-    return block if b"\n" in block else block.replace(b"\r", b"\n")
+ERRORS = "invariant-bandits-cp1252"
+codecs.register_error(ERRORS, _replacement)
 
 
 def _end_of_lines(text: bytes, quoted: bool) -> int:
@@ -550,8 +479,6 @@ def _end_of_lines(text: bytes, quoted: bool) -> int:
     quotes.
     """
     cut = text.rfind(b"\n") + 1
-    if not cut and text.rfind(b"\r", 0, -1) >= 0:
-        cut = text.rfind(b"\r", 0, -1) + 1
     if not quoted or b'"' not in text:
         return cut
     end, open_quotes = cut, text.count(b'"', 0, cut) % 2
@@ -564,7 +491,6 @@ def _end_of_lines(text: bytes, quoted: bool) -> int:
 
 MOST_NESTED = 1000
 """Parsers call themselves for each level; a hundred thousand levels end the process."""
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
 
 def too_deep(text: bytes) -> bool:
@@ -573,7 +499,28 @@ def too_deep(text: bytes) -> bool:
     >>> too_deep(b"[[1]]"), too_deep(b"[" * 2000)
     (False, True)
     """
-    return any(_depth(line) > MOST_NESTED for line in _long_lines(text, MOST_NESTED))
+    start = 0
+    while start + MOST_NESTED < len(text):  # leap over lines that are too short to matter
+        end = text.rfind(b"\n", start, start + MOST_NESTED)
+        if end < 0:
+            end = text.find(b"\n", start + MOST_NESTED)
+            end = len(text) if end < 0 else end
+            if _depth(text[start:end]) > MOST_NESTED:
+                return True
+        start = end + 1
+    return False
+
+
+def _depth(line: bytes) -> int:
+    """How deep a line goes, at most; exactly if it may be much."""
+    most = line.count(b"[") + line.count(b"{")
+    if most <= MOST_NESTED:
+        return most
+    signs = re.findall(rb"[\[{\]}]", STRINGS.sub(b"", line))
+    return max(accumulate((1 if sign in b"[{" else -1 for sign in signs), initial=0))
+
+
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
 
 def value_of(line: bytes) -> Any:
@@ -591,28 +538,3 @@ def value_of(line: bytes) -> Any:
     if b"\\ud" in line or b"\\uD" in line:
         value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     return value
-
-
-def _long_lines(text: bytes, length: int) -> Iterator[bytes]:
-    """The lines with more than `length` bytes; the others are leapt over."""
-    start = 0
-    while start + length < len(text):
-        end = text.rfind(b"\n", start, start + length)
-        if end < 0:
-            end = text.find(b"\n", start + length)
-            end = len(text) if end < 0 else end
-            yield text[start:end]
-        start = end + 1
-
-
-def _depth(line: bytes) -> int:
-    """How deep a line goes, at most; exactly if it may be much."""
-    most = line.count(b"[") + line.count(b"{")
-    if most <= MOST_NESTED:
-        return most
-    depth = deepest = 0
-    for sign in re.finditer(rb"[\[{]+|[\]}]+", STRINGS.sub(b"", line)):
-        run = sign.end() - sign.start()
-        depth += run if sign.group()[0] in b"[{" else -run
-        deepest = max(deepest, depth)
-    return deepest

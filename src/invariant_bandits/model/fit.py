@@ -20,11 +20,10 @@ from invariant_bandits.decomposition.arm_statistics import (
 )
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import exactness_findings
-from invariant_bandits.logs.aggregate import Progress
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
 from invariant_bandits.logs.log import Log, open_log
-from invariant_bandits.logs.read import read_arm_sample, read_moments
+from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments

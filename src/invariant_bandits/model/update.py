@@ -20,13 +20,11 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdd
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.aggregate import Progress
 from invariant_bandits.logs.features import ArmFeatures, FeatureMap
-from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_moments
+from invariant_bandits.logs.read import Progress, read_moments
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model.fit import PolicyStart, arm_prior, logistic_start, model_of, read_log_odds
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments

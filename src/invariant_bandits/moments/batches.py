@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,68 +16,6 @@ if TYPE_CHECKING:
     from invariant_bandits.moments.windowed import WindowedMoments
 
 
-@dataclass(frozen=True)
-class OfferedRows:
-    """Features of the actions offered in n rounds, one row per action, round after round.
-
-    Attributes
-    ----------
-    rows : array, shape (Σ K_t, p)
-        One row per action.
-    per_round : int, or array of int, shape (n,)
-        K if every round has K rows, else their numbers K_t.
-    """
-
-    rows: Array
-    per_round: int | Array
-
-    def offsets(self) -> Array:
-        """Where each round begins, and the end (n + 1,)."""
-        if isinstance(self.per_round, int):
-            return np.arange(0, len(self.rows) + 1, self.per_round)
-        return np.concatenate([[0], np.cumsum(self.per_round)])
-
-    def between(self, rounds: slice) -> OfferedRows:
-        """The rounds from rounds.start up to rounds.stop."""
-        if isinstance(self.per_round, int):
-            return OfferedRows(
-                self.rows[rounds.start * self.per_round : rounds.stop * self.per_round], self.per_round
-            )
-        start, stop = self.per_round[: rounds.start].sum(), self.per_round[: rounds.stop].sum()
-        return OfferedRows(self.rows[start:stop], self.per_round[rounds])
-
-    def taken(self, rounds: Array) -> OfferedRows:
-        """The rounds at these indices, in their order."""
-        begin = self.offsets()
-        counts = np.diff(begin)[rounds]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = self.rows[np.repeat(begin[:-1][rounds], counts) + within]
-        return OfferedRows(rows, self.per_round if isinstance(self.per_round, int) else counts)
-
-
-def offered_rows(offered: Any, counts: Any, rounds: int, dim: int) -> OfferedRows:
-    """Check offered (n, K, p), or (rows, p) with counts (n,), against the number of rounds n and of
-    features p.
-    """
-    if counts is None:
-        array = np.ascontiguousarray(shaped_array("offered", offered, (rounds, "K", dim)))
-        return OfferedRows(array.reshape(-1, dim), int(array.shape[1]))
-    rows = np.ascontiguousarray(shaped_array("offered", offered, ("rows", dim)))
-    counts = np.asarray(counts)
-    if counts.shape != (rounds,) or counts.dtype.kind not in "iu":
-        raise InputError(
-            f"offered_counts must be whole numbers of shape ({rounds},), got {counts.dtype} of shape "
-            f"{counts.shape}"
-        )
-    if (counts < 1).any():
-        raise InputError(f"offered_counts must be at least 1, got {int(counts.min())}")
-    if counts.sum() != len(rows):
-        raise InputError(
-            f"offered_counts must add up to the {len(rows)} rows of offered, got {int(counts.sum())}"
-        )
-    return OfferedRows(rows, counts.astype(np.int64))
-
-
 ROWS_AT_ONCE = 65_536  # longer runs are merged from parts of this length
 LARGEST = 1e70
 CELLS_PER_WINDOW = 16
@@ -87,7 +25,7 @@ CELLS_PER_WINDOW = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """Logged rounds in memory.
+    """n logged rounds in memory.
 
     Attributes
     ----------
@@ -95,29 +33,36 @@ class Batch:
         Of the chosen actions.
     rewards : array, shape (n,)
         Of the chosen actions.
-    offered : OfferedRows, optional
-        Features of all offered actions.
+    offered : array, shape (Σ counts, p), optional
+        Features of all offered actions, one row per action, round after round.
+    counts : array of int, shape (n,), optional
+        How many actions each round offers.
     """
 
     features: Array
     rewards: Array
-    offered: OfferedRows | None
+    offered: Array | None = None
+    counts: Array | None = None
 
     def taken(self, rounds: Array) -> Batch:
         """The rounds at these indices, in their order."""
-        offered = None if self.offered is None else self.offered.taken(rounds)
-        return Batch(self.features[rounds], self.rewards[rounds], offered)
+        features, rewards = self.features[rounds], self.rewards[rounds]
+        if self.offered is None or self.counts is None:
+            return Batch(features, rewards)
+        begin, counts = (np.cumsum(self.counts) - self.counts)[rounds], self.counts[rounds]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Batch(features, rewards, self.offered[np.repeat(begin, counts) + within], counts)
 
     def sums(self, rounds: slice) -> tuple[PowerSums, PowerSums | None]:
         """Sums over the rounds from rounds.start up to rounds.stop: of [chosen features, reward], of
         offered ones.
         """
         with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
-            chosen = power_sums_of_rows(self.features[rounds], self.rewards[rounds], 1)
-            if self.offered is None:
+            chosen = power_sums_of_rows(self.features[rounds], self.rewards[rounds])
+            if self.offered is None or self.counts is None:
                 return chosen, None
-            part = self.offered.between(rounds)
-            return chosen, power_sums_of_rows(part.rows, None, part.per_round)
+            start, stop = self.counts[: rounds.start].sum(), self.counts[: rounds.stop].sum()
+            return chosen, power_sums_of_rows(self.offered[start:stop], None, self.counts[rounds])
 
 
 def checked_batch(
@@ -133,11 +78,28 @@ def checked_batch(
         raise InputError("offered is missing: these moments keep the offered actions")
     if offered is not None and not keeps_offered:
         raise InputError("offered was given, but these moments keep chosen actions only")
-    if offered is None and offered_counts is not None:
-        raise InputError("offered_counts were given without offered")
-    return Batch(
-        features, rewards, None if offered is None else offered_rows(offered, offered_counts, n, dim)
-    )
+    if offered is None:
+        if offered_counts is not None:
+            raise InputError("offered_counts were given without offered")
+        return Batch(features, rewards)
+    if offered_counts is None:
+        array = np.ascontiguousarray(shaped_array("offered", offered, (n, "K", dim)))
+        return Batch(features, rewards, array.reshape(-1, dim), np.full(n, array.shape[1]))
+    rows = np.ascontiguousarray(shaped_array("offered", offered, ("rows", dim)))
+    return Batch(features, rewards, rows, checked_counts("offered_counts", offered_counts, len(rows), n))
+
+
+def checked_counts(name: str, counts: Any, rows: int, rounds: int | None = None) -> Array:
+    """How many of the `rows` of offered actions each round has (rounds,), or InputError."""
+    array = np.asarray(counts)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or rounds not in (None, len(array)):
+        wanted = f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},)"
+        raise InputError(f"{wanted}, got {array.dtype} of shape {array.shape}")
+    if not len(array) or array.min() < 1:
+        raise InputError(f"{name} must be at least 1, got {array.min(initial=0)}")
+    if array.sum() != rows:
+        raise InputError(f"{name} must add up to the {rows} rows of offered, got {array.sum()}")
+    return array.astype(np.int64)
 
 
 def segments(place: Array) -> Iterator[tuple[int, slice]]:
@@ -162,9 +124,7 @@ def explain_unusable(**arrays: Any) -> None:
             array = np.asarray(array, dtype=np.float64)
             require_finite(name, array)
             if np.abs(array).max() > LARGEST:
-                raise InputError(
-                    f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale"
-                )
+                raise InputError(f"{name} must lie within ±{LARGEST:g}, or fourth powers overflow: rescale")
     raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
 
 
@@ -177,90 +137,82 @@ def gather(
     """Moments of all batches, in a number of `windows` or between `edges`: see
     `WindowedMoments.from_batches`.
     """
-    mappings = (_as_mapping(batch) for batch in batches)
-    if edges is None:
-        return _in_time_order(cls, mappings, whole_number("windows", 8 if windows is None else windows, 1))
-    if windows is not None:
+    if edges is not None and windows is not None:
         raise InputError("give either windows or edges, not both")
-    return _by_their_times(cls, mappings, edges)
-
-
-def _as_mapping(batch: Any) -> Mapping[str, Any]:
-    if isinstance(batch, Mapping):
-        for name in ("features", "rewards"):
-            if name not in batch:
-                raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
-        return batch
-    names = ("features", "rewards", "offered")
-    if not isinstance(batch, tuple) or not 2 <= len(batch) <= 3:
-        raise InputError("each batch must be a mapping or a tuple (features, rewards[, offered])")
-    return dict(zip(names, batch, strict=False))
-
-
-def _by_their_times(
-    cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], edges: Any
-) -> WindowedMoments:
-    moments: WindowedMoments | None = None
-    for batch in batches:
+    mappings: Iterator[Mapping[str, Any]] = map(_as_mapping, batches)
+    first = next(mappings, None)
+    if first is None:
+        raise InputError("batches are empty: at least one is needed")
+    dim = shaped_array("features", first["features"], ("n", "p")).shape[1]
+    offered, mappings = first.get("offered") is not None, chain([first], mappings)
+    if edges is None:
+        m = whole_number("windows", 8 if windows is None else windows, 1)
+        return _in_time_order(cls.empty(dim, 2 * CELLS_PER_WINDOW * m, offered=offered), mappings, m)
+    moments = cls.empty(dim, edges=edges, offered=offered)
+    for batch in mappings:
         if "times" not in batch:
             raise InputError("each batch must carry its times when edges are given")
-        if moments is None:
-            dim = shaped_array("features", batch["features"], ("n", "p")).shape[1]
-            moments = cls.empty(dim, edges=edges, offered=batch.get("offered") is not None)
         moments.update(**_rows_of(batch), times=batch["times"])
-    if moments is None:
-        raise InputError("batches are empty: at least one is needed")
     return moments
 
 
+def _as_mapping(batch: Any) -> Mapping[str, Any]:
+    if isinstance(batch, tuple) and 2 <= len(batch) <= 3:
+        return dict(zip(("features", "rewards", "offered"), batch, strict=False))
+    if not isinstance(batch, Mapping):
+        raise InputError("each batch must be a mapping or a tuple (features, rewards[, offered])")
+    for name in ("features", "rewards"):
+        if name not in batch:
+            raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
+    return batch
+
+
 def _in_time_order(
-    cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], windows: int
+    moments: WindowedMoments, batches: Iterable[Mapping[str, Any]], windows: int
 ) -> WindowedMoments:
     """Fill cells of equal length, joining neighbours whenever they run out; at last group the cells into
     windows.
     """
-    cells = 2 * CELLS_PER_WINDOW * windows
-    length, filled, moments = 1, 0, None
+    cells, offered = moments.windows, moments.offered is not None
+    length = filled = 0
     for batch in batches:
-        n, dim = shaped_array("features", batch["features"], ("n", "p")).shape
-        offered = batch.get("offered") is not None
-        if moments is None:
-            moments = cls.empty(dim, cells, offered=offered)
-            length = -(-n // cells)
+        n = len(batch["features"])
+        length = length or -(-n // cells)
         while filled + n > cells * length:
             half = moments.regrouped(np.arange(0, cells, 2))
-            moments = half.followed_by(cls.empty(moments.dim, cells // 2, offered=offered))
+            moments = half.followed_by(moments.empty(moments.dim, cells // 2, offered=offered))
             length *= 2
         moments.update(**_rows_of(batch), window=(filled + np.arange(n)) // length)
         filled += n
-    if moments is None:
-        raise InputError("batches are empty: at least one is needed")
     if filled < windows:
         raise InputError(f"windows must be at most the number of rounds, {filled}, got {windows}")
-    used = -(-filled // length)
-    return moments.between(0, used).coarsen(windows)
+    return moments.between(0, -(-filled // length)).coarsen(windows)
 
 
 def _rows_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: batch.get(name) for name in ("features", "rewards", "offered", "offered_counts")}
 
 
+def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
+    """Return numbers or datetimes as an array, or raise InputError."""
+    array = np.asarray(times)
+    if array.dtype.kind not in "iufM":
+        raise InputError(f"{name} must be numbers or datetimes, got dtype {array.dtype}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite")
+    return array
+
+
 def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
     """Edges (m + 1,) as an array of their own, strictly increasing, or InputError."""
-    array = np.asarray(edges)
+    array = finite_times("edges", edges)
     if array.ndim != 1 or len(array) < 2:
         raise InputError(f"edges must be at least two times in one row, got shape {array.shape}")
-    if array.dtype.kind not in "iufM":
-        raise InputError(f"edges must be numbers or datetimes, got dtype {array.dtype}")
-    if not np.isfinite(array).all():
-        raise InputError("edges must be finite")
     falling = np.flatnonzero(~(array[:-1] < array[1:]))
     if len(falling):
         at = int(falling[0])
-        raise InputError(
-            f"edges must increase strictly (windows may not overlap), got {array[at]} before {array[at + 1]}"
-            f" at index {at}"
-        )
+        pair = f"{array[at]} before {array[at + 1]} at index {at}"
+        raise InputError(f"edges must increase strictly (windows may not overlap), got {pair}")
     return array.copy()
 
 
@@ -284,39 +236,20 @@ def place_rounds(
     return np.broadcast_to(place, n)
 
 
-def finite_times(n: int, times: Any) -> np.ndarray[Any, Any]:
-    """Return times (n,), numbers or datetimes, or raise InputError."""
-    array = np.asarray(times)
-    if array.shape != (n,):
-        raise InputError(f"times must have shape ({n},), got {array.shape}")
-    if array.dtype.kind not in "iufM":
-        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
-    if not np.isfinite(array).all():
-        raise InputError("times must be finite")
-    return array
-
-
 def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
     """Window index of each of n times (n,); every one must lie within the edges."""
     if edges is None:
         raise InputError("times were given, but these moments have no edges")
-    array = finite_times(n, times)
+    array = finite_times("times", times)
+    if array.shape != (n,):
+        raise InputError(f"times must have shape ({n},), got {array.shape}")
     if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
         raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     outside = (array < edges[0]) | (array > edges[-1])
     if outside.any():
-        raise InputError(
-            f"times must lie within the edges {edges[0]} to {edges[-1]}:"
-            f" {int(outside.sum())} of {n} do not, the first {array[outside][0]}"
-        )
+        wrong = f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
+        raise InputError(f"times must lie within the edges {edges[0]} to {edges[-1]}: {wrong}")
     return np.minimum(np.searchsorted(edges, array, side="right") - 1, len(edges) - 2)
-
-
-def same_edges(a: np.ndarray[Any, Any] | None, b: np.ndarray[Any, Any] | None) -> bool:
-    """Whether both are missing, or both equal."""
-    if a is None or b is None:
-        return a is b
-    return np.array_equal(a, b)
 
 
 def even_places(n: int, windows: int) -> Array:

@@ -7,8 +7,9 @@ Golub & LeVeque 1983), so large means cost no digits and rows may arrive in any 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Self
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class PowerSums:
 
     >>> import numpy as np
     >>> rows = np.array([[1.0, 0.0], [3.0, 4.0]])
-    >>> power_sums_of_rows(rows, None, 1).covariance()
+    >>> power_sums_of_rows(rows, None).covariance()
     array([[[1., 2.],
             [2., 4.]]])
     """
@@ -57,15 +58,8 @@ class PowerSums:
     @classmethod
     def empty(cls, windows: int, dim: int) -> Self:
         """Sums over no rows."""
-        flat = (windows, dim)
-        return cls(
-            np.zeros(windows),
-            np.zeros(flat),
-            np.zeros((windows, dim, dim)),
-            np.zeros(flat),
-            np.zeros(flat),
-            np.zeros(flat),
-        )
+        mean, cubes, quartics, between = np.zeros((4, windows, dim))
+        return cls(np.zeros(windows), mean, np.zeros((windows, dim, dim)), cubes, quartics, between)
 
     def arrays(self) -> dict[str, Array]:
         """The fields by name."""
@@ -78,17 +72,15 @@ class PowerSums:
         return PowerSums(**{name: array[windows].copy() for name, array in self.arrays().items()})
 
     def put(self, window: int, sums: PowerSums) -> None:
-        """Merge the single window of `one` into `window`, in place."""
+        """Merge the single window of `sums` into `window`, in place."""
         new = self.at(slice(window, window + 1)).merged(sums)
         for name, array in self.arrays().items():
             array[window] = getattr(new, name)[0]
 
     def followed_by(self, later: PowerSums) -> PowerSums:
         """These windows, then those of `later`."""
-        theirs = later.arrays()
-        return PowerSums(
-            **{name: np.concatenate([mine, theirs[name]]) for name, mine in self.arrays().items()}
-        )
+        pairs = zip(self.arrays().values(), later.arrays().values(), strict=True)
+        return PowerSums(*map(np.concatenate, pairs))
 
     def grouped(self, starts: Array) -> PowerSums:
         """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
@@ -130,11 +122,8 @@ class PowerSums:
 
     def transformed(self, change: Array) -> PowerSums:
         """Sums of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
-        fields = self.at(slice(None)).arrays() | {
-            "mean": self.mean @ change.T,
-            "scatter": change @ self.scatter @ change.T,
-        }
-        return PowerSums(**fields)
+        changed = {"mean": self.mean @ change.T, "scatter": change @ self.scatter @ change.T}
+        return replace(self.at(slice(None)), **changed)
 
     def rescaled(self, kept: Array, shift: Array, scale: Array) -> PowerSums:
         """Sums of (x[kept] − shift) / scale, every power exactly."""
@@ -159,13 +148,9 @@ class PowerSums:
         """The same rows with variables that are always 0 before the variables at `places`, as in
         numpy.insert.
         """
-        grown = {
-            name: np.insert(array, places, 0.0, axis=1)
-            for name, array in self.arrays().items()
-            if array.ndim > 1
-        }
-        grown["scatter"] = np.insert(grown["scatter"], places, 0.0, axis=2)
-        return PowerSums(count=self.count, **grown)
+        count, *others = self.arrays().values()
+        padded = PowerSums(count, *(np.insert(array, places, 0.0, axis=1) for array in others))
+        return replace(padded, scatter=np.insert(padded.scatter, places, 0.0, axis=2))
 
     def covariance(self) -> Array:
         """Within-window covariances (m, d, d)."""
@@ -197,7 +182,7 @@ class PowerSums:
         return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
 
 
-def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | Array) -> PowerSums:
+def power_sums_of_rows(features: Array, rewards: Array | None, counts: Array | None = None) -> PowerSums:
     """Sums over one batch of rows as a single window.
 
     Parameters
@@ -206,21 +191,20 @@ def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | 
         One row per action.
     rewards : array, shape (n,), optional
         They become the last variable.
-    per_round : int, or array of int, shape (rounds,)
-        How many rows each round has.
+    counts : array of int, shape (rounds,), optional
+        How many rows each round has; one if not given.
     """
-    n = float(len(features))
-    keep = features.shape[1] + (rewards is not None)
+    n, d = float(len(features)), features.shape[1] + 1
+    keep = d - (rewards is None)
     if rewards is None:
         rewards = np.zeros(len(features))
-    origin = np.zeros(features.shape[1] + 1)
-    gram, powers, between = _raw_sums(features, rewards, per_round)
+    origin = np.zeros(d)
+    gram, powers, between = _raw_sums(features, rewards, counts)
     mean = powers[0] / n
     if (n * mean * mean > FAR_FROM_ZERO * (powers[1] - n * mean * mean)).any():
         origin = mean
-        gram, powers, between = _raw_sums(features - origin[:-1], rewards - origin[-1], per_round)
+        gram, powers, between = _raw_sums(features - origin[:-1], rewards - origin[-1], counts)
         mean = powers[0] / n
-    d = features.shape[1] + 1
     scatter = np.empty((d, d))
     scatter[:-1, :-1] = gram - n * np.outer(mean[:-1], mean[:-1])
     scatter[-1, :-1] = scatter[:-1, -1] = powers[4][:-1] - n * mean[:-1] * mean[-1]
@@ -228,26 +212,67 @@ def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | 
     cubes = powers[2] - 3.0 * mean * powers[1] + 2.0 * n * mean**3
     quartics = powers[3] - 4.0 * mean * powers[2] + 6.0 * mean**2 * powers[1] - 3.0 * n * mean**4
     between = between - n * mean * mean
-    return PowerSums(
-        np.array([n]),
-        (mean + origin)[None, :keep],
-        scatter[None, :keep, :keep],
-        cubes[None, :keep],
-        quartics[None, :keep],
-        between[None, :keep],
-    )
+    per_variable = (array[None, :keep] for array in (cubes, quartics, between))
+    return PowerSums(np.array([n]), (mean + origin)[None, :keep], scatter[None, :keep, :keep], *per_variable)
 
 
-def _raw_sums(features: Array, rewards: Array, per_round: int | Array) -> tuple[Array, Array, Array]:
+def _raw_sums(features: Array, rewards: Array, counts: Array | None) -> tuple[Array, Array, Array]:
     """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ,
     reward].
     """
-    from invariant_bandits.moments import kernels
+    column_sums, round_sums = _compiled_loops()
+    powers = column_sums(features, rewards)
+    between = powers[1].copy()
+    if counts is not None:
+        between[:-1] = round_sums(features, counts)
+    return features.T @ features, powers, between
 
-    gram = features.T @ features
-    if isinstance(per_round, int):
-        powers, between = kernels.power_sums(features, rewards, per_round)
-    else:
-        powers, between = kernels.power_sums(features, rewards, 1)
-        between[:-1] = kernels.round_sums(features, per_round)
-    return gram, powers, between
+
+@cache
+def _compiled_loops() -> tuple[Any, Any]:
+    """Return `_column_sums` and `_round_sums`, compiled; importing numba takes too long to do it earlier."""
+    from numba import njit
+
+    column_sums = njit(cache=True, nogil=True, fastmath={"contract"})(_column_sums)
+    return column_sums, njit(cache=True, nogil=True)(_round_sums)
+
+
+def _column_sums(X: Any, r: Any) -> Any:
+    """Sums (5, p + 1) of x, x², x³, x⁴ and x·r over the rows [φ, r]; X is (n, p), r is (n,)."""
+    n, p = X.shape
+    sums = np.zeros((5, p + 1))
+    for t in range(n):
+        reward = r[t]
+        square = reward * reward
+        sums[0, p] += reward
+        sums[1, p] += square
+        sums[2, p] += square * reward
+        sums[3, p] += square * square
+        for j in range(p):
+            x = X[t, j]
+            xx = x * x
+            sums[0, j] += x
+            sums[1, j] += xx
+            sums[2, j] += xx * x
+            sums[3, j] += xx * xx
+            sums[4, j] += x * reward
+    sums[4, p] = sums[1, p]
+    return sums
+
+
+def _round_sums(X: Any, counts: Any) -> Any:
+    """Σ over rounds of (sum of its rows)² / its number of rows, per column (p,); X is (Σ counts, p),
+    round by round.
+    """
+    p = X.shape[1]
+    between, inside = np.zeros(p), np.zeros(p)
+    row = 0
+    for count in counts:
+        inside[:] = 0.0
+        for _ in range(count):
+            for j in range(p):
+                inside[j] += X[row, j]
+            row += 1
+        for j in range(p):
+            between[j] += inside[j] * inside[j] / count
+    return between

@@ -24,7 +24,6 @@ from invariant_bandits.moments.batches import (
     explain_unusable,
     gather,
     place_rounds,
-    same_edges,
     segments,
 )
 from invariant_bandits.moments.power_sums import PowerSums
@@ -39,6 +38,10 @@ def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
     if moments.offered is not None:
         arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
     return arrays
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return np.array_equal(a, b)
 
 
 @dataclass(eq=False)
@@ -270,7 +273,7 @@ class WindowedMoments:
         self._check_alike(other)
         if self.windows != other.windows:
             raise InputError(f"shards must have the same windows, got {self.windows} and {other.windows}")
-        if not same_edges(self.edges, other.edges):
+        if not _equal(self.edges, other.edges):
             raise InputError("shards must have the same window edges")
         return self._paired(other, PowerSums.merged, self.edges)
 
@@ -316,7 +319,7 @@ class WindowedMoments:
         """The windows from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.windows:
             raise InputError(
-                f"start and stop must satisfy 0 <= start < stop <= {self.windows}, got {start}, {stop}"
+                f"start and stop must satisfy 0 <= start < stop <= {self.windows}: {start}, {stop}"
             )
         edges = None if self.edges is None else self.edges[start : stop + 1]
         return self._each(lambda sums: sums.at(slice(start, stop)), edges)
@@ -377,10 +380,9 @@ class WindowedMoments:
         >>> moments.padded([0, 2]).feature_mean[0]
         array([0., 1., 1., 0.])
         """
-        offered = None if self.offered is None else self.offered.padded(np.asarray(places))
-        return WindowedMoments(self.chosen.padded(np.asarray(places)), offered, self.edges)
+        return self._each(lambda sums: sums.padded(np.asarray(places)), self.edges)
 
-    def rescaled(self, kept: Any, shift: Any, scale: Any) -> WindowedMoments:
+    def rescaled(self, kept: Array, shift: Array, scale: Array) -> WindowedMoments:
         """Moments of the features (φ[kept] − shift) / scale; all powers follow exactly.
 
         Parameters
@@ -389,17 +391,8 @@ class WindowedMoments:
         shift : array, shape (q,), subtracted from each, in its unit
         scale : array, shape (q,), its new unit, positive
         """
-        kept = np.asarray(kept)
-        if kept.ndim != 1 or kept.dtype.kind not in "iu" or not len(kept):
-            raise InputError(f"kept must be at least one index in one row, got {kept!r}")
-        if (kept < 0).any() or (kept >= self.dim).any():
-            raise InputError(f"kept must index the {self.dim} features, got {kept.min()}..{kept.max()}")
-        shift, scale = finite_array("shift", shift, kept.shape), finite_array("scale", scale, kept.shape)
-        if not (scale > 0.0).all():
-            raise InputError(f"scale must be positive, got {scale.min()}")
         offered = None if self.offered is None else self.offered.rescaled(kept, shift, scale)
-        reward = self.dim
-        chosen = self.chosen.rescaled(np.append(kept, reward), np.append(shift, 0.0), np.append(scale, 1.0))
+        chosen = self.chosen.rescaled(np.append(kept, self.dim), np.append(shift, 0.0), np.append(scale, 1.0))
         return WindowedMoments(chosen, offered, self.edges)
 
     # -- comparing and storing --
@@ -411,8 +404,8 @@ class WindowedMoments:
         mine, theirs = named_arrays(self), named_arrays(other)
         return (
             mine.keys() == theirs.keys()
-            and same_edges(self.edges, other.edges)
-            and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+            and _equal(self.edges, other.edges)
+            and all(_equal(mine[name], theirs[name]) for name in mine)
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -54,15 +54,11 @@ class ParquetSource(FileSource):
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one row group, or of those behind it."""
         with _parquet_file(task.file) as file, naming_file(task.file):
-            groups = (
-                [task.part] if first_row is None else list(range(task.part + 1, file.metadata.num_row_groups))
-            )
-            row = task.first_row if first_row is None else first_row
-            if not groups:
-                return
-            for batch in file.iter_batches(
-                BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
-            ):
+            groups, row = [task.part], task.first_row
+            if first_row is not None:
+                groups, row = list(range(task.part + 1, file.metadata.num_row_groups)), first_row
+            how: dict[str, Any] = {"row_groups": groups, "columns": list(columns), "use_threads": False}
+            for batch in file.iter_batches(BATCH_ROWS, **how) if groups else ():
                 yield row, batch_without_views(batch)
                 row += len(batch)
 
@@ -96,16 +92,14 @@ class ArrowSource(FileSource):
                 chosen = large.select(list(columns))
                 chosen.validate(full=True)  # places that lie outside of a damaged file are read otherwise
                 for start in range(0, len(chosen), BATCH_ROWS):
-                    batch = chosen.slice(start, BATCH_ROWS)
-                    yield row, batch_without_views(batch)
-                    row += len(batch)
+                    yield row + start, batch_without_views(chosen.slice(start, BATCH_ROWS))
+                row += len(chosen)
 
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write an Arrow file, which is what Feather is today."""
-        with pa.ipc.new_file(
-            sink, arrow_schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-        ) as writer:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(sink, arrow_schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 

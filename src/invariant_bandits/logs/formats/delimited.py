@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from invariant_bandits.logs.decode import is_list, is_time
+from invariant_bandits.logs.decode import is_time
 from invariant_bandits.logs.formats.registry import log_format, without_compression
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
@@ -95,11 +95,9 @@ def _has_decimal_commas(values: list[str]) -> bool:
     """
     commas = [value for value in values if DECIMAL_COMMA.match(value)]
     points = [value for value in values if DECIMAL_POINT.match(value)]
-    sure_commas = sum(re.match(THOUSANDS["."], value) is None for value in commas)
-    sure_points = sum(re.match(THOUSANDS[","], value) is None for value in points)
-    if sure_commas or sure_points:
-        return sure_commas > sure_points
-    return len(commas) > len(points)
+    sure_commas = [value for value in commas if not re.match(THOUSANDS["."], value)]
+    sure_points = [value for value in points if not re.match(THOUSANDS[","], value)]
+    return (len(sure_commas), len(commas)) > (len(sure_points), len(points))
 
 
 def _table(lines: str, delimiter: str) -> list[list[str]]:
@@ -113,9 +111,7 @@ def _table(lines: str, delimiter: str) -> list[list[str]]:
 def _regularity(table: list[list[str]]) -> tuple[float, int]:
     """The share of rows with as many values as the header, and how many; one column says nothing."""
     width = len(table[0])
-    if width < 2:
-        return 0.0, width
-    return sum(len(row) == width for row in table) / len(table), width
+    return (sum(len(row) == width for row in table) / len(table) if width > 1 else 0.0), width
 
 
 TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", "FALSE", "no", "No", "NO")
@@ -151,9 +147,7 @@ class CsvSource(FileSource):
         sample = first_lines(path, quoted=True)
         if not sample.strip():
             raise FileError(f"{path} is not readable: it is empty")
-        dialect = self.dialects[path] = Dialect.of(
-            sample, "\t" if without_compression(path).endswith(".tsv") else ","
-        )
+        dialect = self.dialects[path] = Dialect.of(sample, _usual_delimiter(path))
         self.headers[path] = dialect.header(sample)
         if not self.headers[path]:
             raise FileError(f"{path} is not readable: its first line is not a header")
@@ -162,10 +156,8 @@ class CsvSource(FileSource):
         with naming_file(path):
             table = _parsed(sample[dialect.before :], dialect, None, _noting(bad, 0))
         if bad and not len(table):
-            raise FileError(
-                f"{path} is not readable: none of its first rows has as many values as its header"
-                f" ({format_names(self.headers[path])})"
-            )
+            wanted = f"as many values as its header ({format_names(self.headers[path])})"
+            raise FileError(f"{path} is not readable: none of its first rows has {wanted}")
         schema, grouped = table.schema, self.grouped.setdefault(path, set())
         for index, column_field in enumerate(schema):
             column, commas = table.column(index), dialect.decimal == ","
@@ -202,13 +194,7 @@ class CsvSource(FileSource):
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write a table with a header; of .tsv files, tabs separate the values."""
-        lists = [column.name for column in arrow_schema if is_list(column.type)]
-        if lists:
-            raise FileError(
-                f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can"
-            )
-        delimiter = "\t" if without_compression(path).endswith(".tsv") else ","
-        options = arrow_csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+        options = arrow_csv.WriteOptions(delimiter=_usual_delimiter(path), quoting_style="needed")
         with arrow_csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -216,6 +202,10 @@ class CsvSource(FileSource):
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows with more or fewer values than the header."""
         return {"row with another number of values than the header": self._skipped.get(task.file, ())}
+
+
+def _usual_delimiter(path: str) -> str:
+    return "\t" if without_compression(path).endswith(".tsv") else ","
 
 
 def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
@@ -226,30 +216,19 @@ def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
     return batch
 
 
-def _parsed(
-    text: bytes,
-    dialect: Dialect,
-    columns: Sequence[str] | None,
-    invalid: Any,
-    names: Sequence[str] | None = None,
-) -> Any:
+def _parsed(text: bytes, dialect: Dialect, columns: Any, invalid: Any, names: Any = None) -> Any:
     """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
     on after it.
     """
-    converting = arrow_csv.ConvertOptions(
-        strings_can_be_null=True, decimal_point=dialect.decimal, true_values=TRUE, false_values=FALSE
-    )
+    how: dict[str, Any] = {"strings_can_be_null": True, "true_values": TRUE, "false_values": FALSE}
+    converting = arrow_csv.ConvertOptions(decimal_point=dialect.decimal, **how)
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
-    return arrow_csv.read_csv(
-        pa.BufferReader(text),
-        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-        parse_options=arrow_csv.ParseOptions(
-            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
-        ),
-        convert_options=converting,
-    )
+    reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
+    parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    parsing.invalid_row_handler = invalid
+    return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
 
 
 def _noting(bad: list[int], before: int) -> Any:
@@ -269,9 +248,6 @@ def _mostly_numbers(column: Any) -> bool:
     words = column.drop_null().slice(0, SAMPLE_ROWS).to_pylist()
     numbers = 0
     for word in words:
-        try:
-            float(word)
-            numbers += 1
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            numbers += float(word) is not None
     return numbers >= 0.9 * len(words) > 0.0

@@ -76,9 +76,8 @@ class DsjsonSource(EventSource):
     def write_events(sink: Any, events: Iterable[LoggedEvent]) -> None:
         """Write one object per event; of probabilities, only the chosen action's is known."""
         for event in events:
-            sink.write(
-                (json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False) + "\n").encode()
-            )
+            line = json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False)
+            sink.write(f"{line}\n".encode())
 
 
 class _Line(msgspec.Struct):
@@ -107,10 +106,8 @@ def _event(path: str, which: int, place: int, text: bytes) -> LoggedEvent | str:
             return _usable(line, f"{which}:{place}")
     except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError):
         return DAMAGED
-    raise FileError(
-        f"{path}: line {place} has decisions for several slots (slates or conditional bandits), which is "
-        "another form; one decision per event is needed"
-    )
+    form = "decisions for several slots (slates or conditional bandits)"
+    raise FileError(f"{path}: line {place} has {form}; one decision per event is needed")
 
 
 def _parsed_line(text: bytes) -> _Line:
@@ -165,10 +162,10 @@ def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
 
 def _as_json(event: LoggedEvent) -> dict[str, Any]:
     """The object that `_event` reads as this event."""
-    tags = [
-        {} if label == str(place) else {"_tag": label} for place, label in enumerate(event.labels, start=1)
-    ]
-    actions = [tag | _nested(features) for tag, features in zip(tags, event.actions, strict=True)]
+    actions = [_nested(features) for features in event.actions]
+    for place, (label, action) in enumerate(zip(event.labels, actions, strict=True), start=1):
+        if label != str(place):
+            actions[place - 1] = {"_tag": label} | action
     written = {
         "_label_cost": 0.0 - event.reward,
         "_label_probability": event.propensity,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,9 +100,8 @@ def _seen_schema(path: str) -> Any:
     if start == b"[":
         raise FileError(f"{path} is one JSON array; what is needed is one object per line (JSON lines)")
     if start != b"{":
-        raise FileError(
-            f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}"
-        )
+        why = "it does not begin with a JSON object" if start else "it is empty"
+        raise FileError(f"{path} is not readable: {why}")
     too_nested = f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
     try:
         schema = read_json(sample, None, others="infer").schema
@@ -133,17 +133,15 @@ def _both(path: str, known: Any, more: Any) -> Any:
     common.
     """
     if not set(known.names) & set(more.names):
-        raise FileError(
-            f"{path} has none of the columns of the files before: {format_names(list(known.names))}"
-        )
+        names = format_names(list(known.names))
+        raise FileError(f"{path} has none of the columns of the files before: {names}")
     fields = []
     for column in known:
         there = more.field(column.name) if column.name in more.names else column
         both = [pa.schema([column]), pa.schema([there])]
-        try:
-            fields.append(pa.unify_schemas(both, promote_options="permissive").field(0))
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            fields.append(column)
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+            column = pa.unify_schemas(both, promote_options="permissive").field(0)
+        fields.append(column)
     return pa.schema([*fields, *(column for column in more if column.name not in known.names)])
 
 
@@ -161,22 +159,13 @@ def _usual_type(values: Sequence[Any]) -> Any:
 
 def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
-    while any(pa.types.is_struct(column.type) for column in schema):
-        schema = schema.empty_table().flatten().schema
-    return pa.schema(
-        [column.with_type(pa.string()) if pa.types.is_null(column.type) else column for column in schema]
-    )
+    flat = _flattened(schema.empty_table()).schema
+    return pa.schema([c.with_type(pa.string()) if pa.types.is_null(c.type) else c for c in flat])
 
 
 def _only(schema: Any, columns: Sequence[str]) -> Any:
     """The part of a nested schema that holds these flat columns."""
-    return pa.schema(
-        [
-            column
-            for column in schema
-            if any(name == column.name or name.startswith(f"{column.name}.") for name in columns)
-        ]
-    )
+    return pa.schema([c for c in schema if any(f"{name}.".startswith(f"{c.name}.") for name in columns)])
 
 
 def _with_types(schema: Any, changed: Any) -> Any:
@@ -185,33 +174,29 @@ def _with_types(schema: Any, changed: Any) -> Any:
     def inside(kind: Any) -> Any:
         if not pa.types.is_struct(kind):
             return changed(kind)
-        return pa.struct(
-            [kind.field(index).with_type(inside(kind.field(index).type)) for index in range(kind.num_fields)]
-        )
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.struct([nested.with_type(inside(nested.type)) for nested in fields])
 
     return pa.schema([column.with_type(inside(column.type)) for column in schema])
 
 
 def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; columns that were always missing are text as well."""
-    as_text = (pa.types.is_timestamp, pa.types.is_null)
-    return _with_types(schema, lambda kind: pa.string() if any(is_so(kind) for is_so in as_text) else kind)
+    of = pa.types
+    return _with_types(schema, lambda a: pa.string() if of.is_timestamp(a) or of.is_null(a) else a)
 
 
 def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     """(flat table, what to expect of the next block, skipped lines) of a block."""
     wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
     for schema in (wanted, wider):
-        try:
+        with suppress(pa.ArrowInvalid):
             return _flattened(read_json(block, schema)), schema, []
-        except pa.ArrowInvalid:
-            continue
     objects = _objects(block)
     bad = [line for line, entry in enumerate(objects) if entry is None]
     rows = [_flat_object(entry) for entry in objects if entry is not None]
-    arrays = {
-        entry.name: _fitting([row.get(entry.name) for row in rows], entry.type) for entry in _flat(wanted)
-    }
+    kinds = {entry.name: entry.type for entry in _flat(wanted)}
+    arrays = {name: _fitting([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
     return pa.table(arrays), wanted, bad
 
 
@@ -221,11 +206,9 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     """
     if too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
-    return arrow_json.read_json(
-        pa.BufferReader(text),
-        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others),
-    )
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+    return arrow_json.read_json(pa.BufferReader(text), reading, parsing)
 
 
 def _flattened(table: Any) -> Any:
@@ -236,15 +219,13 @@ def _flattened(table: Any) -> Any:
 
 def _objects(text: bytes) -> list[dict[str, Any] | None]:
     """One object per line that is not empty, None where a line is none."""
-    return [_object(line) for line in text.splitlines() if line.strip()]
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = value_of(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    objects: list[dict[str, Any] | None] = []
+    for line in filter(bytes.strip, text.splitlines()):
+        objects.append(None)
+        with suppress(ValueError):
+            value = value_of(line)
+            objects[-1] = value if isinstance(value, dict) else None
+    return objects
 
 
 def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ is all it takes for `read_moments`, `fit_logs`, folders, patterns and messages t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeAlias, TypeVar
@@ -50,12 +50,18 @@ class LogFormat:
     """
 
     name: str
-    kind: Opener
-    label: str
-    suffixes: tuple[str, ...] = ()
+    kind: Any
+    label: str = ""
+    suffixes: Any = ()
     accepts: Callable[[Any], bool] | None = None
     packed: bool = False
     recognises: Callable[[str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.suffixes, str) or bool(self.suffixes) == (self.accepts is not None):
+            both = f"either suffixes, such as ('.csv',), or accepts, got {self.suffixes!r}"
+            raise InputError(f"log format {self.name!r} needs {both}")
+        object.__setattr__(self, "label", self.label or self.name)
 
     def has_suffix_of(self, path: str) -> str:
         """The longest of the suffixes that the path ends in, the one of a compression aside; empty if
@@ -63,18 +69,6 @@ class LogFormat:
         """
         name = without_compression(path) if self.packed else path
         return max((suffix for suffix in self.suffixes if name.endswith(suffix)), key=len, default="")
-
-    @property
-    def table_writer(self) -> Callable[[Any, str, Any, Any], None] | None:
-        """write_table(sink, path, arrow_schema, batches) of a class of sources that can be written as
-        tables.
-        """
-        return getattr(self.kind, "write_table", None)
-
-    @property
-    def event_writer(self) -> Callable[[Any, Any], None] | None:
-        """write_events(sink, events) of a class of sources that can be written as events."""
-        return getattr(self.kind, "write_events", None)
 
     @property
     def endings(self) -> str:
@@ -85,15 +79,7 @@ class LogFormat:
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
 
 
-def log_format(
-    name: str,
-    *,
-    label: str | None = None,
-    suffixes: Sequence[str] = (),
-    accepts: Callable[[Any], bool] | None = None,
-    packed: bool = False,
-    recognises: Callable[[str], bool] | None = None,
-) -> Callable[[Kind], Kind]:
+def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
     """Register a class of sources, or a function that returns a source, as a format of logs.
 
     Parameters
@@ -124,19 +110,9 @@ def log_format(
     WindowedMoments(dim=1, windows=1, rounds=3, of chosen actions)
     >>> FORMATS.remove("pair of lists")
     """
-    if isinstance(suffixes, str) or bool(suffixes) == (accepts is not None):
-        raise InputError(
-            f"log format {name!r} needs either suffixes, such as ('.csv',), or accepts, got {suffixes!r}"
-        )
 
     def registered(kind: Kind) -> Kind:
-        for there in FORMATS.known():
-            taken = sorted(set(there.suffixes) & set(suffixes))
-            if taken and there.name != name and recognises is None and there.recognises is None:
-                raise InputError(
-                    f"log format {name!r}: {taken[0]!r} is registered already, by {there.name!r}"
-                )
-        FORMATS.add(LogFormat(name, kind, label or name, tuple(suffixes), accepts, packed, recognises))
+        FORMATS.add(LogFormat(name, kind, **about))
         return kind
 
     return registered
@@ -164,7 +140,7 @@ def format_of_file(path: str) -> LogFormat | None:
 
 def format_to_write(path: str) -> LogFormat:
     """The format whose suffix the path has, among those that can be written, or FileError."""
-    able = [known for known in FORMATS if known.table_writer is not None or known.event_writer is not None]
+    able = [known for known in FORMATS if {"write_table", "write_events"} & set(dir(known.kind))]
     fitting = [known for known in able if known.has_suffix_of(path)]
     if fitting:
         return min(fitting, key=lambda known: known.recognises is not None)
@@ -197,7 +173,8 @@ def open_source(source: Any) -> Source:
         return source
     for known in reversed(tuple(FORMATS)):
         if known.accepts is not None and known.accepts(source):
-            return known.kind(source)
+            opened: Source = known.kind(source)
+            return opened
     names = _either(["a path", "a folder", "a pattern", *_labels(in_memory=True)])
     raise InputError(f"source must be {names}, got {type(source).__name__}")
 

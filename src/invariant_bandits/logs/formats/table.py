@@ -50,11 +50,8 @@ def _is_pandas(source: Any) -> bool:
 
 
 def _is_table(source: Any) -> bool:
-    return (
-        isinstance(source, pa.Table | pa.RecordBatch)
-        or _is_pandas(source)
-        or hasattr(source, "__arrow_c_stream__")
-    )
+    is_arrow = isinstance(source, pa.Table | pa.RecordBatch) or hasattr(source, "__arrow_c_stream__")
+    return is_arrow or _is_pandas(source)
 
 
 @log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
@@ -98,16 +95,14 @@ class ObpSource(Source):
     def __init__(self, feedback: Mapping[str, Any]) -> None:
         missing = [name for name in NEEDED if name not in feedback]
         if missing:
-            raise InputError(
-                f"feedback lacks {', '.join(missing)}; got the keys {', '.join(map(str, feedback))}"
-            )
+            keys = ", ".join(map(str, feedback))
+            raise InputError(f"feedback lacks {', '.join(missing)}; got the keys {keys}")
         self.rounds = whole_number("n_rounds", feedback["n_rounds"], 1)
         actions = whole_number("n_actions", feedback["n_actions"], 1)
         self.context = finite_array("context", feedback["context"], (self.rounds, "d"))
         kinds = feedback.get("action_context")
-        self.kinds = (
-            np.eye(actions) if kinds is None else finite_array("action_context", kinds, (actions, "e"))
-        )
+        kinds = np.eye(actions) if kinds is None else kinds
+        self.kinds = finite_array("action_context", kinds, (actions, "e"))
         self.columns = self._per_round(feedback)
         names = {"propensity": "pscore", "position": "position"}
         roles: dict[str, Any] = {role: name for role, name in names.items() if name in self.columns}
@@ -118,13 +113,9 @@ class ObpSource(Source):
 
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:
         """Columns with one value per round."""
-        columns = {
-            "action": np.asarray(feedback["action"]),
-            "reward": np.asarray(feedback["reward"], dtype=float),
-        }
-        for name in ("pscore", "position"):
-            if feedback.get(name) is not None:
-                columns[name] = np.asarray(feedback[name])
+        names = ("action", "reward", "pscore", "position")
+        columns = {name: np.asarray(feedback[name]) for name in names if feedback.get(name) is not None}
+        columns["reward"] = columns["reward"].astype(float)
         for name, column in columns.items():
             if column.shape != (self.rounds,):
                 raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")

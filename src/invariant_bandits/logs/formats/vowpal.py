@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
@@ -58,10 +58,8 @@ def _written(features: Sequence[Feature]) -> str:
     for full, value in features:
         space, point, name = full.partition(".")
         space, name = (space, name) if point else ("", full)
-        said = (
-            f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
-        )
-        spaces.setdefault(_escaped(space), []).append(said)
+        said = f"={_escaped(value)}" if isinstance(value, str) else f":{value!r}"
+        spaces.setdefault(_escaped(space), []).append(f"{_escaped(name)}{said}")
     return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
 
 
@@ -72,17 +70,11 @@ def _escaped(word: str) -> str:
 
 def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
     """(first line, lines) of every event."""
-    held: list[str] = []
     lines = chain.from_iterable(block.decode().splitlines() for block in text_blocks(path))
-    line = -1
-    for line, text in enumerate(lines):
-        if text and not text.isspace():
-            held.append(text)
-        elif held:
-            yield line - len(held), held
-            held = []
-    if held:
-        yield line + 1 - len(held), held
+    for is_event, pairs in groupby(enumerate(lines), key=lambda pair: bool(pair[1].strip())):
+        if is_event:
+            places, texts = zip(*pairs, strict=True)
+            yield places[0], list(texts)
 
 
 def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str:
