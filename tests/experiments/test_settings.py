@@ -17,8 +17,7 @@ from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import play
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult, play
 
 
 def drawn(cell, seed=0):

@@ -23,7 +23,7 @@ from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import ServiceSettings, open_service, run
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
+from invariant_bandits.simulation.sample_logs import SHOP_BANNERS, WEEKS, Shop
 
 SHOP, BANNER = "shop", "banners"
 EARLY_WEEKS = 6
@@ -148,7 +148,7 @@ def prepared(
         for note, model in models:
             learner = FittedLearner(model, engine.store.seed)
             engine.call(commands.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
-        empty = OpenLearner(dict.fromkeys(BANNERS, True), seed=engine.store.seed)
+        empty = OpenLearner(dict.fromkeys(SHOP_BANNERS, True), seed=engine.store.seed)
         engine.call(commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
         rules = Configuration(reward_wait=plan.reward_wait)
         for name in (SHOP, BANNER):

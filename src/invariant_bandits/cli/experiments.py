@@ -16,7 +16,7 @@ from invariant_bandits.cli.common import PROCESSORS, check_target, console, coun
 
 if TYPE_CHECKING:
     from invariant_bandits.experiments.run import Reproduction
-    from invariant_bandits.simulation.results import SimulationResult
+    from invariant_bandits.simulation.loop import SimulationResult
 
 PICTURES = ("png", "svg", "pdf")
 GOING_ON = "finished cells are kept, the same command goes on from there"

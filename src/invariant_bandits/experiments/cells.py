@@ -23,7 +23,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import Episode, described
 from invariant_bandits.simulation.loop import Environment, Observer, simulate
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.storage import FileError, replace_file
 
 PACKAGE = Path(invariant_bandits.__file__).parent

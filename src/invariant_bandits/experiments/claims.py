@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult
 
 RESAMPLES = 1000
 LEVEL = 0.95

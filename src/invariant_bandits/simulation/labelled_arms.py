@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import Episode, SimulatedPast, environment
+from invariant_bandits.simulation.paper import check_counts
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
 LOGGING = ("uniform", "greedy", "deterministic")
@@ -150,10 +151,7 @@ class LabelledArms:
     def __post_init__(self) -> None:
         one_of("later", self.later, LATER)
         one_of("logging", self.logging, LOGGING)
-        whole_number("arms", self.arms, 4)
-        whole_number("contexts", self.contexts, 1)
-        whole_number("months", self.months, 2)
-        whole_number("logged", self.logged, self.months)
+        check_counts(self, arms=4, contexts=1, months=2, logged=self.months)
         if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
             raise InputError(
                 f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}"

@@ -15,7 +15,7 @@ from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experi
 from invariant_bandits.plotting import theme
 from invariant_bandits.policies.radii import regret_lower_bound
 from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
+from invariant_bandits.simulation.episodes import HypercubeEpisodes
 
 HORIZON = 500
 HYPERCUBE_POLICIES = named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO)
