@@ -61,11 +61,11 @@ from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.episodes import environment as environment
-from invariant_bandits.simulation.stress import FixedArms as FixedArms
 from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledArms
+from invariant_bandits.simulation.loop import SimulationResult as SimulationResult
 from invariant_bandits.simulation.loop import simulate as simulate
 from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
-from invariant_bandits.simulation.loop import SimulationResult as SimulationResult
+from invariant_bandits.simulation.stress import FixedArms as FixedArms
 from invariant_bandits.storage import FileError as FileError
 
 __version__: str

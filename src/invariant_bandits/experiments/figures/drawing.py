@@ -4,7 +4,8 @@ throughout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Results, Sample
-from invariant_bandits.plotting import theme
+from invariant_bandits.plotting import THEMES, theme
 
 PALETTE = {
     "light": {
@@ -82,8 +83,7 @@ def over_setting_figure(
     """What draws one panel of `over_setting` from results in a theme; label: of the setting's axis."""
 
     def draw(results: Results, theme_name: str) -> Figure:
-        with theme(theme_name) as colours:
-            figure, (axis,) = panels(colours, 1)
+        with panels(theme_name, 1) as (figure, (axis,)):
             over_setting(axis, Sample(results), cells, policies, theme_name)
             axis.set_xlabel(label)
             axis.set_ylim(bottom=0.0)
@@ -113,9 +113,9 @@ def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], t
     axis.set_ylabel("cumulative regret")
 
 
-def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str) -> None:
-    """Every repetition as a dot beside a box (quartiles, median)."""
-    rng = np.random.default_rng(0)
+def distributions(axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str) -> None:
+    """Every repetition of a policy as a dot beside a box (quartiles, median)."""
+    rng, colour, ink = np.random.default_rng(0), look(policy, theme_name)["color"], THEMES[theme_name]["ink"]
     for place, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
         axis.plot(place + jitter, values, ls="", marker="o", ms=2.2, alpha=0.35, color=colour, mew=0)
@@ -126,16 +126,18 @@ def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str)
     axis.set_xticks(range(len(groups)), list(groups))
 
 
+@contextmanager
 def panels(
-    colours: Mapping[str, str], count: int, height: float = 3.1, **options: Any
-) -> tuple[Figure, list[Any]]:
-    """A figure at print width with `count` axes side by side; call it, and draw, within `theme`."""
-    figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
-    axes = list(np.atleast_1d(np.array(figure.subplots(1, count, **options))))
-    for axis in axes:
-        axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_axisbelow(True)
-    return figure, axes
+    theme_name: str, count: int, height: float = 3.1, **options: Any
+) -> Iterator[tuple[Figure, list[Any]]]:
+    """A figure at print width with `count` axes side by side, within its theme."""
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+        axes = list(figure.subplots(1, count, squeeze=False, **options).flat)
+        for axis in axes:
+            axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
+            axis.set_axisbelow(True)
+        yield figure, axes
 
 
 def legend(figure: Figure, axis: Any, columns: int = 3) -> None:

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_REPLICATIONS = 20
-TEXTS: Mapping[str, Mapping[str, str]] = read_toml(Path(__file__).with_name("texts.toml"))
-CHANCE = (
-    "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference"
-    " of settings is known here."
-)
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
+REASONS = TEXTS["reasons"]
+"""Why a level may differ from the published one."""
 
 
 @dataclass(frozen=True)
