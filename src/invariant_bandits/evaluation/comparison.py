@@ -42,16 +42,16 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    if not difference.concludes:
-        return f"cannot be known, because {'; '.join(difference.reasons)}"
     interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
-    if difference.low > 0.0:
-        words = f"yes, by {difference.value:.3g} {interval}"
-    elif difference.high < 0.0:
-        words = f"no, it would have lost {-difference.value:.3g} {interval}"
-    else:
-        words = f"no difference can be seen: {difference.value:+.3g} {interval}"
-    return words if assuming is None else f"if the {assuming} method's assumption holds: {words}"
+    words = {
+        "unknown": f"cannot be known, because {'; '.join(difference.reasons)}",
+        "yes": f"yes, by {difference.value:.3g} {interval}",
+        "no": f"no, it would have lost {-difference.value:.3g} {interval}",
+        "no difference": f"no difference can be seen: {difference.value:+.3g} {interval}",
+    }[difference.answer]
+    if assuming is None or not difference.concludes:
+        return words
+    return f"if the {assuming} method's assumption holds: {words}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,15 +282,18 @@ class Comparison:
                 rows[name] = (line.against_log.value, line.against_log.low, line.against_log.high)
         return plotting.difference_chart(rows, theme_name=theme)
 
-    def summary(self) -> str:
-        """Tables a person can read, a verdict per policy, and what the numbers rest on."""
-        first = self.policies[0]
-        lines = [
+    def headline(self) -> list[str]:
+        """The verdict on the first policy, and what it is compared with, in three sentences."""
+        first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
+        return [
             f"{first} against what the log did: {self.verdict(first)}.",
-            f"Fitted on the first {self.fitted_rounds:,} rounds, evaluated on the next"
-            f" {self.logged.rounds:,}.",
+            f"Fitted on the first {rounds}, evaluated on the next {self.logged.rounds:,}.",
             f"The log itself earned {self.logged} per round.",
         ]
+
+    def summary(self) -> str:
+        """Tables a person can read, a verdict per policy, and what the numbers rest on."""
+        lines = self.headline()
         if self.lines:
             lines += ["", *self._table()]
         lines += ["", "Would it have helped?"]

@@ -260,6 +260,13 @@ class Estimate:
         """Whether the interval may be used."""
         return not self.reasons
 
+    @property
+    def answer(self) -> str:
+        """Of a gain: whether there is one. "yes", "no", "no difference" or "unknown"."""
+        if not self.concludes:
+            return "unknown"
+        return "yes" if self.low > 0.0 else "no" if self.high < 0.0 else "no difference"
+
     def minus(self, other: Estimate) -> Estimate:
         """The paired difference of two estimates from the same rounds."""
         if self.rounds != other.rounds or self.confidence != other.confidence:

@@ -22,11 +22,10 @@ from matplotlib.ticker import MaxNLocator
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import direction_paths, p_value_words
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_line_each, theme
+from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
 calendar: Any = dates  # has no types
@@ -34,10 +33,6 @@ calendar: Any = dates  # has no types
 COLUMNS = 4
 ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
-NOTE = (
-    "Coefficient along each direction, named by its main feature; bands: 95 % sampling error; p-value: of the"
-    " block"
-)
 
 
 def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
@@ -64,7 +59,8 @@ def draw_paths(
     known = np.isfinite(variances)
     errors = np.sqrt(np.where(known, variances, np.nan))
     values = np.where(known, values, np.nan)  # a gap where a window does not inform the direction
-    order = _order(fit, paths)[:directions]
+    ranked = sorted(range(len(fit.blocks_)), key=lambda block: fit.log_p_values_[block])
+    order = [(block, int(j)) for block in ranked for j in fit.blocks_[block]][:directions]
     columns = min(COLUMNS, directions)
     axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
     time, name_of_time = _times(len(fit.coefficients_), edges)
@@ -77,24 +73,18 @@ def draw_paths(
         axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
         axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
         if not varies:
-            axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
+            alone = paths.along(np.eye(len(basis))[:, [j]])
+            axis.axhline(alone.weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
         name = literal(fit.names(len(basis))[main[j]], LONGEST_NAME)
         p_value = p_value_words(fit.log_p_values_[block])
         verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value}"
         axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
     for axis in axes.flat[directions:]:
         axis.set_visible(False)
-    axes[0, 0].set_ylim(*_readable_range(values[known], errors[known]))
+    axes[0, 0].set_ylim(*_readable_range(np.append(values[known], 0.0), np.append(errors[known], 0.0)))
     _label(axes, name_of_time)
     hidden = f" ({directions} of {len(basis)} shown)" if directions < len(basis) else ""
-    figure.suptitle(NOTE + hidden, x=0.01, ha="left", fontsize=9.0)
-
-
-def _order(fit: InvariantSubspaceDecomposition, paths: CoefficientPaths) -> list[tuple[int, int]]:
-    """(block, direction) by the p-value of the block, then by that of the direction alone."""
-    alone = [constancy_test(_single(paths, j)).log_p for j in range(paths.coefficients.shape[1])]
-    every = [(block, int(j)) for block, members in enumerate(fit.blocks_) for j in members]
-    return sorted(every, key=lambda pair: (fit.log_p_values_[pair[0]], pair[0], alone[pair[1]]))
+    figure.suptitle(page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0)
 
 
 def _times(windows: int, edges: Any) -> tuple[Any, str]:
@@ -125,14 +115,10 @@ def _label(axes: Any, name_of_time: str) -> None:
 
 def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
     """Limits that hold all bands of usual width: a window that knows nothing must not flatten the others."""
-    sure = errors <= 4.0 * np.median(errors)
+    sure = errors <= 4.0 * np.nanmedian(errors)
     low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
-    margin = 0.08 * (high - low)
-    return min(low, 0.0) - margin, max(high, 0.0) + margin
-
-
-def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
-    return paths.along(np.eye(paths.coefficients.shape[1])[:, [j]])
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 WINDOWS_SHOWN = 4
@@ -255,10 +241,9 @@ def regret_chart(
             axis.plot(mean, height, ls="", marker=marker, ms=size, color=colour, label=literal(name))
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
-        axis.set_xscale("log")
+        axis.set(xscale="log", xlabel="cumulative regret: mean (mark) and worst run (end of line)")
         axis.xaxis.set_major_formatter("{x:g}")
         one_line_each(axis, list(rows), colours)
-        axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
 
@@ -280,16 +265,11 @@ def arm_rewards(
             colour, style = palette[order % len(palette)], PATH_STYLES[order // len(palette)]
             bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
             axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
-        usual = error <= 4.0 * np.nanmedian(error)  # a window with one play must not flatten the others
-        low = float((mean[usual] - 2.2 * error[usual]).min())
-        high = float((mean[usual] + 2.2 * error[usual]).max())
-        axis.set_ylim(*((low, high) if high > low else (low - 1.0, high + 1.0)))
-        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_ylabel("mean reward")
-        axis.set_xlabel("window" if edges is None else "begin of the window")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
         most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
-        axis.set_title(f"Mean reward by arm over the windows{most}")
+        axis.set(ylabel="mean reward", xlabel="window" if edges is None else "begin of the window")
+        axis.set(ylim=_readable_range(mean, error), title=f"Mean reward by arm over the windows{most}")
+        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     return figure
 
 
@@ -306,10 +286,8 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
             root = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
             axis = axes[row, column]
             image = axis.imshow(matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0)
-            axis.set_xticks([])
-            axis.set_yticks([])
-            for spine in axis.spines.values():
-                spine.set_visible(True)
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(True)
         axes[0, column].set_title(f"window {window + 1}")
         for block, varies in zip(fit.blocks_, fit.varies_, strict=True):
             frame = colours["varies"] if varies else colours["stable"]
@@ -331,9 +309,8 @@ def _draw_stability(
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
     axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
-    axis.set_yticks(
-        place, [literal(names[j], LONGEST_NAME) for j in order], fontsize=9.0 if len(order) <= 14 else 7.5
-    )
+    labels = [literal(names[j], LONGEST_NAME) for j in order]
+    axis.set_yticks(place, labels, fontsize=9.0 if len(order) <= 14 else 7.5)
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])

@@ -48,8 +48,7 @@ def draw_rotation(results: Results, theme_name: str) -> Figure:
         drawing.over_rounds(left, Sample(results), ROTATION.name, every, theme_name)
         drawing.over_rounds(right, Sample(results), ROTATION.name, low, theme_name)
         left.set_title("all policies")
-        right.set_title("the lowest three, enlarged")
-        right.set_ylabel("")
+        right.set(title="the lowest three, enlarged", ylabel="")
         drawing.legend(figure, left, columns=2)
     return figure
 
@@ -110,8 +109,7 @@ def draw_violated(results: Results, theme_name: str) -> Figure:
             drawing.plain_log_axis(axis)
             axis.set_xlabel("how far the stable part moves")
         axes[0].set_title("it jumps before the first round")
-        axes[1].set_title("it creeps away over all rounds")
-        axes[1].set_ylabel("")
+        axes[1].set(title="it creeps away over all rounds", ylabel="")
         drawing.legend(figure, axes[0], columns=4)
     return figure
 

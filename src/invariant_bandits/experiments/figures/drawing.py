@@ -47,32 +47,23 @@ def look(policy: str, theme_name: str) -> dict[str, Any]:
     """Colour, marker and line style of a policy, the same in every figure; distinct in grey print."""
     best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
     colour, marker, style = LOOKS[best]
-    return {
-        "color": PALETTE[theme_name][colour],
-        "marker": marker,
-        "ls": style,
-        "ms": 8 if marker == "*" else 5,
-    }
+    size = 8 if marker == "*" else 5
+    return {"color": PALETTE[theme_name][colour], "marker": marker, "ls": style, "ms": size}
 
 
 def over_setting(
     axis: Any, sample: Sample, cells: Mapping[Any, str], policies: Sequence[str], theme_name: str
 ) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
-    places = (
-        np.arange(len(cells))
-        if any(isinstance(x, str) for x in cells)
-        else np.array(list(cells), dtype=float)
-    )
+    numbered = any(isinstance(x, str) for x in cells)
+    places = np.array(list(range(len(cells)) if numbered else cells), dtype=float)
     for shift, policy in enumerate(policies):
         values = [sample.final(cell, policy) for cell in cells.values()]
         mean = np.array([v.mean() if len(v) else np.nan for v in values])
         error = np.array([2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in values])
         nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
-        style = look(policy, theme_name)
-        axis.errorbar(
-            places + nudge, mean, yerr=error, lw=1.5, elinewidth=1.0, capsize=2, label=policy, **style
-        )
+        style = {"lw": 1.5, "elinewidth": 1.0, "capsize": 2, **look(policy, theme_name)}
+        axis.errorbar(places + nudge, mean, yerr=error, label=policy, **style)
     axis.set_xticks(places, [f"{x:,}" if isinstance(x, int) else str(x) for x in cells])
     axis.set_ylabel("cumulative regret")
 
@@ -85,8 +76,7 @@ def over_setting_figure(
     def draw(results: Results, theme_name: str) -> Figure:
         with panels(theme_name, 1) as (figure, (axis,)):
             over_setting(axis, Sample(results), cells, policies, theme_name)
-            axis.set_xlabel(label)
-            axis.set_ylim(bottom=0.0)
+            axis.set(xlabel=label, ylim=(0.0, None))
             legend(figure, axis, columns)
         return figure
 
@@ -109,8 +99,7 @@ def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], t
         style = look(policy, theme_name)
         axis.plot(rounds, mean, lw=1.6, label=policy, markevery=(len(rounds) // 6, len(rounds) // 4), **style)
         axis.fill_between(rounds, mean - error, mean + error, color=style["color"], alpha=0.18, lw=0)
-    axis.set_xlabel("round t")
-    axis.set_ylabel("cumulative regret")
+    axis.set(xlabel="round t", ylabel="cumulative regret")
 
 
 def distributions(axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str) -> None:

@@ -41,8 +41,7 @@ def draw_lower_bound(results: Results, theme_name: str) -> Figure:
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in HYPERCUBE]
         axis.plot(at, bound, color=ink, lw=2.2, label="lower bound")
         axis.fill_between(at, 0.0, bound, color=ink, alpha=0.12, lw=0)
-        axis.set_xlabel("drifting dimensions p_res")
-        axis.set_ylim(bottom=0.0)
+        axis.set(xlabel="drifting dimensions p_res", ylim=(0.0, None))
         legend(figure, axis)
     return figure
 
@@ -87,11 +86,9 @@ def draw_coverage(results: Results, theme_name: str) -> Figure:
             axis.plot(max(rounds, floor), place, **style)
             axis.plot(max(runs, floor), place, mfc="none", **style)
         axis.axvline(1.0 / HORIZON, color=THEMES[theme_name]["ink"], lw=1.0, ls="--")
-        axis.set_xscale("log")
-        axis.set_xlim(floor / 1.5, 1.0)
+        axis.set(title=f"T0 = {LOGGED:,}, T = {HORIZON}", xlabel="not covered (line: η = 1/T)")
+        axis.set(xscale="log", xlim=(floor / 1.5, 1.0))
         axis.set_xticks([floor, 1e-3, 1e-2, 1e-1, 1.0], ["0", "0.001", "0.01", "0.1", "1"])
-        axis.set_title(f"T0 = {LOGGED:,}, T = {HORIZON}")
-        axis.set_xlabel("not covered (line: η = 1/T)")
         axis.set_yticks(np.arange(len(COVERED_POLICIES)), COVERED_POLICIES)
         axis.invert_yaxis()
     return figure

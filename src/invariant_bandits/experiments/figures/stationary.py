@@ -68,13 +68,11 @@ def draw_residual(results: Results, theme_name: str) -> Figure:
             drawing.over_rounds(left, sample, cell, (ISD_ORACLE,), theme_name)
             left.lines[-1].set(color=palette[shade], label=f"p_res = {p_res}", marker=marker, ls="-")
             left.collections[-1].set_facecolor(palette[shade])
-        left.set_ylim(0.0, 1.35 * left.get_ylim()[1])
+        left.set(ylim=(0.0, 1.35 * left.get_ylim()[1]), title="ISD-linUCB, oracle subspaces: mean")
         left.legend(frameon=False, loc="upper left", ncols=2)
-        left.set_title("ISD-linUCB, oracle subspaces: mean")
         groups = {str(p_res): sample.final(cell, ISD_ORACLE) for p_res, cell in RESIDUAL.items()}
         drawing.distributions(right, groups, ISD_ORACLE, theme_name)
-        right.set_xlabel("drifting dimensions p_res")
-        right.set_title("after 100 rounds: every repetition")
+        right.set(xlabel="drifting dimensions p_res", title="after 100 rounds: every repetition")
     return figure
 
 
@@ -244,8 +242,7 @@ def draw_logged(results: Results, theme_name: str) -> Figure:
             axis.set_xlabel("logged rounds T0")
             drawing.plain_log_axis(axis)
         left.set_title("all repetitions")
-        right.set_title("only those with the right split")
-        right.set_ylabel("")
+        right.set(title="only those with the right split", ylabel="")
         drawing.legend(figure, left)
     return figure
 
@@ -350,12 +347,9 @@ def draw_split_errors(results: Results, theme_name: str) -> Figure:
                         band = {"color": style["color"], "alpha": 0.15, "lw": 0}
                         axis.fill_between(logged, low * factor, high * factor, **band)
         for axis, title in ((left, r"$\|\hat{\Pi}-\Pi\|$"), (right, r"$\|\hat{\Pi}-\Pi\|\cdot\sqrt{T_0}$")):
-            axis.set_title(title)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
+            axis.set(title=title, xscale="log", yscale="log", xlabel="logged rounds T0")
             axis.set_xticks(logged, [f"{int(x):,}" for x in logged])
             axis.minorticks_off()
-            axis.set_xlabel("logged rounds T0")
         drawing.legend(figure, left, columns=2)
     return figure
 
