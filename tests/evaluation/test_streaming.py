@@ -113,7 +113,8 @@ def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3)
-    every_part = estimate_propensities(stored(log), curvature_parts=10_000)
+    monkeypatch.setattr("invariant_bandits.evaluation.propensities.CURVATURE_PARTS", 10_000)
+    every_part = estimate_propensities(stored(log))
     np.testing.assert_allclose(np.asarray(every_part), expected, rtol=1e-8)
 
 
