@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.playing import replayed_rounds, target_probabilities
+from invariant_bandits.evaluation.estimators import replayed_rounds, target_probabilities
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft, softmax
 

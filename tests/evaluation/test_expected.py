@@ -11,7 +11,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.evaluation.expected import expected_value
+from invariant_bandits.evaluation.comparison import expected_value
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.policies.registry import Contender
 

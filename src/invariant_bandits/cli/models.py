@@ -179,7 +179,7 @@ def fit(
         )
     if value:
         with console.status("asking what the policy would have earned"):
-            from invariant_bandits.evaluation.expected import expected_value
+            from invariant_bandits.evaluation.comparison import expected_value
 
             asked = {"exploration": exploration, "confidence": confidence, "features": options["features"]}
             model = replace(model, value=expected_value(model, opened, **asked))

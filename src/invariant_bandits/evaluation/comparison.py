@@ -1,5 +1,5 @@
 """compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the
-policies.
+policies. expected_value: the same of a fitted model, as far as its log can tell.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.evaluation.estimators import (
     ESTIMATORS,
     Question,
@@ -19,13 +19,18 @@ from invariant_bandits.evaluation.estimators import (
     logged_value,
 )
 from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
 from invariant_bandits.evaluation.reward_model import predict_rewards
+from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.model.fit import fitted_contender
+from invariant_bandits.model.model import Model
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import frame_of
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, checked_makers
+from invariant_bandits.policies.registry import Maker, checked_makers, find_policy
 
 if TYPE_CHECKING:
     import pandas
@@ -104,8 +109,8 @@ class PolicyEvaluation:
         The preferred one first.
     logged : Estimate
         What the log earned in the later rounds.
-    checked : Calibration or None
-        Of the propensities, if there are any.
+    doubt : str or None
+        Why nothing that rests on the propensities can be concluded.
     reference : str or None
         The policy that the others are compared with, which must be evaluated first.
     keep_rounds : bool
@@ -114,7 +119,7 @@ class PolicyEvaluation:
 
     asked: list[RegisteredEstimator]
     logged: Estimate
-    checked: Calibration | None
+    doubt: str | None
     reference: str | None
     keep_rounds: bool
     _rivals: dict[str, Estimate] = field(default_factory=dict)
@@ -140,20 +145,17 @@ class PolicyEvaluation:
 
     def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
         """One estimator's answer, and its differences to the reference's and to the log."""
-        value, worst = asked.estimate(question), None
-        if asked.needs != "nothing" and self.checked is not None and self.checked.flagged:
-            worst = self.checked.worst
-        if worst is not None:
-            value = value.refused(f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}")
+        value = asked.estimate(question)
+        if asked.needs != "nothing" and self.doubt is not None:
+            value = value.refused(self.doubt)
         if name == self.reference:
             self._rivals[asked.name] = value
         rival = self._rivals.get(asked.name)
         if rival is not None:
             against = value.minus(rival)
         else:
-            missing = "there is no reference policy"
-            words = missing if self.reference is None else f"{self.reference} has no such estimate"
-            against = replace(value, value=np.nan, contributions=None).refused(words)
+            missing = f"{self.reference} has no such estimate" if self.reference else "there is no reference"
+            against = replace(value, value=np.nan, contributions=None).refused(missing)
         return Line(name, asked.name, self.without_rounds(value), against, value.minus(self.logged))
 
 
@@ -168,6 +170,12 @@ is a regression on the logged rounds that never learns again.
 REFERENCE = "LinUCB cold"
 SOURCES = ("logged", "estimated", "uniform")
 NO_PROPENSITIES = "the log has no propensities"
+LATEST = 20_000
+NO_OFFERED = "the log has the chosen actions only, so what others would have earned cannot be known"
+UNKNOWN_VALUE = (
+    "the log has no propensities, so what other actions would have earned cannot be known without an"
+    " assumption; `evaluate` offers several: --propensities uniform, --propensities estimated, --direct"
+)
 WITHOUT_PROPENSITIES = (
     "without propensities what other actions would have earned cannot be known from the log without an"
     " assumption; say that logging was uniform, have propensities estimated, or accept the direct method's"
@@ -413,7 +421,8 @@ def compare(
     predictions = predict_rewards(later, earlier) if modelled else None
     logged = logged_value(later, confidence=confidence)
     named = reference if reference in makers else None
-    evaluation = PolicyEvaluation(asked, logged, checked, named, later.rounds <= keep_rounds)
+    doubt = None if checked is None else checked.doubt
+    evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds)
 
     def answers_of(name: str) -> Answers:
         question = Question(makers[name], past, earlier, later, predictions, confidence, seed)
@@ -450,3 +459,101 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         )
         return later.with_propensities(fitted), [words]
     return later, []
+
+
+def expected_value(
+    model: Model,
+    source: Any,
+    *,
+    exploration: float | None = None,
+    confidence: float = 0.01,
+    features: FeatureOptions | None = None,
+    latest: int = LATEST,
+) -> dict[str, Any]:
+    """What the model's policy would have earned in the later half of the last rounds of its log, as plain
+    values.
+
+    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression
+    that never learns again is evaluated beside it.
+
+    Parameters
+    ----------
+    model : Model
+        As `fit_logs` returned it.
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Its log.
+    exploration : float, optional
+        As `fit_logs` was given it.
+    confidence : float
+        As `fit_logs` was given it.
+    features : FeatureOptions, optional
+        As `fit_logs` was given them.
+    latest : int
+        How many of the last rounds to look at.
+
+    Returns
+    -------
+    dict
+        `known` says whether there is an answer. If not, `reason` says why.
+    """
+    schema = model.schema
+    if not schema.has_offered:
+        return {"known": False, "reason": NO_OFFERED}
+    if schema.propensity is None and schema.rewards is None and not schema.full_information:
+        return {"known": False, "reason": UNKNOWN_VALUE}
+    entry = find_policy(model.policy_name)
+    chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
+    chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
+    try:
+        read = read_feedback(
+            source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
+        )
+        whole = entry.keeps_baseline or model.arms is not None
+        feedback = read.feedback if whole else _centred(read.feedback)
+        result = compare(feedback, chosen, windows=read.windows, edges=_edges(model.moments, feedback))
+    except InputError as error:
+        return {"known": False, "reason": str(error)}
+    return {
+        "known": True,
+        "fitted_rounds": result.fitted_rounds,
+        "played_rounds": result.logged.rounds,
+        "logged": str(result.logged),
+        "lines": [line for name in chosen if (line := _plain_line(result, name)) is not None],
+    }
+
+
+def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
+    line, known = result.line(name), dict[str, float | None](gain=None, low=None, high=None)
+    if line is None and name not in result.failures:
+        return None
+    if line is not None and line.against_log.concludes:
+        gain = line.against_log
+        known = {"gain": float(gain.value), "low": float(gain.low), "high": float(gain.high)}
+    estimator = "" if line is None else line.estimator
+    return {"policy": name, "estimator": estimator, **known, "verdict": result.verdict(name)}
+
+
+def _centred(feedback: Feedback) -> Feedback:
+    """Features minus the mean of those chosen in the earlier half, for models without an intercept."""
+    earlier, _ = feedback.split(0.5)
+    mean = earlier.features.mean(axis=0)
+    return feedback.mapped(lambda rows: rows - mean)
+
+
+def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if the model's
+    windows are equal shares of the log: not by time, or ending with it and holding equally many rounds.
+
+    The model's own edges as far as they lie within; the half begins and ends where its rounds do.
+    """
+    edges, times = moments.edges, feedback.split(0.5)[0].times
+    if edges is None or feedback.times is None or times is None:
+        return None
+    if edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2:
+        return None
+    chosen, least = [times[0]], fewest_rounds(feedback.dim)
+    for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
+        inside = (times < edge).sum() - (times < chosen[-1]).sum()
+        if inside >= least and (times >= edge).sum() >= least:
+            chosen.append(edge)
+    return np.array([*chosen, times[-1]]) if len(chosen) > 1 else None

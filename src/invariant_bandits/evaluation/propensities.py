@@ -351,6 +351,14 @@ class Calibration:
         """Of the worst check, corrected for how many there are."""
         return self._corrected(self.worst)
 
+    @property
+    def doubt(self) -> str | None:
+        """Why the propensities must not be trusted, if they are flagged."""
+        worst = self.worst
+        if worst is None or not self.flagged:
+            return None
+        return f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}"
+
     def named(self, names: Sequence[str]) -> Calibration:
         """The same checks with the names (p,) of the features."""
         checks = [
@@ -362,9 +370,9 @@ class Calibration:
     @property
     def words(self) -> str:
         """What all checks say together, without the end of a sentence."""
-        worst, harmless, odds = self.worst, self.harmless, f"p = {self.p_value:.2g} over all checks"
-        if worst is not None and self.flagged:
-            return f"WRONG: {worst.name} is off by {worst.gap_in_words}, {odds}"
+        harmless, odds = self.harmless, f"p = {self.p_value:.2g} over all checks"
+        if self.doubt is not None:
+            return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
             return (
                 f"nothing that matters speaks against them ({odds}); {harmless.name} is off by"

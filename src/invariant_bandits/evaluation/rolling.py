@@ -10,7 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.evaluation.comparison import COMPARED
-from invariant_bandits.evaluation.playing import played_rows
+from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
@@ -279,19 +279,14 @@ def _means(values: Array, lengths: tuple[int, ...]) -> Array:
 
 def _checked_origins(origins: int | Sequence[int], first: float, longest: int, rounds: int) -> Whole:
     if isinstance(origins, int | np.integer):
-        number = whole_number("origins", origins, 3)
         begin = round(probability("first", first) * rounds)
-        if begin + longest > rounds:
-            raise InputError(
-                f"the longest horizon, {longest}, does not fit into the {rounds - begin} rounds after first"
-            )
-        starts = np.unique(np.linspace(begin, rounds - longest, number).round().astype(np.int64))
-    else:
-        starts = np.unique(np.asarray(origins))
-        if starts.dtype.kind not in "iu" or len(starts) != len(origins):
-            raise InputError("origins must be different whole numbers")
-    if len(starts) < 3:
-        raise InputError(f"at least 3 different origins are needed for a standard error, got {len(starts)}")
-    if starts[0] < 1 or starts[-1] + longest > rounds:
-        raise InputError(f"origins must lie from 1 to {rounds - longest}, got {starts[0]} to {starts[-1]}")
+        spaced = np.linspace(begin, rounds - longest, whole_number("origins", origins, 3))
+        origins = spaced.round().astype(np.int64).tolist()
+    starts = np.unique(np.asarray(origins))
+    whole = starts.dtype.kind in "iu" and len(starts) >= 3
+    if not whole or starts[0] < 1 or starts[-1] + longest > rounds:
+        raise InputError(
+            f"origins must be at least 3 different whole numbers from 1 to {rounds - longest}, so that the"
+            f" longest horizon, {longest}, fits into the {rounds} rounds, got {origins}"
+        )
     return starts
