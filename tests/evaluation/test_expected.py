@@ -155,4 +155,4 @@ def test_what_the_log_cannot_tell_is_said():
     assert (value["known"], "chosen actions only" in value["reason"]) == (False, True)
     bare = LOG.drop(["propensity"])
     value = expected_value(ib.fit_logs(bare), bare)
-    assert (value["known"], "no propensities" in value["reason"]) == (False, True)
+    assert (value["known"], "without propensities" in value["reason"]) == (False, True)

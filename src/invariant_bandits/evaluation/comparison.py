@@ -17,11 +17,11 @@ from invariant_bandits.evaluation.estimators import (
     RegisteredEstimator,
     chosen_estimators,
     logged_value,
+    predict_rewards,
 )
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
-from invariant_bandits.evaluation.reward_model import predict_rewards
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.fit import fitted_contender
@@ -169,17 +169,15 @@ is a regression on the logged rounds that never learns again.
 """
 REFERENCE = "LinUCB cold"
 SOURCES = ("logged", "estimated", "uniform")
+NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds", "concludes")
+"""Of every estimate in the rows of a comparison."""
 NO_PROPENSITIES = "the log has no propensities"
 LATEST = 20_000
 NO_OFFERED = "the log has the chosen actions only, so what others would have earned cannot be known"
-UNKNOWN_VALUE = (
-    "the log has no propensities, so what other actions would have earned cannot be known without an"
-    " assumption; `evaluate` offers several: --propensities uniform, --propensities estimated, --direct"
-)
 WITHOUT_PROPENSITIES = (
     "without propensities what other actions would have earned cannot be known from the log without an"
-    " assumption; say that logging was uniform, have propensities estimated, or accept the direct method's"
-    " assumption"
+    " assumption; say that logging was uniform (--propensities uniform), have propensities estimated"
+    " (--propensities estimated), or accept the direct method's assumption (--direct)"
 )
 FOLLOWED = (
     "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
@@ -254,13 +252,7 @@ class Comparison:
                 "policy": line.policy,
                 "estimator": line.estimator,
                 "quantity": quantity,
-                "value": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "standard_error": estimate.standard_error,
-                "effective_sample": estimate.effective_sample,
-                "rounds": estimate.rounds,
-                "concludes": estimate.concludes,
+                **{number: getattr(estimate, number) for number in NUMBERS},
                 "reasons": "; ".join(estimate.reasons),
             }
             for line in self.lines
@@ -500,7 +492,7 @@ def expected_value(
     if not schema.has_offered:
         return {"known": False, "reason": NO_OFFERED}
     if schema.propensity is None and schema.rewards is None and not schema.full_information:
-        return {"known": False, "reason": UNKNOWN_VALUE}
+        return {"known": False, "reason": WITHOUT_PROPENSITIES}
     entry = find_policy(model.policy_name)
     chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
@@ -509,7 +501,10 @@ def expected_value(
             source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
         )
         whole = entry.keeps_baseline or model.arms is not None
-        feedback = read.feedback if whole else _centred(read.feedback)
+        feedback = read.feedback
+        if not whole:  # features minus the mean of those chosen in the earlier half
+            mean = feedback.split(0.5)[0].features.mean(axis=0)
+            feedback = feedback.mapped(lambda rows: rows - mean)
         result = compare(feedback, chosen, windows=read.windows, edges=_edges(model.moments, feedback))
     except InputError as error:
         return {"known": False, "reason": str(error)}
@@ -518,26 +513,17 @@ def expected_value(
         "fitted_rounds": result.fitted_rounds,
         "played_rounds": result.logged.rounds,
         "logged": str(result.logged),
-        "lines": [line for name in chosen if (line := _plain_line(result, name)) is not None],
+        "lines": [_plain_line(result, name) for name in chosen],
     }
 
 
-def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
+def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
     line, known = result.line(name), dict[str, float | None](gain=None, low=None, high=None)
-    if line is None and name not in result.failures:
-        return None
     if line is not None and line.against_log.concludes:
         gain = line.against_log
         known = {"gain": float(gain.value), "low": float(gain.low), "high": float(gain.high)}
     estimator = "" if line is None else line.estimator
     return {"policy": name, "estimator": estimator, **known, "verdict": result.verdict(name)}
-
-
-def _centred(feedback: Feedback) -> Feedback:
-    """Features minus the mean of those chosen in the earlier half, for models without an intercept."""
-    earlier, _ = feedback.split(0.5)
-    mean = earlier.features.mean(axis=0)
-    return feedback.mapped(lambda rows: rows - mean)
 
 
 def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:

@@ -1,5 +1,6 @@
 """Estimators by name: registered where they are defined, asked by `compare`; and how a policy meets logged
-rounds: following the log, replaying it by rejection, or playing with full information.
+rounds: following the log, replaying it by rejection, or playing with full information. `predict_rewards`
+predicts from the past only: ridge regression within blocks of time, with a baseline that may move.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_seed
-from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
-from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
+from invariant_bandits.evaluation.intervals import (
+    BLOCKS,
+    Estimate,
+    block_starts,
+    effective_size,
+    estimated,
+    mean_and_error,
+)
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
 from invariant_bandits.policies.base import own_propensities
@@ -29,6 +36,127 @@ TAKES = ("target", "policy")
 NOT_PROBABILITIES = "propensities must be {} probabilities that add up to 1, got {}"
 OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
 """What of a Question an estimator gets if it has a parameter of that name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predicted rewards of all offered actions, each block's from the blocks before it.
+
+    Attributes
+    ----------
+    values : array or StoredRows, shape (rows,)
+        Predicted rewards, 0 where nothing came before.
+    logged : array, shape (n,)
+        Those of the logged actions.
+    known : array of bool, shape (n,)
+        Whether a round has a prediction.
+    block : array of int, shape (n,)
+        The block of each round.
+    covariances : array, shape (blocks, p, p)
+        Of the coefficients that predict each block, 0 for the first if nothing came before.
+    centers : array, shape (blocks, p)
+        Features at which the baseline was taken.
+    """
+
+    values: Any
+    logged: Array
+    known: Array
+    block: Array
+    covariances: Array
+    centers: Array
+
+    def under(self, feedback: Feedback, target: Any) -> Array:
+        """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
+        return feedback.per_round(
+            lambda part, own, model: part.sums_per_round(own * model), target, self.values
+        )
+
+    def errors_under(self, feedback: Feedback, target: Any) -> Array:
+        """What the coefficients' errors cause in the mean prediction under a target policy.
+
+        Parameters
+        ----------
+        feedback : Feedback
+            The rounds that were predicted.
+        target : array, shape (rows,)
+            Probabilities of all offered actions under the target policy.
+
+        Returns
+        -------
+        array, shape (blocks, p)
+            Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
+            the rows are to be added up as if fully dependent.
+        """
+        sums = np.zeros_like(self.centers)
+        for start, part, chances in in_parts(feedback, target):
+            expected = part.sums_per_round(chances[:, None] * part.offered)
+            block = self.block[start : start + part.rounds]
+            for b in np.unique(block):
+                sums[b] += expected[block == b].sum(axis=0)
+        result = np.zeros_like(self.centers)
+        for b in np.unique(self.block[self.known]):
+            rounds = (self.block == b).sum()
+            values, vectors = np.linalg.eigh(self.covariances[b])
+            away = sums[b] / rounds - self.centers[b]
+            share = float(rounds / self.known.sum())
+            result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
+        return result
+
+
+def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
+    """Predict every block of rounds from the logged actions and rewards of the blocks before it.
+
+    Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward
+    does not bend them. The ridge is worth p rounds. Baseline: mean reward of the block before.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    earlier : Feedback, optional
+        Rounds before these, which predict, too.
+
+    Returns
+    -------
+    Predictions
+        Of all offered actions.
+    """
+    p = feedback.dim
+    first = block_starts(feedback.rounds)
+    moments = feedback.moments(len(first), offered=False)
+    before = 0
+    if earlier is not None:
+        before = min(BLOCKS, earlier.rounds // 2)
+        moments = earlier.moments(before, offered=False).followed_by(moments)
+    gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
+    squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
+    block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
+    slopes, bases = np.zeros((len(first), p)), np.zeros(len(first))
+    covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
+    for b in range(len(first)):
+        past = before + b
+        if past == 0:
+            continue
+        G, c, n = gram[past - 1], cross[past - 1], counts[past - 1]
+        scale = np.diagonal(G) / n
+        ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
+        inverse = np.linalg.inv(G + ridge)
+        slopes[b] = inverse @ c
+        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(n - past - p, 1.0)
+        bases[b], centers[b] = moments.reward_mean[past - 1], moments.feature_mean[past - 1]
+        covariances[b] = noise * inverse
+
+    def predicted(part: Feedback, start: int) -> Array:
+        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
+        for b in np.unique(own):
+            inside = np.flatnonzero(own == b)
+            rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
+            values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
+        return values
+
+    known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
+    values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
+    return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)
 
 
 class Player(Protocol):
@@ -445,17 +573,8 @@ def _weighted(
     """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
     support.
     """
-    effective, reasons = support(weights)
-    return estimated(
-        gains,
-        totals,
-        effective_sample=effective,
-        confidence=confidence,
-        reasons=reasons,
-        rewards=feedback.rewards,
-        expected=expected,
-        reach=weights,
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": weights}
+    return estimated(gains, totals, confidence=confidence, reasons=support(weights)[1], **about)
 
 
 @estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
@@ -479,17 +598,9 @@ def direct(
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
-    return estimated(
-        known * model.under(feedback, target),
-        known,
-        effective_sample=float(known.sum()),
-        confidence=confidence,
-        notes=(DIRECT_ASSUMPTION,),
-        rewards=feedback.rewards,
-        expected=expected,
-        reach=known,
-        model_errors=model.errors_under(feedback, target),
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": known}
+    about |= {"notes": (DIRECT_ASSUMPTION,), "model_errors": model.errors_under(feedback, target)}
+    return estimated(known * model.under(feedback, target), known, confidence=confidence, **about)
 
 
 @estimator("replay", takes="policy", rank=3)
@@ -528,16 +639,10 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    return estimated(
-        weights * feedback.rewards,
-        weights,
-        effective_sample=float(len(accepted)),
-        confidence=confidence,
-        reasons=replay_support(feedback, len(accepted)),
-        notes=(f"mean over the policy's first {len(accepted):,} rounds",),
-        rewards=feedback.rewards,
-        reach=weights,
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "reach": weights, "confidence": confidence}
+    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
+    reasons = replay_support(feedback, len(accepted))
+    return estimated(weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about)
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
@@ -560,10 +665,8 @@ def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
 
 def mean_reward(rewards: Array, confidence: float) -> Estimate:
     """Mean of rewards (n,) that the policy in question earned itself."""
-    n, once = len(rewards), ones(len(rewards))
-    return estimated(
-        rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once
-    )
+    once = ones(len(rewards))
+    return estimated(rewards, once, confidence=confidence, rewards=rewards, reach=once)
 
 
 def ones(rounds: int) -> Array:
@@ -610,11 +713,9 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
-    total, squares = float(weights.sum()), float(weights @ weights)
-    if total == 0.0:
+    effective, reasons = effective_size(weights), []
+    if effective == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)
-    effective = total * total / squares
-    reasons = []
     mean, error = mean_and_error(weights)
     gap = mean - 1.0
     if gap < -max(UNSUPPORTED, 4.0 * error):
@@ -623,7 +724,7 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
         reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
     if effective < MIN_EFFECTIVE:
         reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
-    share = float(weights.max()) / total
+    share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
         reasons.append(
             f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"

@@ -305,7 +305,7 @@ def estimated(
     gains: Array,
     weights: Array,
     *,
-    effective_sample: float,
+    effective_sample: float | None = None,
     confidence: float = 0.95,
     reasons: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
@@ -325,8 +325,8 @@ def estimated(
     ----------
     gains, weights : array, shape (n,)
         Contributions of all evaluated rounds, in time order.
-    effective_sample : float
-        How many rounds of the target policy's own these are worth.
+    effective_sample : float, optional
+        How many rounds of the target policy's own these are worth, that of the reach if not given.
     confidence : float
         Of the interval.
     reasons : tuple of str
@@ -364,11 +364,13 @@ def estimated(
         expected = whole.value if expected is None else expected
         residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
         whole = replace(whole, residuals=residuals, reach=reach)
-    shapes = {array.shape for array in (weights, whole.residuals, gains if reach is None else reach)}
-    if gains.ndim != 1 or shapes != {gains.shape}:
+    parts = (gains, weights, whole.residuals, gains if reach is None else reach)
+    if {np.shape(part) for part in parts} != {(gains.size,)}:
         raise InputError(
             f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
         )
+    if effective_sample is None:
+        effective_sample = effective_size(weights if reach is None else reach)
     return _concluded(
         (whole,),
         effective_sample=effective_sample,
@@ -377,6 +379,12 @@ def estimated(
         notes=notes,
         model_errors=np.zeros((1, 1)) if model_errors is None else model_errors,
     )
+
+
+def effective_size(weights: Array) -> float:
+    """(Σw)²/Σw² (Kish 1965) of weights (n,), 0 if all are."""
+    total = float(weights.sum())
+    return total * total / float(weights @ weights) if total != 0.0 else 0.0
 
 
 def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
