@@ -19,7 +19,7 @@ from invariant_bandits.evaluation.estimators import (
     logged_value,
     predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.evaluation.intervals import TEXTS, Estimate
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
@@ -173,17 +173,6 @@ NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds
 """Of every estimate in the rows of a comparison."""
 NO_PROPENSITIES = "the log has no propensities"
 LATEST = 20_000
-NO_OFFERED = "the log has the chosen actions only, so what others would have earned cannot be known"
-WITHOUT_PROPENSITIES = (
-    "without propensities what other actions would have earned cannot be known from the log without an"
-    " assumption; say that logging was uniform (--propensities uniform), have propensities estimated"
-    " (--propensities estimated), or accept the direct method's assumption (--direct)"
-)
-FOLLOWED = (
-    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
-    " policy that starts with nothing profits from the log's exploration"
-)
-ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks better than it is"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -319,8 +308,7 @@ class Comparison:
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def __repr__(self) -> str:
         estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
@@ -407,7 +395,7 @@ def compare(
         later, notes = _with_propensities(earlier, later, propensities)
         checked = None if later.propensities is None else calibration(later)
         if later.propensities is None:
-            notes.append(WITHOUT_PROPENSITIES)
+            notes.append(TEXTS["without_propensities"])
     asked = chosen_estimators(estimators, later, with_direct)
     modelled = any(estimator.wants("predictions") for estimator in asked)
     predictions = predict_rewards(later, earlier) if modelled else None
@@ -435,7 +423,7 @@ def compare(
         agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
-        notes=(*notes, *([] if full else [FOLLOWED]), ONE_AT_A_TIME),
+        notes=(*notes, *([] if full else [TEXTS["followed"]]), TEXTS["one_at_a_time"]),
         failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
     )
 
@@ -445,11 +433,7 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
     if source == "estimated":
         fitted = estimate_propensities(later, earlier=earlier)
-        words = (
-            "propensities: estimated by a conditional logistic model from earlier choices; they assume that"
-            " the log shows all that the logging policy looked at"
-        )
-        return later.with_propensities(fitted), [words]
+        return later.with_propensities(fitted), [TEXTS["estimated"]]
     return later, []
 
 
@@ -490,9 +474,9 @@ def expected_value(
     """
     schema = model.schema
     if not schema.has_offered:
-        return {"known": False, "reason": NO_OFFERED}
+        return {"known": False, "reason": TEXTS["no_offered"]}
     if schema.propensity is None and schema.rewards is None and not schema.full_information:
-        return {"known": False, "reason": WITHOUT_PROPENSITIES}
+        return {"known": False, "reason": TEXTS["without_propensities"]}
     entry = find_policy(model.policy_name)
     chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}

@@ -17,6 +17,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_seed
 from invariant_bandits.evaluation.intervals import (
     BLOCKS,
+    TEXTS,
     Estimate,
     block_starts,
     effective_size,
@@ -484,12 +485,6 @@ LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
 MISSING = "support missing: {:.0f} % of what the target plays is never played in the log"
 
-DIRECT_ASSUMPTION = (
-    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
-    " not choose and that change slowly; where this fails the interval is wrong however many rounds there"
-    " are, and a policy that learned from the same rewards looks better than it is"
-)
-
 
 @estimator("IPS", rank=2)
 def ips(
@@ -577,7 +572,7 @@ def _weighted(
     return estimated(gains, totals, confidence=confidence, reasons=support(weights)[1], **about)
 
 
-@estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
+@estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
 def direct(
     feedback: Feedback,
     target: Array,
@@ -586,7 +581,7 @@ def direct(
     predictions: Predictions | None = None,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
+    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See TEXTS["direct"].
 
     The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
     raises the predicted baseline of the block after its own by its share, so that its reach is 1.
@@ -599,7 +594,7 @@ def direct(
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
     about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": known}
-    about |= {"notes": (DIRECT_ASSUMPTION,), "model_errors": model.errors_under(feedback, target)}
+    about |= {"notes": (TEXTS["direct"],), "model_errors": model.errors_under(feedback, target)}
     return estimated(known * model.under(feedback, target), known, confidence=confidence, **about)
 
 

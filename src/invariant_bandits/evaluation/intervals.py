@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.storage import read_toml
 
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 BLOCKS = 30
 PIECES = 4
 UNSEEN_MEMORY = 2.0

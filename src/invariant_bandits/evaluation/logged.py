@@ -13,7 +13,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, require_finite, whole_number
 from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, mean_reward, snips
-from invariant_bandits.evaluation.intervals import Estimate, student_quantile
+from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
 from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
 from invariant_bandits.logs.features import (
     ArmFeatures,
@@ -30,17 +30,8 @@ from invariant_bandits.logs.read import read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 
-CHOSEN_ONLY = (
-    "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what"
-    " another policy would have done, let alone earned. Log all offered actions (a column of lists, or one"
-    " row per action with a round id); `fit` still says what is stable in this log and what drifts"
-)
 PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
 PER_ROW = ("offered", "all_rewards", "offered_arms")
-SORTED = "the rounds were not in the order of time and have been sorted by it"
-UNIFORM_LOG = (
-    "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +128,11 @@ def read_feedback(
     schema, selected = named_features(schema, features)
     opened = open_log(source, schema)
     if not opened.schema.has_offered:
-        raise InputError(CHOSEN_ONLY)
+        raise InputError(TEXTS["chosen_only"])
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not opened else [])]
+    quality, notes = QualityReport(), [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
     gathered = _Gathered(latest)
     for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
         gathered.add(batch)
@@ -233,7 +224,7 @@ class _Gathered:
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
         about = {"counts": joined["offered_counts"], "times": joined["times"]}
         if joined["action"] is None:
-            notes.append(UNIFORM_LOG)
+            notes.append(TEXTS["uniform_log"])
             return Feedback.from_full_information(rows["offered"], rows["all_rewards"], seed=seed, **about)
         about |= {"propensities": joined["propensity"], "offered_rewards": rows["all_rewards"]}
         return Feedback.from_arrays(rows["offered"], joined["action"], joined["rewards"], **about)
@@ -263,12 +254,6 @@ class LoggedPolicyValue:
     shares: Mapping[float | None, Mapping[str, float]] = field(repr=False)
     notes: tuple[str, ...] = ()
 
-    def gap(self, estimator: str) -> tuple[float, float]:
-        """Estimated value less what was earned, and its standard error: the logs are independent."""
-        estimate = self.estimates[estimator]
-        error = float(np.hypot(estimate.standard_error, self.earned.standard_error))
-        return estimate.value - self.earned.value, error
-
     def covers(self, estimator: str) -> bool:
         """Whether the interval of an estimator holds what was earned."""
         estimate = self.estimates[estimator]
@@ -287,14 +272,14 @@ class LoggedPolicyValue:
         for name, estimate in self.estimates.items():
             words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
             if estimate.concludes:
-                gap, error = self.gap(name)
+                gap = estimate.value - self.earned.value
+                error = np.hypot(estimate.standard_error, self.earned.standard_error)  # independent logs
                 inside = "holds" if self.covers(name) else "does not hold"
                 words += f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"
             lines.append(words)
         return "\n".join([*lines, "", *(f"Note: {note}." for note in self.notes)])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
 
 def value_of_logged(

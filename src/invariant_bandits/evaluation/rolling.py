@@ -199,10 +199,6 @@ def rolling_origins(
     lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")
-    if feedback.offered_rewards is None:
-        raise InputError(
-            "offered_rewards are missing: rolling origins need the rewards of all offered actions"
-        )
     starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
     whole_number("jobs", jobs, 1)
 

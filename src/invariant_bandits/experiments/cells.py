@@ -287,11 +287,9 @@ def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) ->
 
 def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
     """The result in a file, if it is there, readable, and has this identity."""
-    if not path.exists():
-        return None
     try:
         result = SimulationResult.load(path)
-    except FileError:
+    except (FileNotFoundError, FileError):
         return None
     return result if identity in (None, result.settings.get("identity")) else None
 
@@ -315,11 +313,8 @@ def timings(folder: Path) -> dict[str, float]:
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
     """Hold a folder for one run; InputError if another run holds it. The lock ends with the process."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # no such locks on this system
-        yield
-        return
+    import fcntl
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:
@@ -341,31 +336,21 @@ def _plain(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, sort_keys=True, default=str).encode()
 
 
-LINUCB = "LinUCB"
-LINUCB_TUNED = "LinUCB, exploration 0.3"
-LINUCB_WARM = "LinUCB, warm on all logs"
-GREEDY = "Greedy"
-SW_LINUCB = "SW-linUCB, window T"
-D_LINUCB = "D-linUCB, 0.999"
-ISD_KNOWN = "ISD-linUCB, all known"
-ISD_ORACLE = "ISD-linUCB, oracle subspaces"
-ISD_ESTIMATED = "ISD-linUCB, estimated"
-ISD_PUBLISHED = "ISD-linUCB, published recipe"
-AUTO = "AutoISD"
-
 NAMED: Mapping[str, Contender] = {
-    LINUCB: Contender("linucb"),
-    LINUCB_TUNED: Contender("linucb", {"exploration": 0.3}),
-    LINUCB_WARM: Contender("linucb-warm"),
-    GREEDY: Contender("greedy"),
-    SW_LINUCB: Contender("sw-linucb"),
-    D_LINUCB: Contender("d-linucb"),
-    ISD_KNOWN: Contender("isd-linucb", {"split": "known"}),
-    ISD_ORACLE: Contender("isd-linucb", {"split": "oracle"}),
-    ISD_ESTIMATED: Contender("isd-linucb"),
-    ISD_PUBLISHED: Contender("isd-linucb", {"split": "published"}),
-    AUTO: Contender("auto-isd"),
+    "LinUCB": Contender("linucb"),
+    "LinUCB, exploration 0.3": Contender("linucb", {"exploration": 0.3}),
+    "LinUCB, warm on all logs": Contender("linucb-warm"),
+    "Greedy": Contender("greedy"),
+    "SW-linUCB, window T": Contender("sw-linucb"),
+    "D-linUCB, 0.999": Contender("d-linucb"),
+    "ISD-linUCB, all known": Contender("isd-linucb", {"split": "known"}),
+    "ISD-linUCB, oracle subspaces": Contender("isd-linucb", {"split": "oracle"}),
+    "ISD-linUCB, estimated": Contender("isd-linucb"),
+    "ISD-linUCB, published recipe": Contender("isd-linucb", {"split": "published"}),
+    "AutoISD": Contender("auto-isd"),
 }
+LINUCB, LINUCB_TUNED, LINUCB_WARM, GREEDY, SW_LINUCB, D_LINUCB, *_ISD, AUTO = NAMED
+ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED = _ISD
 
 
 def named(*names: str) -> dict[str, Contender]:

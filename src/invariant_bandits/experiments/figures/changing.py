@@ -11,7 +11,7 @@ from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, below, ratio
 from invariant_bandits.experiments.figures import drawing
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, REASONS, Experiment, PublishedResult
+from invariant_bandits.experiments.figures.experiment import REASONS, PublishedResult, add_experiment
 from invariant_bandits.experiments.figures.stationary import LOGGED_CELLS
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports.plots import regret_chart
@@ -53,31 +53,29 @@ def draw_rotation(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="fast-rotation",
-        cells=(ROTATION,),
-        claims=tuple(
-            below(
-                f"{policy} below {factor:g} × {rival}",
-                f"Under fast rotation {policy} has at most {factor:g} times the regret of {rival}.",
-                *("ratio of mean regrets", (ROTATION.name,), (policy, rival), factor, source),
-            )
-            for policy, rival, factor, source in (
-                (ISD_SW, SW, 0.5, "paper"),
-                (ISD_SW, who.LINUCB, 0.5, "paper"),
-                (who.AUTO, ISD_SW, 1.0, "ours"),
-                (who.AUTO, who.LINUCB_TUNED, 1.0, "ours"),
-            )
-        ),
-        draw=draw_rotation,
-        levels=(
-            PublishedResult(ROTATION.name, who.LINUCB, 137.0),
-            PublishedResult(ROTATION.name, SW, 170.0, why=REASONS["radii"]),
-            PublishedResult(ROTATION.name, D, 327.0, why=REASONS["radii"]),
-            PublishedResult(ROTATION.name, ISD_SW, 36.0, why=REASONS["radii"]),
-        ),
-    )
+add_experiment(
+    name="fast-rotation",
+    cells=(ROTATION,),
+    claims=tuple(
+        below(
+            f"{policy} below {factor:g} × {rival}",
+            f"Under fast rotation {policy} has at most {factor:g} times the regret of {rival}.",
+            *("ratio of mean regrets", (ROTATION.name,), (policy, rival), factor, source),
+        )
+        for policy, rival, factor, source in (
+            (ISD_SW, SW, 0.5, "paper"),
+            (ISD_SW, who.LINUCB, 0.5, "paper"),
+            (who.AUTO, ISD_SW, 1.0, "ours"),
+            (who.AUTO, who.LINUCB_TUNED, 1.0, "ours"),
+        )
+    ),
+    draw=draw_rotation,
+    levels=(
+        PublishedResult(ROTATION.name, who.LINUCB, 137.0),
+        PublishedResult(ROTATION.name, SW, 170.0, why=REASONS["radii"]),
+        PublishedResult(ROTATION.name, D, 327.0, why=REASONS["radii"]),
+        PublishedResult(ROTATION.name, ISD_SW, 36.0, why=REASONS["radii"]),
+    ),
 )
 
 UNBROKEN = LOGGED_CELLS[3500]
@@ -114,31 +112,29 @@ def draw_violated(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="violated-invariance",
-        cells=(UNBROKEN, *VIOLATED_CELLS),
-        claims=(
-            Claim(
-                "ISD-linUCB breaks when invariance does",
-                "When the stable part jumps by 2, ISD-linUCB is worse than LinUCB.",
-                "ratio of mean regrets",
-                ratio(VIOLATED["jump"][2.0].name, who.ISD_ESTIMATED, who.LINUCB),
-                *(Bound(low=1.0), (VIOLATED["jump"][2.0].name,), "ours"),
-            ),
-            below(
-                "AutoISD below LinUCB whatever happens to invariance",
-                "AutoISD stays below LinUCB, kept or violated.",
-                *("largest ratio of mean regrets", (UNBROKEN.name, *BROKEN), (who.AUTO, who.LINUCB)),
-            ),
-            below(
-                "AutoISD below tuned LinUCB whatever happens to invariance",
-                "… and below LinUCB with a tuned exploration (0.3).",
-                *("largest ratio of mean regrets", BROKEN, (who.AUTO, who.LINUCB_TUNED)),
-            ),
+add_experiment(
+    name="violated-invariance",
+    cells=(UNBROKEN, *VIOLATED_CELLS),
+    claims=(
+        Claim(
+            "ISD-linUCB breaks when invariance does",
+            "When the stable part jumps by 2, ISD-linUCB is worse than LinUCB.",
+            "ratio of mean regrets",
+            ratio(VIOLATED["jump"][2.0].name, who.ISD_ESTIMATED, who.LINUCB),
+            *(Bound(low=1.0), (VIOLATED["jump"][2.0].name,), "ours"),
         ),
-        draw=draw_violated,
-    )
+        below(
+            "AutoISD below LinUCB whatever happens to invariance",
+            "AutoISD stays below LinUCB, kept or violated.",
+            *("largest ratio of mean regrets", (UNBROKEN.name, *BROKEN), (who.AUTO, who.LINUCB)),
+        ),
+        below(
+            "AutoISD below tuned LinUCB whatever happens to invariance",
+            "… and below LinUCB with a tuned exploration (0.3).",
+            *("largest ratio of mean regrets", BROKEN, (who.AUTO, who.LINUCB_TUNED)),
+        ),
+    ),
+    draw=draw_violated,
 )
 
 PLAYED = (who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
@@ -185,20 +181,18 @@ def draw_hedge(results: Results, theme_name: str) -> Figure:
     return regret_chart(chart, theme_name=theme_name, looks=looks)
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="hedge",
-        cells=tuple(WORLDS.values()),
-        claims=tuple(
-            below(
-                f"AutoISD below {rival}: {words}",
-                f"AutoISD has a lower mean regret than {rival}, in every world where both play.",
-                *("ratio of mean regrets", (cell.name,), (who.AUTO, rival)),
-            )
-            for rival in PLAYED
-            for words, cell in WORLDS.items()
-            if rival != who.AUTO and rival in cell.policies
-        ),
-        draw=draw_hedge,
-    )
+add_experiment(
+    name="hedge",
+    cells=WORLDS.values(),
+    claims=tuple(
+        below(
+            f"AutoISD below {rival}: {words}",
+            f"AutoISD has a lower mean regret than {rival}, in every world where both play.",
+            *("ratio of mean regrets", (cell.name,), (who.AUTO, rival)),
+        )
+        for rival in PLAYED
+        for words, cell in WORLDS.items()
+        if rival != who.AUTO and rival in cell.policies
+    ),
+    draw=draw_hedge,
 )

@@ -15,7 +15,7 @@ from invariant_bandits.experiments import claims
 from invariant_bandits.experiments.cells import AUTO, ISD_ESTIMATED, ISD_ORACLE, ISD_PUBLISHED, LINUCB, Cell
 from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, below
 from invariant_bandits.experiments.figures import drawing
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, REASONS, Experiment, PublishedResult
+from invariant_bandits.experiments.figures.experiment import REASONS, PublishedResult, add_experiment
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -76,69 +76,65 @@ def draw_residual(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="residual-dimension",
-        cells=tuple(RESIDUAL_CELLS.values()),
-        claims=(
-            *(
-                Claim(
-                    f"sublinear in T, p_res = {p_res}",
-                    "The regret of ISD-linUCB grows sublinearly in T.",
-                    "slope of log regret over log t",
-                    *(claims.growth_exponent(cell, ISD_ORACLE), Bound(high=1.0), (cell,)),
-                )
-                for p_res, cell in RESIDUAL.items()
-            ),
-            *grows_linearly(
-                *(RESIDUAL, ISD_ORACLE, "dimension"),
-                (
-                    "grows with p_res",
-                    "The regret of ISD-linUCB grows with the number of drifting dimensions.",
-                ),
-                ("linear in p_res", "It does so (approximately) linearly."),
-            ),
-        ),
-        draw=draw_residual,
-        levels=tuple(
-            PublishedResult(cell, policy, published, why=REASONS["chance"])
-            for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
-            for cell, published in zip(RESIDUAL.values(), levels, strict=True)
-        ),
-    )
-)
-EXPERIMENTS.add(
-    Experiment(
-        name="dimension",
-        cells=tuple(DIMENSION_CELLS.values()),
-        claims=(
-            *grows_linearly(
-                *(DIMENSION, LINUCB, "feature"),
-                ("LinUCB grows with p", "The regret of LinUCB increases with the number of features p."),
-                ("LinUCB linear in p", "It does so linearly."),
-            ),
+add_experiment(
+    name="residual-dimension",
+    cells=RESIDUAL_CELLS.values(),
+    claims=(
+        *(
             Claim(
-                "ISD-linUCB flat in p",
-                "The regret of ISD-linUCB remains approximately constant, since p_res is fixed.",
-                "its slope over p, as a share of LinUCB's",
-                claims.ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
-                *(Bound(low=-0.2, high=0.2), tuple(DIMENSION.values())),
+                f"sublinear in T, p_res = {p_res}",
+                "The regret of ISD-linUCB grows sublinearly in T.",
+                "slope of log regret over log t",
+                *(claims.growth_exponent(cell, ISD_ORACLE), Bound(high=1.0), (cell,)),
+            )
+            for p_res, cell in RESIDUAL.items()
+        ),
+        *grows_linearly(
+            *(RESIDUAL, ISD_ORACLE, "dimension"),
+            (
+                "grows with p_res",
+                "The regret of ISD-linUCB grows with the number of drifting dimensions.",
             ),
-            below(
-                "AutoISD below ISD-linUCB for every p",
-                "AutoISD, which does not know the split, stays below ISD-linUCB, which does.",
-                "largest ratio of mean regrets over p",
-                *(DIMENSION.values(), (AUTO, ISD_ORACLE)),
-            ),
+            ("linear in p_res", "It does so (approximately) linearly."),
         ),
-        draw=drawing.over_setting_figure(
-            DIMENSION, (LINUCB, ISD_ORACLE, AUTO), "number of features p, of which 2 drift"
+    ),
+    draw=draw_residual,
+    levels=tuple(
+        PublishedResult(cell, policy, published, why=REASONS["chance"])
+        for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
+        for cell, published in zip(RESIDUAL.values(), levels, strict=True)
+    ),
+)
+add_experiment(
+    name="dimension",
+    cells=DIMENSION_CELLS.values(),
+    claims=(
+        *grows_linearly(
+            *(DIMENSION, LINUCB, "feature"),
+            ("LinUCB grows with p", "The regret of LinUCB increases with the number of features p."),
+            ("LinUCB linear in p", "It does so linearly."),
         ),
-        levels=(
-            *map(PublishedResult, DIMENSION.values(), [LINUCB] * 8, (12, 14, 18, 23, 26, 30, 32, 38)),
-            *(PublishedResult(cell, ISD_ORACLE, 7.0) for cell in DIMENSION.values()),
+        Claim(
+            "ISD-linUCB flat in p",
+            "The regret of ISD-linUCB remains approximately constant, since p_res is fixed.",
+            "its slope over p, as a share of LinUCB's",
+            claims.ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
+            *(Bound(low=-0.2, high=0.2), tuple(DIMENSION.values())),
         ),
-    )
+        below(
+            "AutoISD below ISD-linUCB for every p",
+            "AutoISD, which does not know the split, stays below ISD-linUCB, which does.",
+            "largest ratio of mean regrets over p",
+            *(DIMENSION.values(), (AUTO, ISD_ORACLE)),
+        ),
+    ),
+    draw=drawing.over_setting_figure(
+        DIMENSION, (LINUCB, ISD_ORACLE, AUTO), "number of features p, of which 2 drift"
+    ),
+    levels=(
+        *map(PublishedResult, DIMENSION.values(), [LINUCB] * 8, (12, 14, 18, 23, 26, 30, 32, 38)),
+        *(PublishedResult(cell, ISD_ORACLE, 7.0) for cell in DIMENSION.values()),
+    ),
 )
 
 
@@ -160,18 +156,16 @@ def comparable(cells: Iterable[str], over: str) -> tuple[Claim, ...]:
     )
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="dimension-comparison",
-        cells=tuple(DIMENSION_CELLS.values()),
-        claims=comparable(DIMENSION.values(), "p"),
-        draw=drawing.over_setting_figure(
-            DIMENSION,
-            (LINUCB, *FORGETTING, ISD_ORACLE),
-            "number of features p, of which 2 drift",
-            columns=4,
-        ),
-    )
+add_experiment(
+    name="dimension-comparison",
+    cells=DIMENSION_CELLS.values(),
+    claims=comparable(DIMENSION.values(), "p"),
+    draw=drawing.over_setting_figure(
+        DIMENSION,
+        (LINUCB, *FORGETTING, ISD_ORACLE),
+        "number of features p, of which 2 drift",
+        columns=4,
+    ),
 )
 
 
@@ -264,43 +258,38 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
     return table
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="logged-rounds",
-        cells=tuple(LOGGED_CELLS.values()),
-        claims=(
-            *(
-                claim
-                for policy in RECIPES
-                for right_only in COUNTED
-                for claim in _estimated_claims(policy, right_only)
-            ),
-            below(
-                "AutoISD below the oracle for every T0",
-                "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all"
-                " runs.",
-                "largest ratio of mean regrets over T0",
-                *(LOGGED, (AUTO, ISD_ORACLE)),
-            ),
+add_experiment(
+    name="logged-rounds",
+    cells=LOGGED_CELLS.values(),
+    claims=(
+        *(
+            claim
+            for policy in RECIPES
+            for right_only in COUNTED
+            for claim in _estimated_claims(policy, right_only)
         ),
-        draw=draw_logged,
-        levels=tuple(
-            PublishedResult(cell, policy, level, right_only, REASONS[why])
-            for policy, levels, right_only, why in PUBLISHED
-            for cell, level in zip(LOGGED, levels, strict=True)
+        below(
+            "AutoISD below the oracle for every T0",
+            "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all runs.",
+            "largest ratio of mean regrets over T0",
+            *(LOGGED, (AUTO, ISD_ORACLE)),
         ),
-        table=right_splits,
-    )
+    ),
+    draw=draw_logged,
+    levels=tuple(
+        PublishedResult(cell, policy, level, right_only, REASONS[why])
+        for policy, levels, right_only, why in PUBLISHED
+        for cell, level in zip(LOGGED, levels, strict=True)
+    ),
+    table=right_splits,
 )
-EXPERIMENTS.add(
-    Experiment(
-        name="logged-rounds-comparison",
-        cells=tuple(LOGGED_CELLS.values()),
-        claims=comparable(LOGGED, "T0"),
-        draw=drawing.over_setting_figure(
-            PLACES, (LINUCB, *FORGETTING, ISD_ORACLE, ISD_ESTIMATED), "logged rounds T0"
-        ),
-    )
+add_experiment(
+    name="logged-rounds-comparison",
+    cells=LOGGED_CELLS.values(),
+    claims=comparable(LOGGED, "T0"),
+    draw=drawing.over_setting_figure(
+        PLACES, (LINUCB, *FORGETTING, ISD_ORACLE, ISD_ESTIMATED), "logged rounds T0"
+    ),
 )
 
 
@@ -354,23 +343,21 @@ def draw_split_errors(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="projection-error",
-        cells=tuple(SPLIT_CELLS.values()),
-        claims=tuple(
-            Claim(
-                f"error falls as 1/√T0: {label}, {runs}",
-                "The distance between the estimated and the true subspaces, times √T0, stays constant.",
-                "slope of the log median of ‖Π̂−Π‖ over log T0",
-                *(rate(recipe, right_only), Bound(-0.65, -0.35)),
-                tuple(cell.name for cell in SPLIT_CELLS.values()),
-                "recipe" if recipe == ISD_PUBLISHED else "paper",
-                recipe if right_only else None,
-            )
-            for recipe, label in RECIPES.items()
-            for right_only, runs in COUNTED.items()
-        ),
-        draw=draw_split_errors,
-    )
+add_experiment(
+    name="projection-error",
+    cells=SPLIT_CELLS.values(),
+    claims=tuple(
+        Claim(
+            f"error falls as 1/√T0: {label}, {runs}",
+            "The distance between the estimated and the true subspaces, times √T0, stays constant.",
+            "slope of the log median of ‖Π̂−Π‖ over log T0",
+            *(rate(recipe, right_only), Bound(-0.65, -0.35)),
+            tuple(cell.name for cell in SPLIT_CELLS.values()),
+            "recipe" if recipe == ISD_PUBLISHED else "paper",
+            recipe if right_only else None,
+        )
+        for recipe, label in RECIPES.items()
+        for right_only, runs in COUNTED.items()
+    ),
+    draw=draw_split_errors,
 )
