@@ -165,7 +165,7 @@ def test_foreign_cut_and_newer_files_are_refused_by_name(tmp_path):
     header = json.loads(table.schema.metadata[b"invariant-bandits"])
     newer = json.dumps(header | {"format": 2})
     parquet.write_table(table.replace_schema_metadata({"invariant-bandits": newer}), path)
-    assert "has format 2, this version reads format 1" in refusal()
+    assert "in format 1" in refusal()
     parquet.write_table(table.slice(0, 60), path)
     assert "damaged" in refusal()
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))

@@ -375,11 +375,11 @@ class _PolicyLog:
         if use_positions and self.positions is not None:
             for position in np.unique(self.positions[np.isfinite(self.positions)]).tolist():
                 groups[position] = self.arms[self.positions == position]
-        labels = self.labels.tolist()
-        return {
-            key: dict(zip(labels, np.bincount(arms, minlength=len(labels)) / len(arms), strict=True))
-            for key, arms in groups.items()
-        }
+        labels, shares = self.labels.tolist(), {}
+        for key, arms in groups.items():
+            counts = np.bincount(arms, minlength=len(labels))
+            shares[key] = dict(zip(labels, (counts / len(arms)).tolist(), strict=True))
+        return shares
 
     def reason(self, known: tuple[str, ...]) -> str | None:
         """Why nothing can be concluded: arms that the other log does not have."""

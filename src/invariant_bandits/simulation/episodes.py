@@ -245,9 +245,7 @@ class PaperEpisodes:
         check_counts(self, logged=1, states=2)
         online_paths.checked_changes(self.changes)
         if self.unit_actions and self.fixed_actions is None:
-            raise InputError(
-                "unit_actions needs fixed_actions: the paper's actions have the lengths of their covariance"
-            )
+            raise InputError("unit_actions needs fixed_actions: only these can be scaled")
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
         """One instance of the environment: logged rounds, then online rounds.

@@ -152,10 +152,9 @@ class LabelledArms:
         one_of("later", self.later, LATER)
         one_of("logging", self.logging, LOGGING)
         check_counts(self, arms=4, contexts=1, months=2, logged=self.months)
-        if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
-            raise InputError(
-                f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}"
-            )
+        most = (self.arms - 2) * self.contexts
+        if not 0 <= self.drifting <= most:
+            raise InputError(f"drifting must be from 0 to {most}, got {self.drifting}")
 
     @property
     def width(self) -> int:
@@ -180,16 +179,11 @@ class LabelledArms:
         means = 1.0 / (1.0 + np.exp(-odds[:, active]))
         each = np.repeat(contexts, len(active), axis=0)
         rows = logs.layout.features(each, np.tile(active, horizon))
-        return ArmEpisode(
-            offered=np.ascontiguousarray(rows.reshape(horizon, len(active), -1)),
-            coefficients=np.tile(logs.truth.ravel(), (horizon, 1)),
-            noise=np.zeros(horizon),
-            windows=self.months,
-            expected=means,
-            outcomes=(rng.random(horizon)[:, None] < means).astype(np.float64),
-            logs=logs,
-            active=tuple(active),
-        )
+        offered = np.ascontiguousarray(rows.reshape(horizon, len(active), -1))
+        coefficients = np.tile(logs.truth.ravel(), (horizon, 1))
+        clicks = (rng.random(horizon)[:, None] < means).astype(np.float64)
+        online = (offered, coefficients, np.zeros(horizon), self.months, means, clicks)
+        return ArmEpisode(logs, *online, tuple(active))
 
     def _contexts(self, count: int, rng: np.random.Generator) -> Array:
         return np.column_stack([np.ones(count), rng.standard_normal((count, self.contexts))])

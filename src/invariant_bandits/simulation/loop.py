@@ -107,9 +107,7 @@ def simulate(
     if max(traced, default=0) > horizon:
         raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(traced)}")
     if not callable(getattr(environment, "draw", None)):
-        raise InputError(
-            f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}"
-        )
+        raise InputError(f"environment must have draw(horizon, rng), got {type(environment).__name__}")
     if client is not None and (jobs > 1 or not hasattr(client, "submit")):
         raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
     watch = getattr(observe, "watch", lambda policy, _: policy)
@@ -293,14 +291,12 @@ class SimulationResult:
 
     def at(self, rounds: Sequence[int]) -> SimulationResult:
         """The same result at these rounds (from 1) and the last one only. Beliefs stay."""
-        wanted = {whole_number("rounds", number, 1) for number in rounds} | {int(self.rounds[-1])}
-        missing = sorted(wanted.difference(self.rounds.tolist()))
-        if missing:
-            raise InputError(f"rounds must be among those that were recorded, got {missing[0]}")
-        kept = np.isin(self.rounds, sorted(wanted))
-        return replace(
-            self, regret={name: path[:, kept] for name, path in self.regret.items()}, rounds=self.rounds[kept]
-        )
+        wanted = [*rounds, int(self.rounds[-1])]
+        if missing := set(wanted).difference(self.rounds.tolist()):
+            raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
+        kept = np.isin(self.rounds, wanted)
+        regret = {name: path[:, kept] for name, path in self.regret.items()}
+        return replace(self, regret=regret, rounds=self.rounds[kept])
 
     def followed_by(self, later: SimulationResult) -> SimulationResult:
         """These repetitions and the later ones, which must continue them with the same settings."""
@@ -356,8 +352,7 @@ class SimulationResult:
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
         return plotting.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def __repr__(self) -> str:
         played = f"{self.replications} repetitions of {int(self.rounds[-1]):,} rounds"
@@ -412,12 +407,9 @@ class SimulationResult:
             kind, version = header.get("kind"), header.get("format")
         except Exception as error:
             raise storage.FileError(f"{path} is damaged or foreign: {error}") from None
-        if kind != KIND:
-            raise storage.FileError(f"{path} is not a simulation written by {storage.PRODUCT}")
-        if version != storage.FORMAT_VERSION:
+        if (kind, version) != (KIND, storage.FORMAT_VERSION):
             raise storage.FileError(
-                f"{path} has format {version}, this version reads format {storage.FORMAT_VERSION}:"
-                " a newer release may be needed"
+                f"{path} is not a simulation written by {storage.PRODUCT} in format {storage.FORMAT_VERSION}"
             )
         try:
             result = cls._from_table(table, json.loads(header["about"]))
@@ -455,15 +447,12 @@ class SimulationResult:
         arrow = _pyarrow("save")
         about = {
             "policies": list(self.regret),
-            "rounds": self.rounds.tolist(),
+            "rounds": self.rounds,
             "settings": self.settings,
-            "beliefs": [list(row) for row in self.beliefs],
-            "observations": {
-                name: {quantity: values.tolist() for quantity, values in of.items()}
-                for name, of in self.observations.items()
-            },
+            "beliefs": self.beliefs,
+            "observations": self.observations,
         }
-        described = json.dumps(about, sort_keys=True)
+        described = json.dumps(about, sort_keys=True, default=lambda array: array.tolist())
         columns = self._columns()
         header = {
             "format": storage.FORMAT_VERSION,
@@ -480,10 +469,7 @@ class SimulationResult:
 
 def _error(values: Array) -> Array:
     """Standard error of the mean over the first axis, 0 for a single repetition."""
-    count = len(values)
-    return np.asarray(
-        values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:])
-    )
+    return np.asarray(values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values)))
 
 
 def _pyarrow(caller: str) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,11 +133,9 @@ class PaperWorld:
             freedom = getattr(self, name)
             if freedom is not None and not freedom > 2:
                 raise InputError(f"{name} must exceed 2 to have a covariance, got {freedom}")
-        for block in self.varying_blocks:
-            if not 0 <= block < len(self.blocks):
-                raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {block}")
-        if len(set(self.varying_blocks)) < len(self.varying_blocks):
-            raise InputError(f"varying must name every block once, got {self.varying}")
+        varying, blocks = self.varying_blocks, range(len(self.blocks))
+        if len(set(varying)) < len(varying) or not set(varying) <= set(blocks):
+            raise InputError(f"varying must index different ones of {len(blocks)} blocks, got {self.varying}")
 
     @property
     def dim(self) -> int:
@@ -310,9 +307,8 @@ def _segments(change_points: Array, rounds: int) -> Array:
 def change_points(changes: int | tuple[int, ...], rounds: int, rng: np.random.Generator) -> Array:
     """Sorted rounds (from 0) at which something changes: those given, or so many different ones at random."""
     if isinstance(changes, tuple):
-        late = [point for point in changes if point >= rounds]
-        if late:
-            raise InputError(f"changes must lie below the horizon {rounds}, got {late[0]}")
+        if max(changes, default=0) >= rounds:
+            raise InputError(f"changes must lie below the horizon {rounds}, got {max(changes)}")
         return np.array(changes, dtype=np.int64)
     if changes >= rounds:
         raise InputError(f"changes must be fewer than the {rounds} online rounds, got {changes}")
@@ -321,10 +317,9 @@ def change_points(changes: int | tuple[int, ...], rounds: int, rng: np.random.Ge
 
 def checked_changes(changes: int | tuple[int, ...]) -> None:
     """Raise unless `changes` is a whole number, or increasing rounds from 1 on."""
+    for point in changes if isinstance(changes, tuple) else ():
+        whole_number("changes", point, 1)
     if not isinstance(changes, tuple):
         whole_number("changes", changes, 0)
-        return
-    for point in changes:
-        whole_number("changes", point, 1)
-    if any(later <= earlier for earlier, later in pairwise(changes)):
+    elif list(changes) != sorted(set(changes)):
         raise InputError(f"changes must increase, got {changes}")
