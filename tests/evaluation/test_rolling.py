@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.comparison import COMPARED
+from invariant_bandits.evaluation.comparison import COMPARED, rolling_origins, standard_error
 from invariant_bandits.evaluation.estimators import played_rows
-from invariant_bandits.evaluation.rolling import rolling_origins, standard_error
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.registry import Contender, find_policy
 

@@ -32,8 +32,6 @@ from invariant_bandits.policies.registry import Maker, build_policy
 from invariant_bandits.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Estimate])
-NEEDS = ("rewards", "propensities", "nothing")
-TAKES = ("target", "policy")
 NOT_PROBABILITIES = "propensities must be {} probabilities that add up to 1, got {}"
 OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
 """What of a Question an estimator gets if it has a parameter of that name."""
@@ -164,7 +162,7 @@ class Player(Protocol):
     """What evaluation needs of a policy: no more than `simulate` does.
 
     If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what
-    `select` returns. If it has `dim`, that must be the number of the log's features.
+    `select` returns.
     """
 
     def select(self, features: Any) -> int:
@@ -211,9 +209,8 @@ class Question:
         return self.past.baseline
 
     @cached_property
-    def _built(self) -> Player:
-        policy: Player = build_policy(self.maker, self.past)
-        return policy
+    def _built(self) -> Any:
+        return build_policy(self.maker, self.past)
 
     def policy(self) -> Player:
         """A policy that knows the past and nothing else."""
@@ -315,8 +312,8 @@ def estimator(
     'propensities'
     >>> ESTIMATORS.remove("clipped")
     """
-    one_of("needs", needs, NEEDS)
-    one_of("takes", takes, TAKES)
+    one_of("needs", needs, ("rewards", "propensities", "nothing"))
+    one_of("takes", takes, ("target", "policy"))
 
     def registered(function: Function) -> Function:
         ESTIMATORS.add(RegisteredEstimator(name, function, needs, takes, rank, assumption))
@@ -364,7 +361,6 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
     array, shape (rows,)
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
-    _check_dim(policy, feedback)
     return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
@@ -411,7 +407,6 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
     """
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
-    _check_dim(policy, feedback)
     rng = np.random.default_rng(whole_seed(seed))
     lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
     return np.concatenate(
@@ -453,7 +448,6 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
     """
     if feedback.offered_rewards is None:
         raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
-    _check_dim(policy, feedback)
     rows = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
     return np.concatenate(rows)
 
@@ -470,14 +464,6 @@ def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
         rows.append(starts[t] + action)
         policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
     return np.array(rows, dtype=np.int64)
-
-
-def _check_dim(policy: Player, feedback: Feedback) -> None:
-    taken = getattr(policy, "dim", feedback.dim)
-    if taken != feedback.dim:
-        raise InputError(
-            f"policy must take {feedback.dim} features, as the log has, got one that takes {taken}"
-        )
 
 
 MIN_EFFECTIVE = 50.0
@@ -672,9 +658,7 @@ def ones(rounds: int) -> Array:
 def importance_weights(feedback: Feedback, target: Array) -> Array:
     """w (n,): probability of the logged action under the target over that under the log."""
     if feedback.propensities is None:
-        raise InputError(
-            "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
-        )
+        raise InputError(TEXTS["propensities_missing"])
     return np.asarray(feedback.of_logged(checked_target(feedback, target)) / feedback.propensities)
 
 

@@ -293,14 +293,12 @@ class Estimate:
     @property
     def interval(self) -> str:
         """Value and interval with their signs, for tables."""
-        if not self.concludes:
-            return "cannot be known"
-        return f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+        known = f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+        return known if self.concludes else "cannot be known"
 
     def __str__(self) -> str:
-        if not self.concludes:
-            return f"cannot be known: {'; '.join(self.reasons)}"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        known = f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return known if self.concludes else f"cannot be known: {'; '.join(self.reasons)}"
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -144,10 +144,7 @@ def read_feedback(
     quality.require_choices(keep_going)
     if latest is not None and quality.rounds > latest:
         wider = np.sqrt(quality.rounds / latest)
-        notes.append(
-            f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
-            f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
-        )
+        notes.append(TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider))
     raw = gathered.feedback(seed, notes)
     release_memory()
     earlier, _ = raw.split(fit_fraction)
@@ -189,8 +186,6 @@ class _Gathered:
 
     def __init__(self, latest: int | None) -> None:
         self.latest, self.rounds = latest, 0
-        self.positions: Array | None = None
-        self.offered_arms: Any = None
         self._per_round: deque[dict[str, Any]] = deque()
         self._per_row = {name: RowCollector() for name in PER_ROW}
 
@@ -213,7 +208,9 @@ class _Gathered:
     def feedback(self, seed: int, notes: list[str]) -> Feedback:
         """The rounds; `notes` say if their actions were drawn."""
         parts = {name: [held[name] for held in self._per_round] for name in PER_ROUND}
-        joined = {name: None if of[0] is None else np.concatenate(of) for name, of in parts.items()}
+        joined: dict[str, Any] = {
+            name: None if of[0] is None else np.concatenate(of) for name, of in parts.items()
+        }
         before = max(0, self.rounds - self.latest) if self.latest else 0
         earlier = int(np.sum(joined["offered_counts"][:before]))
         joined = {name: None if of is None else of[before:] for name, of in joined.items()}
@@ -222,7 +219,7 @@ class _Gathered:
                 collector.drop(earlier)
         rows = {name: of.rows() if of.used else None for name, of in self._per_row.items()}
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
-        about = {"counts": joined["offered_counts"], "times": joined["times"]}
+        about: dict[str, Any] = {"counts": joined["offered_counts"], "times": joined["times"]}
         if joined["action"] is None:
             notes.append(TEXTS["uniform_log"])
             return Feedback.from_full_information(rows["offered"], rows["all_rewards"], seed=seed, **about)
@@ -338,9 +335,7 @@ def value_of_logged(
     own = _PolicyLog(own_log)
     read = read_feedback(opened, features=features, keep_going=True)
     if read.feedback.propensities is None:
-        raise InputError(
-            "from_log has no propensities: what the policy would have earned in it cannot be known"
-        )
+        raise InputError("from_log has no propensities, so nothing can be estimated from it")
     labels = opened.arms.labels
     shares = own.shares(use_positions=read.positions is not None)
     target = _target(read, labels, shares)

@@ -268,10 +268,10 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
             weighted = values[part.logged_rows] / part.propensities
             apart = weighted - offered
             total += offered.sum(), weighted.sum(), apart.sum(), apart @ apart
-    for (kind, name), (offered, weighted, apart, squares) in zip(names, totals.tolist(), strict=True):
-        scale = len(feedback.offered) if kind == "feature" else max(offered, 1e-12)
-        error = max(squares - apart * apart / feedback.rounds, 0.0) ** 0.5
-        checks.append(PropensityCheck(kind, name, offered / scale, weighted / scale, error / scale))
+    for (kind, name), (expected, observed, difference, squares) in zip(names, totals.tolist(), strict=True):
+        scale = len(feedback.offered) if kind == "feature" else max(expected, 1e-12)
+        error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
+        checks.append(PropensityCheck(kind, name, expected / scale, observed / scale, error / scale))
     return checks
 
 
@@ -435,7 +435,6 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     probability("level", level)
     if feedback.propensities is None:
         raise InputError("propensities are missing: there is nothing to check")
-    checks = (
-        checks_of_logged(feedback) if feedback.offered_propensities is None else checks_of_all(feedback, bins)
-    )
+    logged_only = feedback.offered_propensities is None
+    checks = checks_of_logged(feedback) if logged_only else checks_of_all(feedback, bins)
     return Calibration(tuple(checks), level)

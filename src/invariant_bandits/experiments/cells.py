@@ -453,7 +453,9 @@ def _imported(address: str) -> RegisteredPolicy:
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
     """(what is particular about it, environment) for every combination of the lists."""
-    parts = {name: type(value) for name, value in _defaults(kind).items() if is_dataclass(value)}
+    parts: dict[str, Any] = {
+        name: type(value) for name, value in _defaults(kind).items() if is_dataclass(value)
+    }
     tables = {part: environment.pop(part) for part in parts if part in environment}
     choices = {}
     for part, table in {"": environment, **tables}.items():
@@ -464,10 +466,10 @@ def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any
     worlds = []
     for values in product(*choices.values()):
         settings = dict(zip(choices, values, strict=True))
-        varied = {name: settings[_, name] for _, name in settings if len(choices[_, name]) > 1}
         words = [
-            f"{name}={'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
-            for name, value in varied.items()
+            f"{key[1]}={'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
+            for key, value in settings.items()
+            if len(choices[key]) > 1
         ]
         of = {part: {name: settings[p, name] for p, name in settings if p == part} for part in ("", *tables)}
         try:

@@ -203,9 +203,8 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
         " repetition all policies play the same logs, features and noise. Regret is dynamic and cumulative.",
         soft=True,
     )
-    yield page.contents(
-        {experiment.name: experiment.text("title") for experiment in reproduction.experiments}
-    )
+    titles = {experiment.name: experiment.text("title") for experiment in reproduction.experiments}
+    yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
     yield page.paragraph(TEXTS["report"]["method"].format(draws=RESAMPLES), soft=True)
@@ -264,7 +263,7 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
 def _means(results: Results, experiment: Experiment) -> str:
     """A table of the mean ± standard error (worst) of every policy in every cell."""
 
-    def regret(cell: cells.Cell, policy: str) -> Mark:
+    def regret(cell: cells.Cell, policy: str) -> page.Cell:
         if policy not in cell.policies:
             return number("–")
         values = Sample(results).final(cell.name, policy)
@@ -272,14 +271,14 @@ def _means(results: Results, experiment: Experiment) -> str:
         return number(f"{values.mean():.1f} ± {error:.1f} ({values.max():.0f})")
 
     policies = dict.fromkeys(name for cell in experiment.cells for name in cell.policies)
-    rows = [(policy, *(regret(cell, policy) for cell in experiment.cells)) for policy in policies]
+    rows = [[policy, *(regret(cell, policy) for cell in experiment.cells)] for policy in policies]
     headings = ("policy", *(cell.name for cell in experiment.cells))
     return page.table(headings, rows, "Regret at the horizon: mean ± standard error (worst run).")
 
 
 def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
     """Our levels beside the published ones, and why they may differ."""
-    rows, reasons = [], dict[str, None]()
+    rows, reasons = list[tuple[page.Cell, ...]](), dict[str, None]()
     for level in experiment.levels:
         mean, error, distance = level.compare(results)
         far = not abs(distance) <= 2.0

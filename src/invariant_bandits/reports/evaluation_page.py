@@ -47,18 +47,13 @@ def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False
 
 def _verdicts(verdicts: list[dict[str, Any]], pictures: bool) -> Section:
     kinds = {"yes": "good", "no": "bad"}
-
-    def agreement(verdict: dict[str, Any]) -> Mark:
-        share = verdict["agreement"]
-        return number("" if share is None else f"{100.0 * share:.0f} %")
-
     columns: Columns = {
-        "policy": lambda verdict: verdict["policy"],
-        "agrees with the log": agreement,
-        "by": lambda verdict: verdict["estimator"] or "",
-        "would it have helped?": lambda verdict: Mark(
-            verdict["words"], kinds.get(verdict["answer"], "unsure")
+        "policy": "{policy}",
+        "agrees with the log": lambda of: number(
+            "" if of["agreement"] is None else f"{100.0 * of['agreement']:.0f} %"
         ),
+        "by": lambda of: of["estimator"] or "",
+        "would it have helped?": lambda of: Mark(of["words"], kinds.get(of["answer"], "unsure")),
     }
     picture = _chart(verdicts) if pictures else ""
     return Section.of_records("Verdicts", [], columns, verdicts, picture)

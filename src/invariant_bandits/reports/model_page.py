@@ -235,10 +235,8 @@ def _windows(moments: WindowedMoments) -> Section:
 def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
-    split = model.decomposition.split_
     drawing = page.svg_of(plots.overview(model.decomposition, edges=model.moments.edges))
-    name = f"Overview: {split.invariant_dim} of {split.dim} dimensions are stable"
-    return page.picture(drawing, "overview", name, TEXTS["overview"])
+    return page.picture(drawing, "overview", "Overview of stable and drifting directions", TEXTS["overview"])
 
 
 def _changes(update: Update) -> Section:

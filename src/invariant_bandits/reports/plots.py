@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib import dates
@@ -28,6 +28,7 @@ from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_l
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
+Fit: TypeAlias = InvariantSubspaceDecomposition
 calendar: Any = dates  # has no types
 
 COLUMNS = 4
@@ -35,7 +36,7 @@ ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
 
 
-def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
+def principal_directions(fit: Fit) -> Array:
     """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
 
     Directions within a block are only defined as a group; this choice is the one people can read.
@@ -48,9 +49,7 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
     return basis
 
 
-def draw_paths(
-    figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str], edges: Any
-) -> None:
+def draw_paths(figure: Any, fit: Fit, directions: int, colours: dict[str, str], edges: Any) -> None:
     """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
@@ -151,7 +150,7 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     return paths
 
 
-def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", edges: Any = None) -> Figure:
+def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figure:
     """Covariances before and after, coefficient paths, and the stable share of every feature, on one page.
 
     edges: times that bound the windows (m + 1,), for the axis of the paths.
@@ -161,8 +160,7 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
     above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
-        halves: Any = figure.subfigures(2, 1, height_ratios=[above, below])
-        top, bottom = halves
+        top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[above, below]))
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
@@ -175,7 +173,7 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
     return figure
 
 
-def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light") -> Figure:
+def covariances(fit: Fit, *, theme_name: str = "light") -> Figure:
     """Correlations of the features in a few windows: as logged (above) and in the found basis (below)."""
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.0, 3.7), layout="constrained")
@@ -183,9 +181,7 @@ def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light
     return figure
 
 
-def coefficient_paths(
-    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 24, edges: Any = None
-) -> Figure:
+def coefficient_paths(fit: Fit, *, theme_name: str = "light", most: int = 24, edges: Any = None) -> Figure:
     """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands.
 
     edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
@@ -197,9 +193,7 @@ def coefficient_paths(
     return figure
 
 
-def feature_stability(
-    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 40
-) -> Figure:
+def feature_stability(fit: Fit, *, theme_name: str = "light", most: int = 40) -> Figure:
     """Share of each original feature that lies in the stable part."""
     features = min(fit.n_features_in_, most)
     with theme(theme_name) as colours:
@@ -223,9 +217,8 @@ def regret_chart(
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
             raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
-        looks = dict(
-            zip(policies, zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True), strict=False)
-        )
+        series = zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True)
+        looks = dict(zip(policies, series, strict=False))
     step = 0.72 / len(policies)
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
@@ -273,7 +266,7 @@ def arm_rewards(
     return figure
 
 
-def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours: dict[str, str]) -> None:
+def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
     m = len(fit.window_covariances_)
     shown = np.unique(np.linspace(0, m - 1, min(WINDOWS_SHOWN, m)).round().astype(int))
     palette = LinearSegmentedColormap.from_list("signed", ["#9a6dd7", colours["paper"], "#1b9e77"])
@@ -300,9 +293,7 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
     bar.outline.set_visible(False)
 
 
-def _draw_stability(
-    axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]
-) -> None:
+def _draw_stability(axis: Any, fit: Fit, features: int, colours: dict[str, str]) -> None:
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
     names = fit.names(fit.n_features_in_)

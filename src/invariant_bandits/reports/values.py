@@ -114,9 +114,8 @@ def features(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
     all windows and in the last, None if that window does not inform it.
     """
     mean, covariance = fit.paths_.weighted_mean()
-    error, last_error = (
-        np.sqrt(np.diagonal(matrix)) for matrix in (covariance, fit.coefficient_covariances_[-1])
-    )
+    error = np.sqrt(np.diagonal(covariance))
+    last_error = np.sqrt(np.diagonal(fit.coefficient_covariances_[-1]))
     names, uninformed = fit.names(len(mean)), uninformed_features(fit.paths_)[-1]
     return [
         {
@@ -152,8 +151,7 @@ def effects(model: Model) -> list[dict[str, Any]]:
     assert isinstance(encoding, ArmFeatures)
     names = ("level", *encoding.context_names[1:])
     ordered = sorted(
-        arm_prior(model).effects,
-        key=lambda effect: (not effect.drifts, np.nan_to_num(effect.p_value, nan=2.0)),
+        arm_prior(model).effects, key=lambda of: (not of.drifts, np.nan_to_num(of.p_value, nan=2.0))
     )
     return [
         {"arm": encoding.labels[effect.arm], "of": names[effect.coefficient]}

@@ -100,9 +100,6 @@ class SimulatedPast(Past):
         self.truth = truth
 
 
-ONLINE = ("constant", "rotating", "abrupt", "recurring")
-BREACH = ("jump", "creep")
-VERTICES = ("residual", "all")
 MOST_FREE = 12
 
 
@@ -240,8 +237,8 @@ class PaperEpisodes:
     unit_actions: bool = False
 
     def __post_init__(self) -> None:
-        one_of("online", self.online, ONLINE)
-        one_of("breach", self.breach, BREACH)
+        one_of("online", self.online, ("constant", "rotating", "abrupt", "recurring"))
+        one_of("breach", self.breach, ("jump", "creep"))
         check_counts(self, logged=1, states=2)
         online_paths.checked_changes(self.changes)
         if self.unit_actions and self.fixed_actions is None:
@@ -362,7 +359,7 @@ class HypercubeEpisodes:
 
     def __post_init__(self) -> None:
         check_counts(self, invariant_dim=0, residual_dim=1, logged=1, actions=1, regimes=1)
-        one_of("vertices", self.vertices, VERTICES)
+        one_of("vertices", self.vertices, ("residual", "all"))
         free = self.residual_dim + (self.invariant_dim if self.vertices == "all" else 0)
         if free > MOST_FREE:
             raise InputError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -137,7 +137,8 @@ def simulate(
         outcomes[index] = outcome
         if progress is not None:
             progress(done, replications)
-    fields = asdict(environment) if is_dataclass(environment) else {}
+    world: Any = environment
+    fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
     return SimulationResult(
         {name: np.stack([outcome[name][0] for outcome in outcomes]) for name in makers},
         np.arange(1, horizon + 1),

@@ -15,9 +15,6 @@ from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.linear import LinUCB
 
-LOGGING = ("uniform", "epsilon-greedy", "greedy", "linucb")
-NOISE = ("gaussian", "t")
-
 
 @dataclass(frozen=True)
 class LoggedRounds:
@@ -123,8 +120,8 @@ class PaperWorld:
 
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
-        one_of("logging", self.logging, LOGGING)
-        one_of("noise", self.noise, NOISE)
+        one_of("logging", self.logging, ("uniform", "epsilon-greedy", "greedy", "linucb"))
+        one_of("noise", self.noise, ("gaussian", "t"))
         for size in self.blocks:
             whole_number("blocks", size, 1)
         check_counts(self, actions=1, regimes=1)
@@ -216,16 +213,13 @@ class PaperWorld:
 
     def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
         """A square root of one random covariance U·blockdiag(Σ_b)·Uᵀ (p, p)."""
-        root = np.zeros((self.dim, self.dim))
-        start = 0
-        for size in self.blocks:
-            part = slice(start, start + size)
-            if self.conditioning == "published":
-                root[part, part] = rng.uniform(size=(size, size))
-            else:
-                root[part, part] = random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
-            start += size
-        return basis @ root
+        from scipy.linalg import block_diag
+
+        if self.conditioning == "published":
+            roots = [rng.uniform(size=(size, size)) for size in self.blocks]
+        else:
+            roots = [random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size)) for size in self.blocks]
+        return np.asarray(basis @ block_diag(*roots))
 
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator

@@ -17,8 +17,6 @@ from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.episodes import Episode, environment
 from invariant_bandits.simulation.paper import LoggedRounds, check_counts, random_basis, regimes_of
 
-REWARDS = ("gaussian", "t3", "heteroscedastic", "clicks", "revenue")
-DRIFTS = ("redrawn", "none", "walk")
 SLOPE = 0.7
 """Standard deviation of the slopes of fixed arms."""
 
@@ -74,8 +72,8 @@ class StressEpisodes:
     windows: int = 8
 
     def __post_init__(self) -> None:
-        one_of("drift", self.drift, DRIFTS)
-        one_of("rewards", self.rewards, REWARDS)
+        one_of("drift", self.drift, ("redrawn", "none", "walk"))
+        one_of("rewards", self.rewards, ("gaussian", "t3", "heteroscedastic", "clicks", "revenue"))
         check_counts(self, logged=1, dim=1, actions=1, regimes=1, windows=1)
         if not 0 <= self.residual_dim <= self.dim:
             raise InputError(f"residual_dim must be at most dim, {self.dim}, got {self.residual_dim}")
@@ -91,9 +89,8 @@ class StressEpisodes:
         regime = regimes_of(self.logged, self.regimes)
         scales = rng.uniform(0.5, 2.0, (self.regimes + 1, self.dim))
         inner = np.hstack([np.tile(stable, (self.logged, 1)), logged_path])
-        offered = (
-            rng.standard_normal((self.logged, self.actions, self.dim)) * scales[regime][:, None] @ basis.T
-        )
+        normal = rng.standard_normal((self.logged, self.actions, self.dim))
+        offered = normal * scales[regime][:, None] @ basis.T
         coefficients = self.signal * inner @ basis.T
         means, outcomes = self._rewards(np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng)
         actions = rng.integers(self.actions, size=self.logged)

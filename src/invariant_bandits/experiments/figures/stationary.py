@@ -20,6 +20,8 @@ from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
 FORGETTING = (who.SW_LINUCB, who.D_LINUCB)
+FACING_DIMENSION = (LINUCB, *FORGETTING, ISD_ORACLE, AUTO)
+FEATURES = "number of features p, of which 2 drift"
 DRIFTING_BLOCKS = {2: (3,), 4: (0,), 6: (0, 3), 8: (0, 1, 2)}
 """p_res -> which of the blocks of sizes (4, 1, 3, 2) drift."""
 
@@ -34,11 +36,7 @@ RESIDUAL_CELLS = {
 }
 RESIDUAL = {p_res: cell.name for p_res, cell in RESIDUAL_CELLS.items()}
 DIMENSION_CELLS = {
-    p: _cell(
-        f"dimension-{p}",
-        PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5),
-        *(LINUCB, *FORGETTING, ISD_ORACLE, AUTO),
-    )
+    p: _cell(f"dimension-{p}", PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5), *FACING_DIMENSION)
     for p in range(3, 11)
 }
 DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
@@ -128,9 +126,7 @@ add_experiment(
             *(DIMENSION.values(), (AUTO, ISD_ORACLE)),
         ),
     ),
-    draw=drawing.over_setting_figure(
-        DIMENSION, (LINUCB, ISD_ORACLE, AUTO), "number of features p, of which 2 drift"
-    ),
+    draw=drawing.over_setting_figure(DIMENSION, (LINUCB, ISD_ORACLE, AUTO), FEATURES),
     levels=(
         *map(PublishedResult, DIMENSION.values(), [LINUCB] * 8, (12, 14, 18, 23, 26, 30, 32, 38)),
         *(PublishedResult(cell, ISD_ORACLE, 7.0) for cell in DIMENSION.values()),
@@ -160,12 +156,7 @@ add_experiment(
     name="dimension-comparison",
     cells=DIMENSION_CELLS.values(),
     claims=comparable(DIMENSION.values(), "p"),
-    draw=drawing.over_setting_figure(
-        DIMENSION,
-        (LINUCB, *FORGETTING, ISD_ORACLE),
-        "number of features p, of which 2 drift",
-        columns=4,
-    ),
+    draw=drawing.over_setting_figure(DIMENSION, FACING_DIMENSION[:-1], FEATURES, columns=4),
 )
 
 
