@@ -57,9 +57,8 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
         "no": f"no, it would have lost {-difference.value:.3g} {interval}",
         "no difference": f"no difference can be seen: {difference.value:+.3g} {interval}",
     }[difference.answer]
-    if assuming is None or not difference.concludes:
-        return words
-    return f"if the {assuming} method's assumption holds: {words}"
+    assumed = f"if the {assuming} method's assumption holds: " if assuming and difference.concludes else ""
+    return assumed + words
 
 
 @dataclass(frozen=True, eq=False)
@@ -780,11 +779,10 @@ def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
     edges, times = moments.edges, feedback.split(0.5)[0].times
     if edges is None or feedback.times is None or times is None:
         return None
-    if edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2:
-        return None
+    equal = edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2
     chosen, least = [times[0]], fewest_rounds(feedback.dim)
     for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
         inside = (times < edge).sum() - (times < chosen[-1]).sum()
         if inside >= least and (times >= edge).sum() >= least:
             chosen.append(edge)
-    return np.array([*chosen, times[-1]]) if len(chosen) > 1 else None
+    return np.array([*chosen, times[-1]]) if len(chosen) > 1 and not equal else None

@@ -212,7 +212,7 @@ class Question:
     def _built(self) -> Any:
         return build_policy(self.maker, self.past)
 
-    def policy(self) -> Player:
+    def policy(self) -> Any:
         """A policy that knows the past and nothing else."""
         return copy.deepcopy(self._built)
 
