@@ -7,7 +7,7 @@ import argparse
 import invariant_bandits as ib
 from invariant_bandits.cli.demonstration import DemonstrationPlan
 from invariant_bandits.policies.randomised import Randomised
-from invariant_bandits.simulation.shop import FEATURES, Shop
+from invariant_bandits.simulation.sample_logs import FEATURES, Shop
 
 PATIENCE = 1_200
 

@@ -14,10 +14,10 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
+from invariant_bandits.evaluation.comparison import rolling_origins as rolling_origins
 from invariant_bandits.evaluation.estimators import estimator as estimator
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
 from invariant_bandits.evaluation.logged import value_of_logged as value_of_logged
-from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
 from invariant_bandits.logs.features import FeatureMap as FeatureMap
 from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
@@ -61,11 +61,11 @@ from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.episodes import environment as environment
-from invariant_bandits.simulation.fixed_arms import FixedArms as FixedArms
 from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledArms
+from invariant_bandits.simulation.loop import SimulationResult as SimulationResult
 from invariant_bandits.simulation.loop import simulate as simulate
 from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
-from invariant_bandits.simulation.results import SimulationResult as SimulationResult
+from invariant_bandits.simulation.stress import FixedArms as FixedArms
 from invariant_bandits.storage import FileError as FileError
 
 __version__: str

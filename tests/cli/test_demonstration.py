@@ -19,7 +19,7 @@ import pytest
 import invariant_bandits as ib
 from browsers import until
 from invariant_bandits.cli.demonstration import DemonstrationPlan
-from invariant_bandits.simulation.shop import FASHION, FEATURES, Shop
+from invariant_bandits.simulation.sample_logs import FASHION, FEATURES, Shop
 
 
 @pytest.mark.parametrize("seed", range(4))

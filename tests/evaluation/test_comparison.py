@@ -257,7 +257,7 @@ def test_bad_input_is_named(message, changes):
 def test_a_name_that_is_not_there_is_refused_with_those_that_are():
     result = ib.compare(uniform_log(400), some("frozen", "uniform"))
     for ask in (result.verdict, result.line):
-        with pytest.raises(ib.InputError, match="one of those compared, frozen, uniform, got 'frosen'"):
+        with pytest.raises(ib.InputError, match="policy must be one of frozen, uniform, got 'frosen'"):
             ask("frosen")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.evaluation.expected import expected_value
+from invariant_bandits.evaluation.comparison import expected_value
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.policies.registry import Contender
 
@@ -155,4 +155,4 @@ def test_what_the_log_cannot_tell_is_said():
     assert (value["known"], "chosen actions only" in value["reason"]) == (False, True)
     bare = LOG.drop(["propensity"])
     value = expected_value(ib.fit_logs(bare), bare)
-    assert (value["known"], "no propensities" in value["reason"]) == (False, True)
+    assert (value["known"], "without propensities" in value["reason"]) == (False, True)

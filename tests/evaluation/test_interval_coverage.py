@@ -17,9 +17,9 @@ from invariant_bandits.evaluation.estimators import (
     logged_value,
     replay,
     snips,
+    target_probabilities,
 )
 from invariant_bandits.evaluation.intervals import block_sums, estimated, student_quantile
-from invariant_bandits.evaluation.playing import target_probabilities
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
 from studies.intervals_study import bootstrap_interval, draw_log, true_values
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from invariant_bandits.evaluation.reward_model import predict_rewards
+from invariant_bandits.evaluation.estimators import predict_rewards
 from invariant_bandits.logs.feedback import Feedback
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.comparison import COMPARED
-from invariant_bandits.evaluation.playing import played_rewards
-from invariant_bandits.evaluation.rolling import rolling_origins, standard_error
+from invariant_bandits.evaluation.comparison import COMPARED, rolling_origins, standard_error
+from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.registry import Contender, find_policy
 
@@ -38,7 +37,7 @@ def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_t
         past = ib.Past.from_feedback(feedback.between(0, start), 200)
         ahead = feedback.between(start, start + 200)
         for name, maker in small_policies().items():
-            rewards = played_rewards(maker(past), ahead, baseline=past.baseline)
+            rewards = ahead.offered_rewards[played_rows(maker(past), ahead, baseline=past.baseline)]
             assert result.rewards[name][i].tolist() == [rewards[:50].mean(), rewards.mean()]
         by_round = np.split(ahead.offered_rewards, ahead.starts[1:-1])
         assert result.average[i, 0] == pytest.approx(np.mean([one.mean() for one in by_round[:50]]))
@@ -111,12 +110,12 @@ BAD = {
         {"feedback": Feedback.from_arrays(np.ones((9, 2, 1)), [0] * 9, [0.0] * 9)},
     ),
     "a horizon that does not fit": (
-        "the longest horizon, 900, does not fit into the 750",
+        "so that the longest horizon, 900, fits into the 1500 rounds",
         {"horizons": (900,)},
     ),
-    "an origin too late": ("origins must lie from 1 to 1490, got 5 to 1495", {"origins": [5, 6, 1495]}),
-    "two origins": ("at least 3 different origins are needed", {"origins": [5, 6]}),
-    "the same origin twice": ("origins must be different whole numbers", {"origins": [5, 5, 6]}),
+    "an origin too late": ("whole numbers from 1 to 1490", {"origins": [5, 6, 1495]}),
+    "two origins": ("at least 3 different whole numbers", {"origins": [5, 6]}),
+    "the same origin twice": ("at least 3 different whole numbers", {"origins": [5, 5, 6]}),
     "no horizon": ("horizons is empty", {"horizons": ()}),
     "a policy, not a maker": (r"policies\['x'\] must be callable", {"policies": {"x": ib.LinUCB(2)}}),
     "half a process": ("jobs must be a whole number of at least 1", {"jobs": 0.5}),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.playing import played_rows, replayed_rounds
+from invariant_bandits.evaluation.estimators import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
@@ -113,7 +113,8 @@ def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3)
-    every_part = estimate_propensities(stored(log), curvature_parts=10_000)
+    monkeypatch.setattr("invariant_bandits.evaluation.propensities.CURVATURE_PARTS", 10_000)
+    every_part = estimate_propensities(stored(log))
     np.testing.assert_allclose(np.asarray(every_part), expected, rtol=1e-8)
 
 

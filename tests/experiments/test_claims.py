@@ -6,7 +6,7 @@ import pytest
 from invariant_bandits.experiments import claims
 from invariant_bandits.experiments import claims as statistics
 from invariant_bandits.experiments.claims import Bound, Claim, Sample
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult
 
 
 def result(finals, rounds=None, observations=None):

@@ -10,7 +10,7 @@ import pytest
 
 from invariant_bandits import WindowedMoments
 from invariant_bandits.checks import InputError
-from invariant_bandits.experiments.grid import TOP, grid_of, read_grid
+from invariant_bandits.experiments.cells import TOP, grid_of, read_grid
 from invariant_bandits.policies import registry
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import ENVIRONMENTS

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.experiments import cells, report
+from invariant_bandits.experiments import cells
 from invariant_bandits.experiments import run as reproduction
 from invariant_bandits.experiments.cells import AUTO, LINUCB, NAMED, Cell
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, chosen
@@ -73,7 +73,7 @@ def test_a_report_plays_nothing(whole, monkeypatch):
     monkeypatch.setattr(cells, "simulate", lambda *_, **__: pytest.fail("a report played a cell"))
     found = reproduction.read(whole)
     reproduction.write_figures(found, whole)
-    text = report.write(found, whole).read_text()
+    text = reproduction.write_report(found, whole).read_text()
     for claim, verdict in found.verdicts[EXPERIMENT]:
         assert text.count(f"<td>{html.escape(claim.name)}</td>") >= 2, (
             "among all tests, and in its own section"
@@ -161,7 +161,7 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
     found = reproduction.read(tmp_path, resamples=3)
     reproduction.write_figures(found, tmp_path, jobs=2)
-    text = report.write(found, tmp_path).read_text()
+    text = reproduction.write_report(found, tmp_path).read_text()
     assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())
 
 
@@ -170,9 +170,7 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
     reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6)
     first = sorted((whole / "cells").glob("*.parquet"))[0]
     (other / "cells" / first.name).write_bytes(first.read_bytes())
-    with pytest.raises(
-        InputError, match=f"{first.name} does not belong to this run: it has the seed 5, the run 6"
-    ):
+    with pytest.raises(InputError, match=f"{first.name} is missing, damaged or of another run"):
         reproduction.read(other)
     notices = []
     reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=notices.append)

@@ -12,13 +12,12 @@ import pytest
 import invariant_bandits
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.figures import dimension, guarantees, logged_rounds, online_drift
+from invariant_bandits.experiments.figures import changing, guarantees, stationary
 from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import play
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult, play
 
 
 def drawn(cell, seed=0):
@@ -27,7 +26,7 @@ def drawn(cell, seed=0):
 
 @pytest.mark.parametrize("p_res", [2, 4, 6, 8])
 def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_res):
-    cell = dimension.RESIDUAL_CELLS[p_res]
+    cell = stationary.RESIDUAL_CELLS[p_res]
     episode = drawn(cell)
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (10, 100, 2000)
     assert episode.logs.split.residual_dim == p_res
@@ -37,14 +36,14 @@ def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_
 
 @pytest.mark.parametrize("p", range(3, 11))
 def test_the_dimension_experiment_always_drifts_in_two(p):
-    episode = drawn(dimension.DIMENSION_CELLS[p])
+    episode = drawn(stationary.DIMENSION_CELLS[p])
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (p, 100, 2000)
     assert episode.logs.split.residual_dim == 2
 
 
 @pytest.mark.parametrize("logged", [1000, 3500, 8000])
 def test_the_logs_experiment_has_seven_stable_and_three_drifting_dimensions(logged):
-    episode = drawn(logged_rounds.CELLS[logged])
+    episode = drawn(stationary.LOGGED_CELLS[logged])
     assert (episode.horizon, len(episode.logs.rewards)) == (500, logged)
     assert (episode.logs.split.invariant_dim, episode.logs.split.residual_dim) == (7, 3)
     moving = episode.coefficients @ episode.logs.split.residual
@@ -53,7 +52,7 @@ def test_the_logs_experiment_has_seven_stable_and_three_drifting_dimensions(logg
 
 
 def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
-    episode = drawn(online_drift.ROTATION)
+    episode = drawn(changing.ROTATION)
     path = episode.coefficients @ episode.logs.split.residual
     np.testing.assert_allclose(np.linalg.norm(path, axis=1), 1.0)
     np.testing.assert_allclose(path[0], 1 / np.sqrt(2))
@@ -63,7 +62,7 @@ def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
 @pytest.mark.parametrize("breach", ["jump", "creep"])
 @pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
 def test_the_violated_part_has_moved_by_the_distance_on_the_axis(breach, size):
-    episode = drawn(online_drift.VIOLATED[breach][size])
+    episode = drawn(changing.VIOLATED[breach][size])
     stable = episode.logs.split.invariant
     moved = np.linalg.norm((episode.coefficients - episode.logs.component) @ stable, axis=1)
     assert moved[-1] == pytest.approx(size)

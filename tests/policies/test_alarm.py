@@ -11,8 +11,7 @@ from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfi
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.policies import alarm
 from invariant_bandits.policies import mixture_kernels as kernels
-from invariant_bandits.simulation.fixed_arms import FixedArms
-from invariant_bandits.simulation.stress import StressEpisodes
+from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 
 
 def play(world, seed, rounds=600, **options):

@@ -3,10 +3,8 @@
 import re
 from html.parser import HTMLParser
 
-import pytest
 from matplotlib import pyplot as plt
 
-from invariant_bandits.checks import InputError
 from invariant_bandits.plotting import theme
 from invariant_bandits.reports import page
 
@@ -90,11 +88,6 @@ def test_ink_and_paper_of_a_picture_follow_the_page():
     assert "var(--ink)" in drawing
     assert "var(--paper)" in drawing
     assert "#1f2933" not in drawing
-
-
-def test_a_row_of_the_wrong_length_is_refused():
-    with pytest.raises(InputError, match="2 cells, got 1"):
-        page.table(["a", "b"], [["only one"]])
 
 
 def test_columns_of_numbers_are_aligned_to_the_right_with_their_heading():

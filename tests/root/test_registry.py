@@ -17,7 +17,7 @@ import invariant_bandits as ib
 from invariant_bandits import cli, testing
 from invariant_bandits.evaluation.estimators import ESTIMATORS
 from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.grid import grid_of
+from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.simulation.episodes import ENVIRONMENTS
 from studies import online_study

@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies.radii import regret_lower_bound
-from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
+from invariant_bandits.simulation.episodes import HypercubeEpisodes
 from worlds import within
 
 

@@ -18,7 +18,7 @@ from invariant_bandits.cli.demonstration import DemonstrationPlan, Visitors, fre
 from invariant_bandits.client import Client
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import application
-from invariant_bandits.simulation.shop import Shop
+from invariant_bandits.simulation.sample_logs import Shop
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),

@@ -19,7 +19,7 @@ from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import ServiceSettings, open_service, run
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
+from invariant_bandits.simulation.sample_logs import SHOP_BANNERS, WEEKS, Shop
 
 SHOP, BANNER = "shop", "banners"
 EARLY_WEEKS = 6
@@ -133,7 +133,7 @@ def prepared(
         for weeks, model in models.items():
             learner, note = FittedLearner(model, engine.store.seed), f"weeks 1 to {weeks}"
             engine.call(commands.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
-        empty = OpenLearner(dict.fromkeys(BANNERS, True), seed=engine.store.seed)
+        empty = OpenLearner(dict.fromkeys(SHOP_BANNERS, True), seed=engine.store.seed)
         engine.call(commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
         rules = Configuration(reward_wait=plan.reward_wait)
         for name in (SHOP, BANNER):

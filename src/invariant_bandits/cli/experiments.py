@@ -60,16 +60,15 @@ def compile_() -> None:
 
 def report(folder: Path, jobs: int = PROCESSORS) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
-    from invariant_bandits.experiments import report as report_page
     from invariant_bandits.experiments import run
 
     with console.status("judging claims and drawing figures"):
-        reproduction = run.read(folder, jobs, notice=console.print)
+        reproduction = run.read(folder, jobs)
         run.write_claims(reproduction, folder)
         run.write_figures(reproduction, folder, jobs)
-        page = report_page.write(reproduction, folder)
+        page = run.write_report(reproduction, folder)
     _print_open_claims(reproduction)
-    console.print(report_page.headline(reproduction), highlight=False)
+    console.print(run.headline(reproduction), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
 
 
@@ -99,7 +98,6 @@ def simulate(
 ) -> None:
     """Play one's own grid of worlds and policies; finished cells are not played again."""
     from invariant_bandits.experiments import cells
-    from invariant_bandits.experiments.grid import read_grid
     from invariant_bandits.reports import plots
     from invariant_bandits.reports.page import number, table_lines
 
@@ -107,7 +105,7 @@ def simulate(
     if allow_code:
         sys.path.insert(0, "")  # a console script does not look in the present folder by itself
     say_how_to_go_on(GOING_ON)
-    grid = read_grid(config, allow_code=allow_code)
+    grid = cells.read_grid(config, allow_code=allow_code)
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)

@@ -138,7 +138,7 @@ def fit(
         model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):
-            from invariant_bandits.evaluation.expected import expected_value
+            from invariant_bandits.evaluation.comparison import expected_value
 
             asked = {"exploration": exploration, "confidence": confidence, "features": options["features"]}
             model = replace(model, value=expected_value(model, opened, **asked))

@@ -1,31 +1,39 @@
 """compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the
-policies.
+policies. rolling_origins: at many dates, fit on everything before, play what follows, and pair the policies.
+expected_value: what a fitted model would have earned, as far as its log can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.evaluation.estimators import (
     ESTIMATORS,
     Question,
     RegisteredEstimator,
     chosen_estimators,
     logged_value,
+    played_rows,
+    predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.evaluation.intervals import TEXTS, Estimate
+from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
-from invariant_bandits.evaluation.reward_model import predict_rewards
-from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
+from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.model.fit import PolicyStart
+from invariant_bandits.model.model import Model
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import frame_of
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, checked_makers
+from invariant_bandits.policies.registry import Maker, build_policy, checked_makers, find_policy
 
 if TYPE_CHECKING:
     import pandas
@@ -42,16 +50,15 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    if not difference.concludes:
-        return f"cannot be known, because {'; '.join(difference.reasons)}"
     interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
-    if difference.low > 0.0:
-        words = f"yes, by {difference.value:.3g} {interval}"
-    elif difference.high < 0.0:
-        words = f"no, it would have lost {-difference.value:.3g} {interval}"
-    else:
-        words = f"no difference can be seen: {difference.value:+.3g} {interval}"
-    return words if assuming is None else f"if the {assuming} method's assumption holds: {words}"
+    words = {
+        "unknown": f"cannot be known, because {'; '.join(difference.reasons)}",
+        "yes": f"yes, by {difference.value:.3g} {interval}",
+        "no": f"no, it would have lost {-difference.value:.3g} {interval}",
+        "no difference": f"no difference can be seen: {difference.value:+.3g} {interval}",
+    }[difference.answer]
+    assumed = f"if the {assuming} method's assumption holds: " if assuming and difference.concludes else ""
+    return assumed + words
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +111,8 @@ class PolicyEvaluation:
         The preferred one first.
     logged : Estimate
         What the log earned in the later rounds.
-    checked : Calibration or None
-        Of the propensities, if there are any.
+    doubt : str or None
+        Why nothing that rests on the propensities can be concluded.
     reference : str or None
         The policy that the others are compared with, which must be evaluated first.
     keep_rounds : bool
@@ -114,7 +121,7 @@ class PolicyEvaluation:
 
     asked: list[RegisteredEstimator]
     logged: Estimate
-    checked: Calibration | None
+    doubt: str | None
     reference: str | None
     keep_rounds: bool
     _rivals: dict[str, Estimate] = field(default_factory=dict)
@@ -140,20 +147,17 @@ class PolicyEvaluation:
 
     def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
         """One estimator's answer, and its differences to the reference's and to the log."""
-        value, worst = asked.estimate(question), None
-        if asked.needs != "nothing" and self.checked is not None and self.checked.flagged:
-            worst = self.checked.worst
-        if worst is not None:
-            value = value.refused(f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}")
+        value = asked.estimate(question)
+        if asked.needs != "nothing" and self.doubt is not None:
+            value = value.refused(self.doubt)
         if name == self.reference:
             self._rivals[asked.name] = value
         rival = self._rivals.get(asked.name)
         if rival is not None:
             against = value.minus(rival)
         else:
-            missing = "there is no reference policy"
-            words = missing if self.reference is None else f"{self.reference} has no such estimate"
-            against = replace(value, value=np.nan, contributions=None).refused(words)
+            missing = replace(value, value=np.nan, contributions=None)
+            against = missing.refused(f"{self.reference or 'the reference'} has no such estimate")
         return Line(name, asked.name, self.without_rounds(value), against, value.minus(self.logged))
 
 
@@ -166,18 +170,8 @@ every logged round, sliding window and discount are cold and remember about one 
 is a regression on the logged rounds that never learns again.
 """
 REFERENCE = "LinUCB cold"
-SOURCES = ("logged", "estimated", "uniform")
-NO_PROPENSITIES = "the log has no propensities"
-WITHOUT_PROPENSITIES = (
-    "without propensities what other actions would have earned cannot be known from the log without an"
-    " assumption; say that logging was uniform, have propensities estimated, or accept the direct method's"
-    " assumption"
-)
-FOLLOWED = (
-    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
-    " policy that starts with nothing profits from the log's exploration"
-)
-ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks better than it is"
+NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds", "concludes")
+"""Of every estimate in the rows of a comparison."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,9 +215,7 @@ class Comparison:
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         if policy not in self.agreement:
-            raise InputError(
-                f"policy must be one of those compared, {', '.join(self.policies)}, got {policy!r}"
-            )
+            raise InputError(f"policy must be one of {', '.join(self.policies)}, got {policy!r}")
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:
@@ -232,7 +224,7 @@ class Comparison:
         if policy in self.failures:
             return f"not evaluated: {policy} could not be fitted or played, because {self.failures[policy]}"
         if line is None:
-            return f"cannot be known, because {NO_PROPENSITIES}"
+            return "cannot be known, because the log has no propensities"
         return verdict(line.against_log, line.estimator if line.assumption is not None else None)
 
     def assumptions(self) -> dict[str, str]:
@@ -246,13 +238,7 @@ class Comparison:
                 "policy": line.policy,
                 "estimator": line.estimator,
                 "quantity": quantity,
-                "value": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "standard_error": estimate.standard_error,
-                "effective_sample": estimate.effective_sample,
-                "rounds": estimate.rounds,
-                "concludes": estimate.concludes,
+                **{number: getattr(estimate, number) for number in NUMBERS},
                 "reasons": "; ".join(estimate.reasons),
             }
             for line in self.lines
@@ -276,29 +262,29 @@ class Comparison:
         from invariant_bandits import plotting
 
         rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(self.policies)
-        for name in self.policies:
-            line = self.line(name)
-            if line is not None and line.against_log.concludes:
-                rows[name] = (line.against_log.value, line.against_log.low, line.against_log.high)
+        for line in reversed(self.lines):  # the preferred estimator of a policy last
+            gain = line.against_log
+            rows[line.policy] = (gain.value, gain.low, gain.high) if gain.concludes else None
         return plotting.difference_chart(rows, theme_name=theme)
+
+    def headline(self) -> list[str]:
+        """The verdict on the first policy, and what it is compared with, in three sentences."""
+        first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
+        return [
+            f"{first} against what the log did: {self.verdict(first)}.",
+            f"Fitted on the first {rounds}, evaluated on the next {self.logged.rounds:,}.",
+            f"The log itself earned {self.logged} per round.",
+        ]
 
     def summary(self) -> str:
         """Tables a person can read, a verdict per policy, and what the numbers rest on."""
-        first = self.policies[0]
-        lines = [
-            f"{first} against what the log did: {self.verdict(first)}.",
-            f"Fitted on the first {self.fitted_rounds:,} rounds, evaluated on the next"
-            f" {self.logged.rounds:,}.",
-            f"The log itself earned {self.logged} per round.",
-        ]
+        lines = self.headline()
         if self.lines:
             lines += ["", *self._table()]
         lines += ["", "Would it have helped?"]
         for name, share in self.agreement.items():
-            agrees = (
-                "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
-            )
-            lines.append(f"  {name}: {self.verdict(name)}{agrees}")
+            agrees = f" (it agrees with the log in {100.0 * (share or 0.0):.0f} % of the rounds)"
+            lines.append(f"  {name}: {self.verdict(name)}{'' if share is None else agrees}")
         if self.calibration is not None:
             lines += ["", f"Propensities: {self.calibration.words}."]
         assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
@@ -316,8 +302,7 @@ class Comparison:
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
     def __repr__(self) -> str:
         estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
@@ -393,7 +378,7 @@ def compare(
     >>> result.verdict("LinUCB warm").startswith("yes, by")
     True
     """
-    one_of("propensities", propensities, SOURCES)
+    one_of("propensities", propensities, ("logged", "estimated", "uniform"))
     makers = checked_makers(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
@@ -404,13 +389,14 @@ def compare(
         later, notes = _with_propensities(earlier, later, propensities)
         checked = None if later.propensities is None else calibration(later)
         if later.propensities is None:
-            notes.append(WITHOUT_PROPENSITIES)
+            notes.append(TEXTS["without_propensities"])
     asked = chosen_estimators(estimators, later, with_direct)
     modelled = any(estimator.wants("predictions") for estimator in asked)
     predictions = predict_rewards(later, earlier) if modelled else None
     logged = logged_value(later, confidence=confidence)
     named = reference if reference in makers else None
-    evaluation = PolicyEvaluation(asked, logged, checked, named, later.rounds <= keep_rounds)
+    doubt = None if checked is None else checked.doubt
+    evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds)
 
     def answers_of(name: str) -> Answers:
         question = Question(makers[name], past, earlier, later, predictions, confidence, seed)
@@ -431,7 +417,7 @@ def compare(
         agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
-        notes=(*notes, *([] if full else [FOLLOWED]), ONE_AT_A_TIME),
+        notes=(*notes, *([] if full else [TEXTS["followed"]]), TEXTS["one_at_a_time"]),
         failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
     )
 
@@ -440,10 +426,365 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
     if source == "uniform":
         return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
     if source == "estimated":
-        fitted = estimate_propensities(later, earlier=earlier)
-        words = (
-            "propensities: estimated by a conditional logistic model from earlier choices; they assume that"
-            " the log shows all that the logging policy looked at"
-        )
-        return later.with_propensities(fitted), [words]
+        return later.with_propensities(estimate_propensities(later, earlier=earlier)), [TEXTS["estimated"]]
     return later, []
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean over origins of one policy's mean reward minus another's.
+
+    Attributes
+    ----------
+    policy, reference : str
+        Whose reward, less whose.
+    horizon : int
+        Rounds played from each origin.
+    mean : float
+        Of the differences, per round.
+    standard_error : float
+        Of the mean.
+    origins : int
+        Number of origins.
+    """
+
+    policy: str
+    reference: str
+    horizon: int
+    mean: float
+    standard_error: float
+    origins: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rolling:
+    """What every policy earned from every origin.
+
+    Attributes
+    ----------
+    origins : array of int, shape (N,)
+        First round played.
+    dates : array, shape (N,), or None
+        Its time, if known.
+    horizons : tuple of int, length H
+        Rounds played.
+    rewards : policy -> array, shape (N, H)
+        Mean reward per round.
+    average : array, shape (N, H)
+        Mean over all offered actions of those rounds, what a random choice would have earned.
+    chosen_rows : policy -> array of int, shape (N, rounds of the longest horizon)
+        Rows of the feedback's offered actions that were chosen.
+    """
+
+    origins: Whole
+    dates: Whole | None
+    horizons: tuple[int, ...]
+    rewards: Mapping[str, Array]
+    average: Array
+    chosen_rows: Mapping[str, Whole]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One line per origin, horizon and policy."""
+        dates = self.origins if self.dates is None else self.dates
+        return [
+            {
+                "date": dates[i],
+                "origin": int(start),
+                "horizon": horizon,
+                "policy": name,
+                "reward": float(means[i, h]),
+            }
+            for i, start in enumerate(self.origins)
+            for h, horizon in enumerate(self.horizons)
+            for name, means in self.rewards.items()
+        ]
+
+    def difference(self, policy: str, reference: str) -> list[PairedDifference]:
+        """Paired differences, one per horizon."""
+        for name in (policy, reference):
+            if name not in self.rewards:
+                raise InputError(f"policy must be one of {', '.join(self.rewards)}, got {name!r}")
+        result = []
+        for h, horizon in enumerate(self.horizons):
+            values = self.rewards[policy][:, h] - self.rewards[reference][:, h]
+            about = (float(values.mean()), standard_error(values, self.origins, horizon), len(values))
+            result.append(PairedDifference(policy, reference, horizon, *about))
+        return result
+
+    def summary(self, reference: str | None = None) -> str:
+        """A table a person can read: mean gain over a random choice, and the difference to `reference`."""
+        reference = next(iter(self.rewards)) if reference is None else reference
+        head = f"{'gain over a random choice':<26}" + "".join(f"{h:>12,} rounds" for h in self.horizons)
+        lines = [
+            f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error",
+            head,
+        ]
+        for name, means in self.rewards.items():
+            gains = (means - self.average).mean(axis=0)
+            lines.append(f"{name:<26}" + "".join(f"{gain:>19.3f}" for gain in gains))
+            if name != reference:
+                parts = [
+                    f"({d.mean:+.3f} ± {d.standard_error:.3f})" for d in self.difference(name, reference)
+                ]
+                lines.append(" " * 26 + "".join(f"{part:>19}" for part in parts))
+        return "\n".join(lines)
+
+
+def standard_error(values: Array, origins: Whole, horizon: int) -> float:
+    """Standard error of the mean of values that come from overlapping stretches of rounds.
+
+    Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation
+    ρ of their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
+    σ²(N − A)/(N − 1). Dependence beyond shared rounds, such as what two fits have in common, is not allowed
+    for.
+
+    Parameters
+    ----------
+    values : array, shape (N,)
+        One per origin.
+    origins : array of int, shape (N,)
+        First round of each.
+    horizon : int
+        Rounds played from each.
+    """
+    n = len(values)
+    apart = np.abs(origins[:, None] - origins[None, :])
+    inflation = float(np.maximum(0.0, 1.0 - apart / horizon).sum()) / n
+    return float(values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n))
+
+
+def rolling_origins(
+    feedback: Feedback,
+    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
+    *,
+    origins: int | Sequence[int] = 20,
+    horizons: Sequence[int] = (100, 500, 2000),
+    first: float = 0.5,
+    windows: int = 8,
+    past_of: Callable[[Feedback, int], Past] | None = None,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Rolling:
+    """From each origin fit every policy on all rounds before it and play the rounds that follow.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds whose rewards are all known.
+    policies : name -> maker, or registered names, optional
+        As in `compare`.
+    origins : int or sequence of int
+        How many, evenly spaced from `first` of the rounds to the last that leaves the longest horizon, or the
+        rounds themselves.
+    horizons : sequence of int
+        Rounds to play. One play of the longest gives the shorter ones too.
+    first : float
+        Share of the rounds that lie before the first origin, strictly between 0 and 1.
+    windows : int
+        Into how many the rounds before an origin are cut.
+    past_of : callable, optional
+        (rounds before the origin, longest horizon) -> Past, instead of `Past.from_feedback`.
+    jobs : int
+        Processes, forked.
+    progress : callable, optional
+        Called with (origins done, all).
+
+    Returns
+    -------
+    Rolling
+        What every policy earned from every origin.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(600, 3, 2))
+    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> result = ib.rolling_origins(feedback, ["linucb", "uniform"], origins=4, horizons=[50, 100], windows=4)
+    >>> result.origins.tolist(), result.rewards["LinUCB"].shape
+    ([300, 367, 433, 500], (4, 2))
+    >>> result.difference("LinUCB", "uniform")[1].mean > 0
+    True
+    """
+    makers = checked_makers(COMPARED if policies is None else policies)
+    lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
+    if not lengths:
+        raise InputError("horizons is empty: at least one is needed")
+    if feedback.offered_rewards is None:
+        raise InputError("offered_rewards are missing: rolling origins need those of all offered actions")
+    starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
+    whole_number("jobs", jobs, 1)
+
+    def from_origin(start: int) -> dict[str, Whole]:
+        return play_from(feedback, makers, start, start + lengths[-1], windows=windows, past_of=past_of)
+
+    rows = {name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in makers}
+    for done, (index, chosen) in enumerate(map_unordered(from_origin, starts.tolist(), jobs), start=1):
+        for name, values in chosen.items():
+            rows[name][index] = values
+        if progress is not None:
+            progress(done, len(starts))
+    every = feedback.sums_per_round(feedback.offered_rewards) / feedback.counts
+    return Rolling(
+        starts,
+        None if feedback.times is None else feedback.times[starts],
+        lengths,
+        {name: _means(feedback.offered_rewards[chosen], lengths) for name, chosen in rows.items()},
+        _means(np.stack([every[start : start + lengths[-1]] for start in starts]), lengths),
+        rows,
+    )
+
+
+def play_from(
+    feedback: Feedback,
+    makers: Mapping[str, Maker],
+    start: int,
+    stop: int,
+    *,
+    windows: int = 8,
+    past_of: Callable[[Feedback, int], Past] | None = None,
+) -> dict[str, Whole]:
+    """What every policy chooses from one origin, fitted on all rounds before it.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds whose rewards are all known.
+    makers : name -> maker
+        As `checked_makers` returns them.
+    start, stop : int
+        First round played, and the one after the last.
+    windows : int
+        Into how many the rounds before the origin are cut.
+    past_of : callable, optional
+        (rounds before the origin, rounds to play) -> Past, instead of `Past.from_feedback`.
+
+    Returns
+    -------
+    name -> array of int, shape (stop − start,)
+        Rows of the feedback's offered actions that were chosen.
+    """
+    earlier, ahead = feedback.between(0, start), feedback.between(start, stop)
+    make = past_of or partial(Past.from_feedback, windows=windows)
+    past = make(earlier, stop - start)
+    chosen = {}
+    for name, maker in makers.items():
+        try:
+            rows = played_rows(build_policy(maker, past), ahead, baseline=past.baseline)
+        except Exception as error:
+            error.add_note(f"while playing policy {name!r} from round {start}")
+            raise
+        chosen[name] = feedback.starts[start] + rows
+    return chosen
+
+
+def _means(values: Array, lengths: tuple[int, ...]) -> Array:
+    """Means over the first so many of values (N, n), one column per length (N, H)."""
+    return np.stack([values[:, :length].mean(axis=1) for length in lengths], axis=1)
+
+
+def _checked_origins(origins: int | Sequence[int], first: float, longest: int, rounds: int) -> Whole:
+    if isinstance(origins, int | np.integer):
+        begin = round(probability("first", first) * rounds)
+        spaced = np.linspace(begin, rounds - longest, whole_number("origins", origins, 3))
+        origins = spaced.round().astype(np.int64).tolist()
+    starts = np.unique(np.asarray(origins))
+    whole = starts.dtype.kind in "iu" and len(starts) >= 3
+    if not whole or starts[0] < 1 or starts[-1] + longest > rounds:
+        raise InputError(
+            f"origins must be at least 3 different whole numbers from 1 to {rounds - longest}, so that the"
+            f" longest horizon, {longest}, fits into the {rounds} rounds, got {origins}"
+        )
+    return starts
+
+
+def expected_value(
+    model: Model,
+    source: Any,
+    *,
+    exploration: float | None = None,
+    confidence: float = 0.01,
+    features: FeatureOptions | None = None,
+    latest: int = 20_000,
+) -> dict[str, Any]:
+    """What the model's policy would have earned in the later half of the last rounds of its log, as plain
+    values.
+
+    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression
+    that never learns again is evaluated beside it.
+
+    Parameters
+    ----------
+    model : Model
+        As `fit_logs` returned it.
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Its log.
+    exploration : float, optional
+        As `fit_logs` was given it.
+    confidence : float
+        As `fit_logs` was given it.
+    features : FeatureOptions, optional
+        As `fit_logs` was given them.
+    latest : int
+        How many of the last rounds to look at.
+
+    Returns
+    -------
+    dict
+        `known` says whether there is an answer. If not, `reason` says why.
+    """
+    schema = model.schema
+    if not schema.has_offered:
+        return {"known": False, "reason": TEXTS["no_offered"]}
+    if schema.propensity is None and schema.rewards is None and not schema.full_information:
+        return {"known": False, "reason": TEXTS["without_propensities"]}
+    entry = find_policy(model.policy_name)
+    chosen: dict[str, Any] = {
+        entry.label: PolicyStart(model.policy_name, exploration, confidence).contender()
+    }
+    chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
+    try:
+        read = read_feedback(
+            source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
+        )
+        feedback = read.feedback
+        if (
+            not entry.keeps_baseline and model.arms is None
+        ):  # features minus the mean of those chosen in the earlier half
+            mean = feedback.split(0.5)[0].features.mean(axis=0)
+            feedback = feedback.mapped(lambda rows: rows - mean)
+        result = compare(feedback, chosen, windows=read.windows, edges=_edges(model.moments, feedback))
+    except InputError as error:
+        return {"known": False, "reason": str(error)}
+    return {
+        "known": True,
+        "fitted_rounds": result.fitted_rounds,
+        "played_rounds": result.logged.rounds,
+        "logged": str(result.logged),
+        "lines": [_plain_line(result, name) for name in chosen],
+    }
+
+
+def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
+    line, known = result.line(name), dict[str, float | None](gain=None, low=None, high=None)
+    if line is not None and line.against_log.concludes:
+        gain = line.against_log
+        known = {"gain": float(gain.value), "low": float(gain.low), "high": float(gain.high)}
+    estimator = "" if line is None else line.estimator
+    return {"policy": name, "estimator": estimator, **known, "verdict": result.verdict(name)}
+
+
+def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if the model's
+    windows are equal shares of the log: not by time, or ending with it and holding equally many rounds.
+
+    The model's own edges as far as they lie within; the half begins and ends where its rounds do.
+    """
+    edges, times = moments.edges, feedback.split(0.5)[0].times
+    if edges is None or feedback.times is None or times is None:
+        return None
+    equal = edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2
+    chosen, least = [times[0]], fewest_rounds(feedback.dim)
+    for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
+        inside = (times < edge).sum() - (times < chosen[-1]).sum()
+        if inside >= least and (times >= edge).sum() >= least:
+            chosen.append(edge)
+    return np.array([*chosen, times[-1]]) if len(chosen) > 1 and not equal else None

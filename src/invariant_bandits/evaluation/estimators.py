@@ -1,4 +1,7 @@
-"""Estimators by name: registered where they are defined, asked by `compare`."""
+"""Estimators by name: registered where they are defined, asked by `compare`; and how a policy meets logged
+rounds: following the log, replaying it by rejection, or playing with full information. `predict_rewards`
+predicts from the past only: ridge regression within blocks of time, with a baseline that may move.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,167 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of
-from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
-from invariant_bandits.evaluation.playing import (
-    Player,
-    played_rewards,
-    replayed_rounds,
-    target_probabilities,
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_seed
+from invariant_bandits.evaluation.intervals import (
+    BLOCKS,
+    TEXTS,
+    Estimate,
+    block_starts,
+    effective_size,
+    estimated,
+    mean_and_error,
 )
-from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
-from invariant_bandits.logs.external_sort import StoredRows
-from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.logs.external_sort import StoredRows, collect_rows
+from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
+from invariant_bandits.policies.base import own_propensities
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, build_policy
 from invariant_bandits.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Estimate])
-NEEDS = ("rewards", "propensities", "nothing")
-TAKES = ("target", "policy")
+NOT_PROBABILITIES = "propensities must be {} probabilities that add up to 1, got {}"
 OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
 """What of a Question an estimator gets if it has a parameter of that name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predicted rewards of all offered actions, each block's from the blocks before it.
+
+    Attributes
+    ----------
+    values : array or StoredRows, shape (rows,)
+        Predicted rewards, 0 where nothing came before.
+    logged : array, shape (n,)
+        Those of the logged actions.
+    known : array of bool, shape (n,)
+        Whether a round has a prediction.
+    block : array of int, shape (n,)
+        The block of each round.
+    covariances : array, shape (blocks, p, p)
+        Of the coefficients that predict each block, 0 for the first if nothing came before.
+    centers : array, shape (blocks, p)
+        Features at which the baseline was taken.
+    """
+
+    values: Any
+    logged: Array
+    known: Array
+    block: Array
+    covariances: Array
+    centers: Array
+
+    def under(self, feedback: Feedback, target: Any) -> Array:
+        """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
+        return feedback.per_round(
+            lambda part, own, model: part.sums_per_round(own * model), target, self.values
+        )
+
+    def errors_under(self, feedback: Feedback, target: Any) -> Array:
+        """What the coefficients' errors cause in the mean prediction under a target policy.
+
+        Parameters
+        ----------
+        feedback : Feedback
+            The rounds that were predicted.
+        target : array, shape (rows,)
+            Probabilities of all offered actions under the target policy.
+
+        Returns
+        -------
+        array, shape (blocks, p)
+            Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
+            the rows are to be added up as if fully dependent.
+        """
+        sums = np.zeros_like(self.centers)
+        for start, part, chances in in_parts(feedback, target):
+            expected = part.sums_per_round(chances[:, None] * part.offered)
+            block = self.block[start : start + part.rounds]
+            for b in np.unique(block):
+                sums[b] += expected[block == b].sum(axis=0)
+        result = np.zeros_like(self.centers)
+        for b in np.unique(self.block[self.known]):
+            rounds = (self.block == b).sum()
+            values, vectors = np.linalg.eigh(self.covariances[b])
+            away = sums[b] / rounds - self.centers[b]
+            share = float(rounds / self.known.sum())
+            result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
+        return result
+
+
+def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
+    """Predict every block of rounds from the logged actions and rewards of the blocks before it.
+
+    Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward
+    does not bend them. The ridge is worth p rounds. Baseline: mean reward of the block before.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    earlier : Feedback, optional
+        Rounds before these, which predict, too.
+
+    Returns
+    -------
+    Predictions
+        Of all offered actions.
+    """
+    p = feedback.dim
+    first = block_starts(feedback.rounds)
+    moments = feedback.moments(len(first), offered=False)
+    before = 0
+    if earlier is not None:
+        before = min(BLOCKS, earlier.rounds // 2)
+        moments = earlier.moments(before, offered=False).followed_by(moments)
+    gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
+    squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
+    block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
+    slopes, bases = np.zeros((len(first), p)), np.zeros(len(first))
+    covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
+    for b in range(len(first)):
+        past = before + b
+        if past == 0:
+            continue
+        G, c, n = gram[past - 1], cross[past - 1], counts[past - 1]
+        scale = np.diagonal(G) / n
+        ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
+        inverse = np.linalg.inv(G + ridge)
+        slopes[b] = inverse @ c
+        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(n - past - p, 1.0)
+        bases[b], centers[b] = moments.reward_mean[past - 1], moments.feature_mean[past - 1]
+        covariances[b] = noise * inverse
+
+    def predicted(part: Feedback, start: int) -> Array:
+        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
+        for b in np.unique(own):
+            inside = np.flatnonzero(own == b)
+            rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
+            values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
+        return values
+
+    known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
+    values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
+    return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)
+
+
+class Player(Protocol):
+    """What evaluation needs of a policy: no more than `simulate` does.
+
+    If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what
+    `select` returns.
+    """
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +209,10 @@ class Question:
         return self.past.baseline
 
     @cached_property
-    def _built(self) -> Player:
-        policy: Player = build_policy(self.maker, self.past)
-        return policy
+    def _built(self) -> Any:
+        return build_policy(self.maker, self.past)
 
-    def policy(self) -> Player:
+    def policy(self) -> Any:
         """A policy that knows the past and nothing else."""
         return copy.deepcopy(self._built)
 
@@ -174,8 +312,8 @@ def estimator(
     'propensities'
     >>> ESTIMATORS.remove("clipped")
     """
-    one_of("needs", needs, NEEDS)
-    one_of("takes", takes, TAKES)
+    one_of("needs", needs, ("rewards", "propensities", "nothing"))
+    one_of("takes", takes, ("target", "policy"))
 
     def registered(function: Function) -> Function:
         ESTIMATORS.add(RegisteredEstimator(name, function, needs, takes, rank, assumption))
@@ -203,16 +341,135 @@ def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[Re
     return sorted((entry for entry in entries if entry.can_answer(feedback)), key=lambda entry: entry.rank)
 
 
+def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Any:
+    """Probabilities with which the policy would have chosen each offered action.
+
+    In every round it decides with what it has learned from the *logged* actions and rewards of all earlier
+    rounds, and then learns the logged one.
+
+    Parameters
+    ----------
+    policy : Player
+        It learns: hand over a fresh one.
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    baseline : float
+        Subtracted from the rewards that the policy learns.
+
+    Returns
+    -------
+    array, shape (rows,)
+        They add up to 1 in every round. StoredRows if they are too many for memory.
+    """
+    return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
+
+
+def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
+    """Probabilities (rows,) of one part; they are checked all at once."""
+    result = np.empty(len(feedback.offered))
+    starts = feedback.starts.tolist()
+    propensities = getattr(policy, "propensities", None) or partial(own_propensities, policy)
+    logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
+    for t, (action, reward) in enumerate(logged):
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        chances = propensities(features)
+        if np.shape(chances) != (len(features),):
+            raise InputError(NOT_PROBABILITIES.format(len(features), chances))
+        result[starts[t] : starts[t + 1]] = chances
+        policy.update(features[action], reward - baseline, offered=features, action=action)
+    sums = feedback.sums_per_round(result)
+    negative = np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | negative)
+    if len(wrong):
+        chances = result[starts[wrong[0]] : starts[wrong[0] + 1]]
+        raise InputError(NOT_PROBABILITIES.format(len(chances), chances))
+    return result
+
+
+def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+    """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
+
+    Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
+    propensity of the logged action and p_min the smallest in the log, so that every round is accepted with
+    the same probability whatever it offers. Under uniform logging over K actions every match is accepted.
+
+    Parameters
+    ----------
+    policy, feedback, baseline :
+        As in `target_probabilities`; the rounds must have propensities.
+    seed : int
+        Draws which matching rounds are accepted.
+
+    Returns
+    -------
+    array of int, shape (m,)
+        Indices of the accepted rounds, from 0.
+    """
+    if feedback.propensities is None:
+        raise InputError("propensities are missing: replay accepts rounds by them")
+    rng = np.random.default_rng(whole_seed(seed))
+    lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
+    return np.concatenate(
+        [
+            start + _accepted(policy, part, np.flatnonzero(lucky[start : start + part.rounds]), baseline)
+            for start, part in in_parts(feedback)
+        ]
+    )
+
+
+def _accepted(policy: Player, feedback: Feedback, tried: Whole, baseline: float) -> Whole:
+    """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
+    starts, actions, rewards = feedback.starts.tolist(), feedback.actions.tolist(), feedback.rewards.tolist()
+    accepted = []
+    for t in tried.tolist():
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        if policy.select(features) == actions[t]:
+            policy.update(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
+            accepted.append(t)
+    return np.array(accepted, dtype=np.int64)
+
+
+def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
+    """Rows of the offered actions that the policy chooses, learning from these alone.
+
+    Parameters
+    ----------
+    policy : Player
+        It learns: hand over a fresh one.
+    feedback : Feedback
+        n rounds with the rewards of all offered actions.
+    baseline : float
+        Subtracted from the rewards that the policy learns.
+
+    Returns
+    -------
+    array of int, shape (n,)
+        Rows of feedback.offered.
+    """
+    if feedback.offered_rewards is None:
+        raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
+    rows = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
+    return np.concatenate(rows)
+
+
+def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
+    """Rows (n,) of one part that the policy chooses."""
+    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
+    rows = []
+    for t in range(feedback.rounds):
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        action = policy.select(features)
+        if not 0 <= action < len(features):
+            raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
+        rows.append(starts[t] + action)
+        policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
+    return np.array(rows, dtype=np.int64)
+
+
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
 MISSING = "support missing: {:.0f} % of what the target plays is never played in the log"
-
-DIRECT_ASSUMPTION = (
-    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
-    " not choose and that change slowly; where this fails the interval is wrong however many rounds there"
-    " are, and a policy that learned from the same rewards looks better than it is"
-)
 
 
 @estimator("IPS", rank=2)
@@ -297,20 +554,11 @@ def _weighted(
     """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
     support.
     """
-    effective, reasons = support(weights)
-    return estimated(
-        gains,
-        totals,
-        effective_sample=effective,
-        confidence=confidence,
-        reasons=reasons,
-        rewards=feedback.rewards,
-        expected=expected,
-        reach=weights,
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": weights}
+    return estimated(gains, totals, confidence=confidence, reasons=support(weights)[1], **about)
 
 
-@estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
+@estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
 def direct(
     feedback: Feedback,
     target: Array,
@@ -319,7 +567,7 @@ def direct(
     predictions: Predictions | None = None,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
+    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See TEXTS["direct"].
 
     The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
     raises the predicted baseline of the block after its own by its share, so that its reach is 1.
@@ -331,17 +579,9 @@ def direct(
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
-    return estimated(
-        known * model.under(feedback, target),
-        known,
-        effective_sample=float(known.sum()),
-        confidence=confidence,
-        notes=(DIRECT_ASSUMPTION,),
-        rewards=feedback.rewards,
-        expected=expected,
-        reach=known,
-        model_errors=model.errors_under(feedback, target),
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": known}
+    about |= {"notes": (TEXTS["direct"],), "model_errors": model.errors_under(feedback, target)}
+    return estimated(known * model.under(feedback, target), known, confidence=confidence, **about)
 
 
 @estimator("replay", takes="policy", rank=3)
@@ -380,16 +620,10 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    return estimated(
-        weights * feedback.rewards,
-        weights,
-        effective_sample=float(len(accepted)),
-        confidence=confidence,
-        reasons=replay_support(feedback, len(accepted)),
-        notes=(f"mean over the policy's first {len(accepted):,} rounds",),
-        rewards=feedback.rewards,
-        reach=weights,
-    )
+    about: dict[str, Any] = {"rewards": feedback.rewards, "reach": weights, "confidence": confidence}
+    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
+    reasons = replay_support(feedback, len(accepted))
+    return estimated(weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about)
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
@@ -401,7 +635,8 @@ def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confiden
 
     Parameters as in `replay`; the feedback must have the rewards of all offered actions.
     """
-    return mean_reward(played_rewards(policy, feedback, baseline=baseline), confidence)
+    chosen = played_rows(policy, feedback, baseline=baseline)
+    return mean_reward(np.asarray(feedback.offered_rewards)[chosen], confidence)
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
@@ -411,10 +646,8 @@ def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
 
 def mean_reward(rewards: Array, confidence: float) -> Estimate:
     """Mean of rewards (n,) that the policy in question earned itself."""
-    n, once = len(rewards), ones(len(rewards))
-    return estimated(
-        rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once
-    )
+    once = ones(len(rewards))
+    return estimated(rewards, once, confidence=confidence, rewards=rewards, reach=once)
 
 
 def ones(rounds: int) -> Array:
@@ -425,9 +658,7 @@ def ones(rounds: int) -> Array:
 def importance_weights(feedback: Feedback, target: Array) -> Array:
     """w (n,): probability of the logged action under the target over that under the log."""
     if feedback.propensities is None:
-        raise InputError(
-            "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
-        )
+        raise InputError(TEXTS["propensities_missing"])
     return np.asarray(feedback.of_logged(checked_target(feedback, target)) / feedback.propensities)
 
 
@@ -461,11 +692,9 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
-    total, squares = float(weights.sum()), float(weights @ weights)
-    if total == 0.0:
+    effective, reasons = effective_size(weights), []
+    if effective == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)
-    effective = total * total / squares
-    reasons = []
     mean, error = mean_and_error(weights)
     gap = mean - 1.0
     if gap < -max(UNSUPPORTED, 4.0 * error):
@@ -474,7 +703,7 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
         reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
     if effective < MIN_EFFECTIVE:
         reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
-    share = float(weights.max()) / total
+    share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
         reasons.append(
             f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.storage import read_toml
 
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 BLOCKS = 30
 PIECES = 4
 UNSEEN_MEMORY = 2.0
@@ -260,6 +263,13 @@ class Estimate:
         """Whether the interval may be used."""
         return not self.reasons
 
+    @property
+    def answer(self) -> str:
+        """Of a gain: whether there is one. "yes", "no", "no difference" or "unknown"."""
+        if not self.concludes:
+            return "unknown"
+        return "yes" if self.low > 0.0 else "no" if self.high < 0.0 else "no difference"
+
     def minus(self, other: Estimate) -> Estimate:
         """The paired difference of two estimates from the same rounds."""
         if self.rounds != other.rounds or self.confidence != other.confidence:
@@ -283,14 +293,12 @@ class Estimate:
     @property
     def interval(self) -> str:
         """Value and interval with their signs, for tables."""
-        if not self.concludes:
-            return "cannot be known"
-        return f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+        known = f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+        return known if self.concludes else "cannot be known"
 
     def __str__(self) -> str:
-        if not self.concludes:
-            return f"cannot be known: {'; '.join(self.reasons)}"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        known = f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return known if self.concludes else f"cannot be known: {'; '.join(self.reasons)}"
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -298,7 +306,7 @@ def estimated(
     gains: Array,
     weights: Array,
     *,
-    effective_sample: float,
+    effective_sample: float | None = None,
     confidence: float = 0.95,
     reasons: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
@@ -318,8 +326,8 @@ def estimated(
     ----------
     gains, weights : array, shape (n,)
         Contributions of all evaluated rounds, in time order.
-    effective_sample : float
-        How many rounds of the target policy's own these are worth.
+    effective_sample : float, optional
+        How many rounds of the target policy's own these are worth, that of the reach if not given.
     confidence : float
         Of the interval.
     reasons : tuple of str
@@ -357,11 +365,13 @@ def estimated(
         expected = whole.value if expected is None else expected
         residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
         whole = replace(whole, residuals=residuals, reach=reach)
-    shapes = {array.shape for array in (weights, whole.residuals, gains if reach is None else reach)}
-    if gains.ndim != 1 or shapes != {gains.shape}:
+    parts = (gains, weights, whole.residuals, gains if reach is None else reach)
+    if {np.shape(part) for part in parts} != {(gains.size,)}:
         raise InputError(
             f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
         )
+    if effective_sample is None:
+        effective_sample = effective_size(weights if reach is None else reach)
     return _concluded(
         (whole,),
         effective_sample=effective_sample,
@@ -370,6 +380,12 @@ def estimated(
         notes=notes,
         model_errors=np.zeros((1, 1)) if model_errors is None else model_errors,
     )
+
+
+def effective_size(weights: Array) -> float:
+    """(Σw)²/Σw² (Kish 1965) of weights (n,), 0 if all are."""
+    total = float(weights.sum())
+    return total * total / float(weights @ weights) if total != 0.0 else 0.0
 
 
 def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:

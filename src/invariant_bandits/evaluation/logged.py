@@ -13,7 +13,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, require_finite, whole_number
 from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, mean_reward, snips
-from invariant_bandits.evaluation.intervals import Estimate, student_quantile
+from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
 from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
 from invariant_bandits.logs.features import (
     ArmFeatures,
@@ -30,17 +30,8 @@ from invariant_bandits.logs.read import read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 
-CHOSEN_ONLY = (
-    "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what"
-    " another policy would have done, let alone earned. Log all offered actions (a column of lists, or one"
-    " row per action with a round id); `fit` still says what is stable in this log and what drifts"
-)
 PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
 PER_ROW = ("offered", "all_rewards", "offered_arms")
-SORTED = "the rounds were not in the order of time and have been sorted by it"
-UNIFORM_LOG = (
-    "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +128,11 @@ def read_feedback(
     schema, selected = named_features(schema, features)
     opened = open_log(source, schema)
     if not opened.schema.has_offered:
-        raise InputError(CHOSEN_ONLY)
+        raise InputError(TEXTS["chosen_only"])
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not opened else [])]
+    quality, notes = QualityReport(), [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
     gathered = _Gathered(latest)
     for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
         gathered.add(batch)
@@ -153,10 +144,7 @@ def read_feedback(
     quality.require_choices(keep_going)
     if latest is not None and quality.rounds > latest:
         wider = np.sqrt(quality.rounds / latest)
-        notes.append(
-            f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
-            f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
-        )
+        notes.append(TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider))
     raw = gathered.feedback(seed, notes)
     release_memory()
     earlier, _ = raw.split(fit_fraction)
@@ -169,9 +157,8 @@ def read_feedback(
         raw = raw.mapped(pruned.feature_map.standardise)
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
-    arms = gathered.offered_arms
-    about = (feature_map, quality, windows, dropped, tuple(notes), gathered.positions, arms)
-    return LoggedFeedback(raw, log.schema, *about)
+    about = (tuple(notes), gathered.positions, gathered.offered_arms)
+    return LoggedFeedback(raw, log.schema, feature_map, quality, windows, dropped, *about)
 
 
 def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> int:
@@ -199,8 +186,6 @@ class _Gathered:
 
     def __init__(self, latest: int | None) -> None:
         self.latest, self.rounds = latest, 0
-        self.positions: Array | None = None
-        self.offered_arms: Any = None
         self._per_round: deque[dict[str, Any]] = deque()
         self._per_row = {name: RowCollector() for name in PER_ROW}
 
@@ -221,44 +206,25 @@ class _Gathered:
                     collector.drop(int(first["offered_counts"].sum()))
 
     def feedback(self, seed: int, notes: list[str]) -> Feedback:
-        """The rounds in time order; sorted by time, if they are not, which `notes` then say."""
-        times, counts = self._joined("times"), self._joined("offered_counts")
-        assert counts is not None
-        order = _time_order(times, self.rounds, self.latest, notes)
-        starts, sizes = (np.cumsum(counts) - counts)[order], counts[order]
-        per_round = {name: self._joined(name, order) for name in ("rewards", "action", "propensity")}
-        per_row = {
-            name: collector.taken(starts, sizes) if collector.used else None
-            for name, collector in self._per_row.items()
+        """The rounds; `notes` say if their actions were drawn."""
+        parts = {name: [held[name] for held in self._per_round] for name in PER_ROUND}
+        joined: dict[str, Any] = {
+            name: None if of[0] is None else np.concatenate(of) for name, of in parts.items()
         }
-        times = None if times is None else times[order]
-        self.positions, self.offered_arms = self._joined("position", order), per_row["offered_arms"]
-        if per_round["action"] is None:
-            notes.append(UNIFORM_LOG)
-            offered, every = per_row["offered"], per_row["all_rewards"]
-            return Feedback.from_full_information(offered, every, seed=seed, counts=sizes, times=times)
-        return Feedback.from_arrays(
-            per_row["offered"],
-            per_round["action"],
-            per_round["rewards"],
-            counts=sizes,
-            times=times,
-            propensities=per_round["propensity"],
-            offered_rewards=per_row["all_rewards"],
-        )
-
-    def _joined(self, name: str, order: Any = slice(None)) -> Array | None:
-        parts = [held.pop(name) for held in self._per_round]
-        return None if parts[0] is None else np.concatenate(parts)[order]
-
-
-def _time_order(times: Array | None, rounds: int, latest: int | None, notes: list[str]) -> Array:
-    """Indices of the last `latest` rounds, sorted by time if they are not."""
-    order = np.arange(rounds)[-latest if latest else 0 :]
-    if times is None or not (times[order][1:] < times[order][:-1]).any():
-        return order
-    notes.append(SORTED)
-    return order[np.argsort(times[order], kind="stable")]
+        before = max(0, self.rounds - self.latest) if self.latest else 0
+        earlier = int(np.sum(joined["offered_counts"][:before]))
+        joined = {name: None if of is None else of[before:] for name, of in joined.items()}
+        for collector in self._per_row.values():
+            if collector.used:
+                collector.drop(earlier)
+        rows = {name: of.rows() if of.used else None for name, of in self._per_row.items()}
+        self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
+        about: dict[str, Any] = {"counts": joined["offered_counts"], "times": joined["times"]}
+        if joined["action"] is None:
+            notes.append(TEXTS["uniform_log"])
+            return Feedback.from_full_information(rows["offered"], rows["all_rewards"], seed=seed, **about)
+        about |= {"propensities": joined["propensity"], "offered_rewards": rows["all_rewards"]}
+        return Feedback.from_arrays(rows["offered"], joined["action"], joined["rewards"], **about)
 
 
 ASKED = {"DR": doubly_robust, "SNIPS": snips, "IPS": ips}
@@ -285,12 +251,6 @@ class LoggedPolicyValue:
     shares: Mapping[float | None, Mapping[str, float]] = field(repr=False)
     notes: tuple[str, ...] = ()
 
-    def gap(self, estimator: str) -> tuple[float, float]:
-        """Estimated value less what was earned, and its standard error: the logs are independent."""
-        estimate = self.estimates[estimator]
-        error = float(np.hypot(estimate.standard_error, self.earned.standard_error))
-        return estimate.value - self.earned.value, error
-
     def covers(self, estimator: str) -> bool:
         """Whether the interval of an estimator holds what was earned."""
         estimate = self.estimates[estimator]
@@ -309,14 +269,14 @@ class LoggedPolicyValue:
         for name, estimate in self.estimates.items():
             words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
             if estimate.concludes:
-                gap, error = self.gap(name)
+                gap = estimate.value - self.earned.value
+                error = np.hypot(estimate.standard_error, self.earned.standard_error)  # independent logs
                 inside = "holds" if self.covers(name) else "does not hold"
                 words += f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"
             lines.append(words)
         return "\n".join([*lines, "", *(f"Note: {note}." for note in self.notes)])
 
-    def __str__(self) -> str:
-        return self.summary()
+    __str__ = summary
 
 
 def value_of_logged(
@@ -371,26 +331,20 @@ def value_of_logged(
     )
     for name, log in (("policy_log", own_log), ("from_log", opened)):
         if not log.schema.labelled:
-            raise InputError(
-                f"{name} must have a column with labels of arms: which policy chose what is not in it"
-            )
+            raise InputError(f"{name} must have a column with labels of arms, to say what was chosen")
     own = _PolicyLog(own_log)
     read = read_feedback(opened, features=features, keep_going=True)
     if read.feedback.propensities is None:
-        raise InputError(
-            "from_log has no propensities: what the policy would have earned in it cannot be known"
-        )
+        raise InputError("from_log has no propensities, so nothing can be estimated from it")
     labels = opened.arms.labels
     shares = own.shares(use_positions=read.positions is not None)
     target = _target(read, labels, shares)
-    reasons = own.reasons(labels)
+    reason = own.reason(labels)
     doubt = own.error_of_shares(_mean_rewards(read, len(labels)), labels)
     estimates = {}
     for name, estimate in ASKED.items():
         answer = _with_error(estimate(read.feedback, target, confidence=confidence), doubt)
-        for reason in reasons:
-            answer = answer.refused(reason)
-        estimates[name] = answer
+        estimates[name] = answer if reason is None else answer.refused(reason)
     by_position = "position by position" if len(shares) > 1 else "in all rounds alike"
     note = f"the policy is taken to choose as often as its log says, {by_position}, whatever the context"
     return LoggedPolicyValue(mean_reward(own.rewards, confidence), estimates, shares, (note, *read.notes))
@@ -400,20 +354,15 @@ class _PolicyLog:
     """The arms that a policy chose, where it showed them, and what they earned, in time order."""
 
     def __init__(self, log: Log) -> None:
+        log = in_time_order(log)
         self.labels = np.array(log.arms.labels)
         reader, quality = reader_of(log, FeatureOptions(standardise="none"), offered=False), QualityReport()
         batches = [batch for task in log.survey().tasks for batch in reader.rounds(task, quality)]
         quality.require_rounds(True)
-
-        def joined(name: str) -> Any:
-            parts = [getattr(batch, name) for batch in batches]
-            return None if parts[0] is None else np.concatenate(parts)
-
-        times = joined("times")
-        order = slice(None) if times is None else np.argsort(times, kind="stable")
-        self.arms, self.rewards = joined("arm")[order], joined("rewards")[order]
-        positions = joined("position")
-        self.positions = None if positions is None else positions[order]
+        self.arms: Any = np.concatenate([batch.arm for batch in batches])
+        self.rewards = np.concatenate([batch.rewards for batch in batches])
+        shown: list[Any] = [batch.position for batch in batches]
+        self.positions = None if shown[0] is None else np.concatenate(shown)
 
     def shares(self, *, use_positions: bool) -> dict[float | None, dict[str, float]]:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
@@ -421,20 +370,18 @@ class _PolicyLog:
         if use_positions and self.positions is not None:
             for position in np.unique(self.positions[np.isfinite(self.positions)]).tolist():
                 groups[position] = self.arms[self.positions == position]
-        counts = {key: np.bincount(arms, minlength=len(self.labels)) for key, arms in groups.items()}
-        return {
-            key: dict(zip(self.labels.tolist(), (count / count.sum()).tolist(), strict=True))
-            for key, count in counts.items()
-        }
+        labels, shares = self.labels.tolist(), {}
+        for key, arms in groups.items():
+            counts = np.bincount(arms, minlength=len(labels))
+            shares[key] = dict(zip(labels, (counts / len(arms)).tolist(), strict=True))
+        return shares
 
-    def reasons(self, known: tuple[str, ...]) -> tuple[str, ...]:
+    def reason(self, known: tuple[str, ...]) -> str | None:
         """Why nothing can be concluded: arms that the other log does not have."""
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
-        if missing <= UNSUPPORTED:
-            return ()
-        return (
-            f"support missing: {100.0 * missing:.0f} % of what the policy plays is no arm of the other log",
-        )
+        share = f"{100.0 * missing:.0f} %"
+        words = f"support missing: {share} of what the policy plays is no arm of the other log"
+        return words if missing > UNSUPPORTED else None
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
         """Standard error of the value due to the estimated shares, arms being worth `means` (A,)."""
@@ -469,11 +416,9 @@ def _target(
 
 def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
     """Mean reward of the logged rounds of every arm (A,), 0 for those that were never played."""
-    chosen = read.feedback.of_logged(read.offered_arms).astype(np.int64)
-    plays = np.bincount(chosen, minlength=arms)
-    return np.asarray(
-        np.bincount(chosen, weights=read.feedback.rewards, minlength=arms) / np.maximum(plays, 1)
-    )
+    chosen, rewards = read.feedback.of_logged(read.offered_arms).astype(np.int64), read.feedback.rewards
+    earned = np.bincount(chosen, weights=rewards, minlength=arms)
+    return np.asarray(earned / np.maximum(np.bincount(chosen, minlength=arms), 1))
 
 
 def _with_error(estimate: Estimate, error: float) -> Estimate:

@@ -4,8 +4,9 @@ chosen, and `calibration`: do the propensities of a log agree with its choices?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from invariant_bandits.logs.feedback import Feedback
 
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
+CURVATURE_PARTS = 8
+"""How many of the parts of a long log say how the likelihood bends."""
 CONSTANT = 1e-20
 """Of its mean square: a feature that varies less within rounds, such as one of the context, says nothing."""
 
@@ -27,7 +30,6 @@ def estimate_propensities(
     earlier: Feedback | None = None,
     blocks: int = 5,
     floor: float = 1e-3,
-    curvature_parts: int = 8,
 ) -> Any:
     """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
@@ -45,8 +47,6 @@ def estimate_propensities(
         Into how many stretches the rounds are cut, at least 2.
     floor : float
         No action gets less. For a round of K actions it is at most 1/K.
-    curvature_parts : int
-        As in `fit_choices`.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def estimate_propensities(
             known.append(feedback.between(0, int(edges[b])))
         elif earlier is None:
             known.append(feedback.between(int(edges[1]), int(edges[2])))
-        theta = fit_choices(known, start=theta, curvature_parts=curvature_parts)
+        theta = fit_choices(known, start=theta)
         for part in feedback.between(int(edges[b]), int(edges[b + 1])).parts():
             least = np.repeat(np.minimum(floor, 1.0 / part.counts), part.counts)
             spare = 1.0 - least * np.repeat(part.counts, part.counts)
@@ -87,7 +87,7 @@ def estimate_propensities(
     return chances.rows()
 
 
-def fit_choices(parts: list[Feedback], *, start: Array | None = None, curvature_parts: int = 8) -> Array:
+def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     """θ of the conditional logistic model of the logged actions, by Newton's method.
 
     The penalty on every coefficient is worth one round in which its feature has its usual spread, so that
@@ -101,8 +101,6 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None, curvature_
         The rounds to fit on.
     start : array, shape (p,), optional
         Where the search starts, 0 if not given.
-    curvature_parts : int
-        How many of the parts of a long log say how the likelihood bends.
 
     Returns
     -------
@@ -113,11 +111,12 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None, curvature_
     rows = sum(len(part.offered) for part in parts)
     spread, squares = np.zeros(p), np.zeros(p)
     for part in (part for whole in parts for part in whole.parts()):
-        spread = spread + ((part.offered - _round_means(part)) ** 2).sum(axis=0)
+        mean = part.sums_per_round(part.offered) / part.counts[:, None]
+        spread = spread + ((part.offered - np.repeat(mean, part.counts, axis=0)) ** 2).sum(axis=0)
         squares = squares + np.einsum("np,np->p", part.offered, part.offered)
     penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
-    value, gradient, curvature = _likelihood(parts, theta, penalty, curvature_parts)
+    value, gradient, curvature = _likelihood(parts, theta, penalty)
     for _ in range(MOST_STEPS):
         step = np.linalg.solve(curvature, gradient)
         promised = float(gradient @ step)
@@ -125,7 +124,7 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None, curvature_
             break
         size = 1.0
         while size > 1e-6:
-            tried = _likelihood(parts, theta + size * step, penalty, curvature_parts)
+            tried = _likelihood(parts, theta + size * step, penalty)
             if tried[0] >= value + 0.1 * size * promised:
                 break
             size *= 0.5
@@ -144,15 +143,7 @@ def _choice_chances(feedback: Feedback, theta: Array) -> Array:
     return np.asarray(raised / np.repeat(feedback.sums_per_round(raised), feedback.counts))
 
 
-def _round_means(feedback: Feedback) -> Array:
-    """Mean features of the round, for every row (rows, p)."""
-    mean = feedback.sums_per_round(feedback.offered) / feedback.counts[:, None]
-    return np.repeat(mean, feedback.counts, axis=0)
-
-
-def _likelihood(
-    parts: list[Feedback], theta: Array, penalty: Array, curvature_parts: int
-) -> tuple[float, Array, Array]:
+def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[float, Array, Array]:
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
     gradient, curvature = -penalty * theta, np.diag(penalty)
@@ -162,7 +153,7 @@ def _likelihood(
         with np.errstate(divide="ignore"):
             value += float(np.log(chances[part.logged_rows]).sum())
         before, seen = seen, seen + len(part.offered)
-        if before * curvature_parts // rows == seen * curvature_parts // rows:
+        if before * CURVATURE_PARTS // rows == seen * CURVATURE_PARTS // rows:
             gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
             continue
         mean = part.sums_per_round(chances[:, None] * part.offered)
@@ -227,41 +218,36 @@ class PropensityCheck:
 
 
 def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
-    """Checks for propensities of all offered actions (rows,)."""
+    """Checks for propensities of all offered actions (rows,): bins of them, positions and features are chosen
+    as often as they promise.
+
+    With v a value of every action, its expected mean in a round is m = Σ p·v, with variance Σ p·(v − m)².
+    """
     every = feedback.offered_propensities
     sums = feedback.per_round(lambda part, chances: part.sums_per_round(chances), every)
     furthest = float(sums[np.abs(sums - 1.0).argmax()])
-    edges = np.unique(np.quantile(_some_chances(feedback), np.linspace(0.0, 1.0, bins + 1)))
-    bins, most = max(len(edges) - 1, 1), min(int(feedback.counts.max()), MOST_POSITIONS)
-    shares = np.zeros((bins + most, 4))
-    standardised, of_features = _standardised(feedback), np.zeros((3, feedback.dim))
+    step = -(-len(feedback.offered) // ENOUGH_FOR_BINS)
+    some = np.concatenate([_adding_up(part)[::step] for part in feedback.parts()])
+    edges = np.unique(np.quantile(some, np.linspace(0.0, 1.0, bins + 1)))
+    ends = np.append(edges[1:], edges[-1])[: max(len(edges) - 1, 1)]
+    names = [("bin", f"propensity {low:.3f} to {high:.3f}") for low, high in zip(edges, ends, strict=False)]
+    names, bins, columns = names + _column_names(feedback), len(names), _columns(feedback)
+    totals = np.zeros((len(names), 4))
     for part in feedback.parts():
         chances = _adding_up(part)
         place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, bins - 1)
-        positions = _positions(part)
-        for b in np.unique(place):
-            shares[b] += _share(part, chances, place == b)
-        for k in range(most):
-            shares[bins + k] += _share(part, chances, positions == k)
-        features = standardised(part)
-        mean = part.sums_per_round(chances[:, None] * features)
-        away = features - np.repeat(mean, part.counts, axis=0)
-        of_features[0] += mean.sum(axis=0)
-        of_features[1] += features[part.logged_rows].sum(axis=0)
-        of_features[2] += (chances[:, None] * away**2).sum(axis=0)
-    ends = edges[[*range(1, len(edges)), -1]]
-    groups = [("bin", f"propensity {edges[b]:.3f} to {ends[b]:.3f}") for b in range(bins)]
-    groups += [("position", f"position {k}") for k in range(most)]
+        inside = ((place == b).astype(np.float64) for b in range(bins))
+        for total, values in zip(totals, chain(inside, columns(part)), strict=True):
+            mean = part.sums_per_round(chances * values)
+            away = values - np.repeat(mean, part.counts)
+            chosen, variance = values[part.logged_rows].sum(), (chances * away * away).sum()
+            total += values.sum(), mean.sum(), chosen, variance
     checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
-    for (kind, name), (rows, expected, chosen, variance) in zip(groups, shares.tolist(), strict=True):
-        if rows:
-            error = float(np.sqrt(variance)) / rows
-            checks.append(PropensityCheck(kind, name, expected / rows, chosen / rows, error))
-    expected, observed, error = of_features[0], of_features[1], np.sqrt(of_features[2])
-    numbers = np.column_stack([expected, observed, error]) / feedback.rounds
-    return checks + [
-        PropensityCheck("feature", f"feature {j}", *row) for j, row in enumerate(numbers.tolist())
-    ]
+    for (kind, name), (rows, *numbers, variance) in zip(names, totals.tolist(), strict=True):
+        if scale := feedback.rounds if kind == "feature" else rows:
+            expected, observed, error = (number / scale for number in (*numbers, variance**0.5))
+            checks.append(PropensityCheck(kind, name, expected, observed, error))
+    return checks
 
 
 def _adding_up(part: Feedback) -> Array:
@@ -270,92 +256,35 @@ def _adding_up(part: Feedback) -> Array:
     return np.asarray(chances / np.repeat(part.sums_per_round(chances), part.counts))
 
 
-def _some_chances(feedback: Feedback) -> Array:
-    """Propensities of all offered actions or, of a log in parts, of the first rounds of each part, as many as
-    enough actions make.
-    """
-    share = min(1.0, ENOUGH_FOR_BINS / len(feedback.offered))
-    chances = []
-    for part in feedback.parts():
-        whole = part.rounds == feedback.rounds
-        chances.append(_adding_up(part if whole else part.between(0, max(1, round(share * part.rounds)))))
-    return chances[0] if len(chances) == 1 else np.concatenate(chances)
-
-
-def _share(part: Feedback, chances: Array, inside: Array) -> tuple[float, float, float, float]:
-    """How many actions are `inside` (rows,), their expected and their observed choices, and the variance of
-    these.
-
-    A round's chance of one of them is a Bernoulli's.
-    """
-    expected = np.minimum(part.sums_per_round(np.where(inside, chances, 0.0)), 1.0)
-    chosen = float(inside[part.logged_rows].sum())
-    return float(inside.sum()), float(expected.sum()), chosen, float((expected * (1.0 - expected)).sum())
-
-
 def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
     """Checks for propensities of the logged actions only (n,): weighted by them, do these look like all
     offered?
     """
-    most = min(int(feedback.counts.max()), MOST_POSITIONS)
-    names = [("all", "all actions"), *(("position", f"position {k}") for k in range(most))]
-    names += [("feature", f"feature {j}") for j in range(feedback.dim)]
-    standardised, sums = _standardised(feedback), [_Weighted() for _ in names]
+    names = [("all", "all actions"), *_column_names(feedback)]
+    columns, totals, checks = _columns(feedback), np.zeros((len(names), 4)), []
     for part in feedback.parts():
-        sums[0].add(part, np.ones(len(part.offered)))
-        positions = _positions(part)
-        for k in range(most):
-            sums[1 + k].add(part, (positions == k).astype(np.float64))
-        features = standardised(part)
-        for j in range(feedback.dim):
-            sums[1 + most + j].add(part, features[:, j])
-    return [
-        total.check(kind, name, len(feedback.offered))
-        for (kind, name), total in zip(names, sums, strict=True)
-    ]
+        for total, values in zip(totals, chain([np.ones(len(part.offered))], columns(part)), strict=True):
+            offered = part.sums_per_round(values)
+            weighted = values[part.logged_rows] / part.propensities
+            apart = weighted - offered
+            total += offered.sum(), weighted.sum(), apart.sum(), apart @ apart
+    for (kind, name), (expected, observed, difference, squares) in zip(names, totals.tolist(), strict=True):
+        scale = len(feedback.offered) if kind == "feature" else max(expected, 1e-12)
+        error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
+        checks.append(PropensityCheck(kind, name, expected / scale, observed / scale, error / scale))
+    return checks
 
 
-@dataclass
-class _Weighted:
-    """Sums of a value over all offered actions, and from the logged ones by weighting; how the rounds'
-    differ.
-    """
-
-    offered: float = 0.0
-    weighted: float = 0.0
-    rounds: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, part: Feedback, values: Array) -> None:
-        """One part, with a value (rows,) per offered action."""
-        total = part.sums_per_round(values)
-        weighted = values[part.logged_rows] / part.propensities
-        difference = weighted - total
-        mean = difference.sum() / part.rounds
-        away = difference - mean
-        before, self.rounds = self.rounds, self.rounds + part.rounds
-        apart = mean - self.mean
-        self.squares += float((away * away).sum()) + apart * apart * before * part.rounds / self.rounds
-        self.mean += apart * part.rounds / self.rounds
-        self.offered += float(total.sum())
-        self.weighted += float(weighted.sum())
-
-    def check(self, kind: str, name: str, rows: int) -> PropensityCheck:
-        """Means per offered action."""
-        scale = rows if kind == "feature" else max(self.offered, 1e-12)
-        error = float(np.sqrt(self.squares / self.rounds) * np.sqrt(self.rounds)) / scale
-        return PropensityCheck(kind, name, self.offered / scale, self.weighted / scale, error)
+def _column_names(feedback: Feedback) -> list[tuple[str, str]]:
+    """Kind and name of each of the `_columns`."""
+    positions = range(min(int(feedback.counts.max()), MOST_POSITIONS))
+    names = [("position", f"position {k}") for k in positions]
+    return names + [("feature", f"feature {j}") for j in range(feedback.dim)]
 
 
-def _positions(part: Feedback) -> Array:
-    """Place of every row within its round (rows,)."""
-    return np.asarray(np.arange(len(part.offered)) - np.repeat(part.starts[:-1], part.counts))
-
-
-def _standardised(feedback: Feedback) -> Callable[[Feedback], Array]:
-    """Part -> offered features (rows, p) in standard deviations; zero where they, or all but rounding, are
-    constant.
+def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
+    """Part -> values (rows,) to compare: being at each of the first positions of a round, and every offered
+    feature in standard deviations; zero where that, or all but rounding, is constant.
     """
     rows, dim = len(feedback.offered), feedback.dim
     sums, largest = np.zeros(dim), np.zeros(dim)
@@ -368,8 +297,12 @@ def _standardised(feedback: Feedback) -> Callable[[Feedback], Array]:
     spread = np.sqrt(squares / rows)
     varies = spread > ROUNDING * largest
 
-    def of_part(part: Feedback) -> Array:
-        return np.asarray(np.where(varies, part.offered - mean, 0.0) / np.where(varies, spread, 1.0))
+    def of_part(part: Feedback) -> Iterator[Array]:
+        positions = np.arange(len(part.offered)) - np.repeat(part.starts[:-1], part.counts)
+        for k in range(min(int(feedback.counts.max()), MOST_POSITIONS)):
+            yield (positions == k).astype(np.float64)
+        standardised = np.where(varies, part.offered - mean, 0.0) / np.where(varies, spread, 1.0)
+        yield from np.ascontiguousarray(standardised.T)
 
     return of_part
 
@@ -385,33 +318,46 @@ class Calibration:
     ----------
     checks : tuple of PropensityCheck
         One per comparison.
-    p_value : float
-        Of the worst one, corrected for how many there are.
     level : float
         The propensities are flagged if the p-value is below it.
-    rounds : int
-        Number of rounds n.
     """
 
     checks: tuple[PropensityCheck, ...]
-    p_value: float
     level: float
-    rounds: int
 
     @property
     def worst(self) -> PropensityCheck | None:
         """The most significant check whose gap matters (MATERIAL: 2 % or 0.02 standard deviations)."""
-        large = [check for check in self.checks if abs(check.gap) > MATERIAL]
-        return max(large, key=lambda check: check.z, default=None)
+        return self._most_significant(material=True)
 
     @property
     def harmless(self) -> PropensityCheck | None:
         """The most significant check whose gap is too small to matter, if chance does not explain it at
         `level`.
         """
-        small = [check for check in self.checks if abs(check.gap) <= MATERIAL]
-        worst = max(small, key=lambda check: check.z, default=None)
-        return worst if worst is not None and _corrected(worst.z, len(self.checks)) < self.level else None
+        worst = self._most_significant(material=False)
+        return worst if self._corrected(worst) < self.level else None
+
+    def _most_significant(self, *, material: bool) -> PropensityCheck | None:
+        checks = [check for check in self.checks if (abs(check.gap) > MATERIAL) == material]
+        return max(checks, key=lambda check: check.z, default=None)
+
+    def _corrected(self, check: PropensityCheck | None) -> float:
+        """The two-sided p-value of a check, times the number of all (Bonferroni)."""
+        return 1.0 if check is None else min(1.0, len(self.checks) * 2.0 * float(special.ndtr(-check.z)))
+
+    @property
+    def p_value(self) -> float:
+        """Of the worst check, corrected for how many there are."""
+        return self._corrected(self.worst)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the propensities must not be trusted, if they are flagged."""
+        worst = self.worst
+        if worst is None or not self.flagged:
+            return None
+        return f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}"
 
     def named(self, names: Sequence[str]) -> Calibration:
         """The same checks with the names (p,) of the features."""
@@ -424,9 +370,9 @@ class Calibration:
     @property
     def words(self) -> str:
         """What all checks say together, without the end of a sentence."""
-        worst, harmless, odds = self.worst, self.harmless, f"p = {self.p_value:.2g} over all checks"
-        if worst is not None and self.flagged:
-            return f"WRONG: {worst.name} is off by {worst.gap_in_words}, {odds}"
+        harmless, odds = self.harmless, f"p = {self.p_value:.2g} over all checks"
+        if self.doubt is not None:
+            return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
             return (
                 f"nothing that matters speaks against them ({odds}); {harmless.name} is off by"
@@ -489,14 +435,6 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     probability("level", level)
     if feedback.propensities is None:
         raise InputError("propensities are missing: there is nothing to check")
-    checks = (
-        checks_of_logged(feedback) if feedback.offered_propensities is None else checks_of_all(feedback, bins)
-    )
-    large = [check for check in checks if abs(check.gap) > MATERIAL]
-    worst = max((check.z for check in large), default=0.0)
-    return Calibration(tuple(checks), _corrected(worst, len(checks)), level, feedback.rounds)
-
-
-def _corrected(z: float, checks: int) -> float:
-    """p-value of the largest of so many z (Bonferroni)."""
-    return min(1.0, 2.0 * checks * float(special.ndtr(-z)))
+    logged_only = feedback.offered_propensities is None
+    checks = checks_of_logged(feedback) if logged_only else checks_of_all(feedback, bins)
+    return Calibration(tuple(checks), level)

@@ -1,5 +1,5 @@
 """Cells of an experiment: one world, played by some policies; run once, stored, and read again by every
-analysis.
+analysis; and grids of them, from TOML files.
 """
 
 from __future__ import annotations
@@ -8,23 +8,26 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
+from inspect import isclass
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import invariant_bandits
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.registry import Contender, find_policy
-from invariant_bandits.simulation.episodes import Episode, described
-from invariant_bandits.simulation.loop import Environment, Observer, simulate
-from invariant_bandits.simulation.results import SimulationResult
-from invariant_bandits.storage import FileError, replace_file
+from invariant_bandits.policies.registry import POLICIES, Contender, RegisteredPolicy, find_policy
+from invariant_bandits.simulation.episodes import ENVIRONMENTS, Episode, described
+from invariant_bandits.simulation.loop import Environment, Observer, SimulationResult, simulate
+from invariant_bandits.storage import FileError, read_toml, replace_file
 
 PACKAGE = Path(invariant_bandits.__file__).parent
 PLAYING = ("checks.py", "moments", "decomposition", "policies", "simulation", "experiments/cells.py")
@@ -248,7 +251,6 @@ def run(
     results: dict[str, SimulationResult] = {}
     tally, loaded = Tally(progress, replications * len(wanted)), set[str]()
     with only_run_in(folder):
-        timings(folder, notice)
         for path, cell in wanted.items():
             note = tally.begin(cell.name, replications)
             identity = cell.identity(replications, seed)
@@ -285,48 +287,34 @@ def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) ->
 
 def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
     """The result in a file, if it is there, readable, and has this identity."""
-    if not path.exists():
-        return None
     try:
         result = SimulationResult.load(path)
-    except FileError:
+    except (FileNotFoundError, FileError):
         return None
     return result if identity in (None, result.settings.get("identity")) else None
 
 
-def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) -> str | None:
-    """Why a stored result is not one of this cell in this run, whatever the code was; None if it is."""
-    noted = result.settings
-    if noted.get("run_seed") != seed:
-        return f"it has the seed {noted.get('run_seed')}, the run {seed}"
-    if result.replications != replications:
-        return f"it has {result.replications} repetitions, the run {replications}"
-    if _plain(noted.get("cell") or {}) != _plain(json.loads(_plain(cell.settings()))):
-        return "it is of another world or other policies"
-    return None
+def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) -> bool:
+    """Whether a stored result is one of this cell in this run, whatever the code was."""
+    noted, wanted = result.settings, json.loads(_plain(cell.settings()))
+    same_run = (noted.get("run_seed"), result.replications) == (seed, replications)
+    return same_run and _plain(noted.get("cell") or {}) == _plain(wanted)
 
 
-def timings(folder: Path, notice: Callable[[str], None] | None = None) -> dict[str, float]:
-    """Seconds that each cell took when it was played; `notice` hears of a damaged file."""
+def timings(folder: Path) -> dict[str, float]:
+    """Seconds that each cell took when it was played; none where the file is missing or damaged."""
     try:
         seconds_of = json.loads((folder / TIMINGS).read_text())
         return {str(name): float(seconds) for name, seconds in seconds_of.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:  # for information only
-        if notice is not None:
-            notice(f"{folder / TIMINGS} is damaged ({error}): how long cells took before is not known")
+    except (OSError, ValueError, TypeError, AttributeError):  # for information only
         return {}
 
 
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
     """Hold a folder for one run; InputError if another run holds it. The lock ends with the process."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # no such locks on this system
-        yield
-        return
+    import fcntl
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
         try:
@@ -348,33 +336,180 @@ def _plain(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, sort_keys=True, default=str).encode()
 
 
-LINUCB = "LinUCB"
-LINUCB_TUNED = "LinUCB, exploration 0.3"
-LINUCB_WARM = "LinUCB, warm on all logs"
-GREEDY = "Greedy"
-SW_LINUCB = "SW-linUCB, window T"
-D_LINUCB = "D-linUCB, 0.999"
-ISD_KNOWN = "ISD-linUCB, all known"
-ISD_ORACLE = "ISD-linUCB, oracle subspaces"
-ISD_ESTIMATED = "ISD-linUCB, estimated"
-ISD_PUBLISHED = "ISD-linUCB, published recipe"
-AUTO = "AutoISD"
-
 NAMED: Mapping[str, Contender] = {
-    LINUCB: Contender("linucb"),
-    LINUCB_TUNED: Contender("linucb", {"exploration": 0.3}),
-    LINUCB_WARM: Contender("linucb-warm"),
-    GREEDY: Contender("greedy"),
-    SW_LINUCB: Contender("sw-linucb"),
-    D_LINUCB: Contender("d-linucb"),
-    ISD_KNOWN: Contender("isd-linucb", {"split": "known"}),
-    ISD_ORACLE: Contender("isd-linucb", {"split": "oracle"}),
-    ISD_ESTIMATED: Contender("isd-linucb"),
-    ISD_PUBLISHED: Contender("isd-linucb", {"split": "published"}),
-    AUTO: Contender("auto-isd"),
+    "LinUCB": Contender("linucb"),
+    "LinUCB, exploration 0.3": Contender("linucb", {"exploration": 0.3}),
+    "LinUCB, warm on all logs": Contender("linucb-warm"),
+    "Greedy": Contender("greedy"),
+    "SW-linUCB, window T": Contender("sw-linucb"),
+    "D-linUCB, 0.999": Contender("d-linucb"),
+    "ISD-linUCB, all known": Contender("isd-linucb", {"split": "known"}),
+    "ISD-linUCB, oracle subspaces": Contender("isd-linucb", {"split": "oracle"}),
+    "ISD-linUCB, estimated": Contender("isd-linucb"),
+    "ISD-linUCB, published recipe": Contender("isd-linucb", {"split": "published"}),
+    "AutoISD": Contender("auto-isd"),
 }
+LINUCB, LINUCB_TUNED, LINUCB_WARM, GREEDY, SW_LINUCB, D_LINUCB, *_ISD, AUTO = NAMED
+ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED = _ISD
 
 
 def named(*names: str) -> dict[str, Contender]:
     """These of the policies that have a name above."""
     return {name: NAMED[name] for name in names}
+
+
+MOST_CELLS = 10_000
+TOP = ("replications", "horizon", "seed", "environment", "policies")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a configuration asks for."""
+
+    cells: list[Cell]
+    replications: int
+    seed: int
+
+
+def read_grid(path: Path, *, allow_code: bool = False) -> Grid:
+    """One's own grid of worlds and policies, from a TOML file: every combination of its lists is a cell.
+
+    replications = 50
+    horizon = 500
+    seed = 1
+
+    [environment]               # kind = "paper" if nothing is said; its fields; a list means: each of these
+    logged = [1000, 8000]
+    violation = [0.0, 2.0]
+    [environment.world]         # fields of a part of it
+    drift = 1.0
+
+    [policies.linucb]           # the name is that of a registered policy, unless `kind` says otherwise
+    [policies."LinUCB, tuned"]
+    kind = "linucb"
+    exploration = 0.3
+    [policies.mine]
+    kind = "my_module:make"     # code of one's own: only where it is allowed, by allow_code or --allow-code
+
+    Every error names the file and the entry. allow_code: whether the `kind` of a policy may be
+    "module:function", which is imported and runs with your rights.
+    """
+    config = read_toml(path)
+    try:
+        return grid_of(config, allow_code=allow_code)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def grid_of(config: Mapping[str, Any], *, allow_code: bool = False) -> Grid:
+    """The grid of a configuration that is already a dictionary."""
+    entries = _table(_table(config, "the file", TOP).get("policies", {}), "policies")
+    if not entries:
+        raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
+    policies = {name: _contender(name, options, allow_code) for name, options in entries.items()}
+    environment = dict(_table(config.get("environment", {}), "environment"))
+    worlds = _worlds(ENVIRONMENTS.find(environment.pop("kind", "paper")).kind, environment)
+    horizons = config.get("horizon", 500)
+    horizons = horizons if isinstance(horizons, list) else [horizons]
+    _require_few(len(worlds) * len(horizons))
+    cells = []
+    for horizon, (words, world) in product(horizons, worlds):
+        whole_number("horizon", horizon, 1)
+        parts = [*words, *([f"horizon={horizon}"] if len(horizons) > 1 else [])]
+        cells.append(Cell(",".join(parts).replace("/", "-") or "world", world, horizon, policies))
+    replications = whole_number("replications", config.get("replications", 20), 2)
+    return Grid(cells, replications, whole_seed(config.get("seed", 0)))
+
+
+def _contender(name: str, options: Any, allow_code: bool) -> Contender:
+    rest = dict(_table(options, f"policies.{name}"))
+    kind = str(rest.pop("kind", name))
+    if ":" in kind and not allow_code:
+        raise InputError(
+            f"policies.{name}: {kind!r} names code, which runs with your rights; --allow-code allows it"
+        )
+    policy = _imported(kind) if ":" in kind else find_policy(kind)
+    policy.check(rest)
+    return Contender(policy.name, rest)
+
+
+def _imported(address: str) -> RegisteredPolicy:
+    """The class of policies, or the function of (past, options) that returns one, at "module:name";
+    registered so.
+    """
+    module, _, name = address.partition(":")
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{address!r} cannot be imported: {error}") from None
+    if not callable(kind):
+        raise InputError(
+            f"{address!r} must be a class of policies or a function that returns one, got {kind!r}"
+        )
+    if not isclass(kind):
+        kind = type(name, (), {"from_past": staticmethod(kind), "__module__": module})
+    return POLICIES.add(RegisteredPolicy(address, kind, address))
+
+
+def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
+    """(what is particular about it, environment) for every combination of the lists."""
+    parts: dict[str, Any] = {
+        name: type(value) for name, value in _defaults(kind).items() if is_dataclass(value)
+    }
+    tables = {part: environment.pop(part) for part in parts if part in environment}
+    choices = {}
+    for part, table in {"": environment, **tables}.items():
+        defaults = _defaults(parts.get(part, kind))
+        for name, value in _table(table, f"environment.{part}".rstrip("."), tuple(defaults)).items():
+            choices[part, name] = _choices(name, value, isinstance(defaults[name], tuple))
+    _require_few(prod(map(len, choices.values())))
+    worlds = []
+    for values in product(*choices.values()):
+        settings = dict(zip(choices, values, strict=True))
+        words = [
+            f"{key[1]}={'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
+            for key, value in settings.items()
+            if len(choices[key]) > 1
+        ]
+        of = {part: {name: settings[p, name] for p, name in settings if p == part} for part in ("", *tables)}
+        try:
+            built = {part: parts[part](**of[part]) for part in tables}
+            worlds.append((words, kind(**of[""], **built)))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"environment: {error}") from None
+    return worlds
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    """What the fields of a dataclass are if nothing is said."""
+    return {
+        field.name: field.default_factory() if callable(field.default_factory) else field.default
+        for field in fields(kind)
+    }
+
+
+def _choices(name: str, value: Any, is_sequence: bool) -> list[Any]:
+    """The values an entry may take: a list means each of them, unless the entry is itself a sequence."""
+    nested = [isinstance(each, list) for each in value] if isinstance(value, list) else []
+    if is_sequence and (not isinstance(value, list) or (any(nested) and not all(nested))):
+        raise InputError(f"{name} must be a list, or a list of lists, got {value!r}")
+    if not isinstance(value, list) or (is_sequence and not any(nested)):
+        value = [value]
+    if not value:
+        raise InputError(f"{name} is an empty list: at least one value is needed")
+    return [tuple(each) if isinstance(each, list) else each for each in value]
+
+
+def _require_few(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise InputError(f"the lists of the file make {cells:,} cells; at most {MOST_CELLS:,} can be played")
+
+
+def _table(value: Any, where: str, names: Sequence[str] | None = None) -> Mapping[str, Any]:
+    """The value if it is a table without entries of other names."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where} must be a table, [{where}], got {value!r}")
+    unknown = sorted(set(value).difference(value if names is None else names))
+    if unknown:
+        raise InputError(f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(names or ()))}")
+    return value

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.loop import SimulationResult
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -197,6 +197,24 @@ def largest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sa
 def smallest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sample], float]:
     """The ratio of means in the cell where it is smallest."""
     return lambda sample: min(ratio(cell, policy, rival)(sample) for cell in cells)
+
+
+def below(
+    name: str,
+    statement: str,
+    quantity: str,
+    cells: Iterable[str],
+    policies: tuple[str, str],
+    most: float = 1.0,
+    source: str = "ours",
+    right_only: str | None = None,
+) -> Claim:
+    """The claim that the first policy has at most so many times the mean regret of the second in every cell;
+    the other parameters are those of Claim.
+    """
+    cells = tuple(cells)
+    statistic = largest_ratio(cells, *policies)
+    return Claim(name, statement, quantity, statistic, Bound(high=most), cells, source, right_only)
 
 
 def slope(x: Array, y: Array) -> float:

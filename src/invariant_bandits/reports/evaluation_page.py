@@ -11,18 +11,9 @@ from invariant_bandits.evaluation.propensities import Calibration
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, as_page, as_text, number
 
+TEXTS = page.TEXTS["evaluation"]
 TITLE = "Would it have helped?"
 UNKNOWN = Mark("cannot be known", "unsure")
-ESTIMATORS = (
-    "exact: played, every reward is known. DR: doubly robust, believe it first. SNIPS, IPS: weighted by"
-    " propensities. replay: rounds in which the policy agrees with the log. direct: by a reward model alone."
-    " Effective rounds: how many rounds of the policy's own the weighted rounds are worth."
-)
-CALIBRATION = (
-    "Are the propensities right? Choices that they promise against choices that were seen, a line per check;"
-    " z is the difference in standard errors."
-)
-DIFFERENCES = "Paired differences to the log in the same rounds; intervals from blocks of time."
 
 
 def report(result: Comparison, read: LoggedFeedback) -> str:
@@ -37,12 +28,7 @@ def text(result: Comparison, read: LoggedFeedback, width: int = WIDTH) -> str:
 
 def headline(result: Comparison) -> str:
     """Return the verdict on the first policy, and what it is compared with."""
-    first = result.policies[0]
-    return (
-        f"{first} against what the log did: {result.verdict(first)}. Fitted on the first"
-        f" {result.fitted_rounds:,} rounds, evaluated once on the next {result.logged.rounds:,}, which earned"
-        f" {result.logged} per round."
-    )
+    return " ".join(result.headline())
 
 
 def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False) -> Iterator[Section]:
@@ -61,18 +47,13 @@ def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False
 
 def _verdicts(verdicts: list[dict[str, Any]], pictures: bool) -> Section:
     kinds = {"yes": "good", "no": "bad"}
-
-    def agreement(verdict: dict[str, Any]) -> Mark:
-        share = verdict["agreement"]
-        return number("" if share is None else f"{100.0 * share:.0f} %")
-
     columns: Columns = {
-        "policy": lambda verdict: verdict["policy"],
-        "agrees with the log": agreement,
-        "by": lambda verdict: verdict["estimator"] or "",
-        "would it have helped?": lambda verdict: Mark(
-            verdict["words"], kinds.get(verdict["answer"], "unsure")
+        "policy": "{policy}",
+        "agrees with the log": lambda of: number(
+            "" if of["agreement"] is None else f"{100.0 * of['agreement']:.0f} %"
         ),
+        "by": lambda of: of["estimator"] or "",
+        "would it have helped?": lambda of: Mark(of["words"], kinds.get(of["answer"], "unsure")),
     }
     picture = _chart(verdicts) if pictures else ""
     return Section.of_records("Verdicts", [], columns, verdicts, picture)
@@ -90,8 +71,7 @@ def _chart(verdicts: list[dict[str, Any]]) -> str:
         return ""
     intervals = {name: (gain["value"], gain["low"], gain["high"]) for name, gain in gains.items()}
     drawing = page.svg_of(plotting.difference_chart(intervals))
-    words = "; ".join(f"{name}: {_interval(gain)}" for name, gain in gains.items())
-    return page.picture(drawing, "differences", f"Gain per round over the log. {words}", DIFFERENCES)
+    return page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
 
 
 def _interval(estimate: dict[str, Any]) -> str:
@@ -113,12 +93,11 @@ def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Sectio
             number("") if line["policy"] == reference else cell(line["against_reference"])
         )
     columns["effective rounds"] = lambda line: number(f"{line['value']['effective_rounds']:,.0f}")
-    return Section.of_records("All estimates", [ESTIMATORS], columns, estimates)
+    return Section.of_records("All estimates", [TEXTS["estimators"]], columns, estimates)
 
 
 def _calibration(calibration: Calibration) -> Section:
-    (words,) = values.sentences([calibration.words.removeprefix("WRONG: ")])
-    sentence = f"They are flagged as wrong: {words}" if calibration.flagged else words
+    sentence = f"The verdict: {calibration.words}."
     columns: Columns = {
         "check": "{name}",
         "promised": ">{expected:.3f}",
@@ -126,4 +105,4 @@ def _calibration(calibration: Calibration) -> Section:
         "z": ">{z:.1f}",
     }
     records = [vars(check) | {"z": check.z} for check in calibration.checks]
-    return Section.of_records("Propensities", [CALIBRATION, sentence], columns, records)
+    return Section.of_records("Propensities", [TEXTS["calibration"], sentence], columns, records)

@@ -21,36 +21,9 @@ from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, 
 if TYPE_CHECKING:
     from invariant_bandits.logs.arms import ArmTable
 
+TEXTS = page.TEXTS["model"]
+GAIN = "{gain:+.3g} [{low:+.3g}, {high:+.3g}]"
 SCALES = {"identity": "in units of the reward", "logit": "in the log-odds of a reward of 1"}
-EFFECTS = (
-    "What an arm earns is its level plus its slopes times the context, which is standardised on the log."
-    " Estimate: over the whole log, ± one standard error; drift: standard deviation between windows beyond"
-    " sampling error; p-value: how likely estimates that differ so much between windows would be without"
-    " drift. An effect is said to drift if that still holds for all of them together (Holm, 5 %)."
-)
-BLOCKS = (
-    "The reward model has two parts. Along stable directions one coefficient fits all windows, along"
-    " drifting ones it does not. p-value: how likely coefficients that differ so much would be if they were"
-    " all equal; drift: standard deviation of the coefficient between windows beyond sampling error; in"
-    " reward: what such a drift changes in the reward of an action one standard deviation away; error:"
-    " standard error within one window."
-)
-FEATURES = (
-    "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
-    " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
-)
-MOVES = (
-    "Coefficient of each feature in the windows before and in the new rounds, ± one standard error; z: the"
-    " difference in standard errors."
-)
-OVERVIEW = (
-    "Above: correlations of the features in a few windows, as logged and in the found basis, and the stable"
-    " share of each feature. Below: the coefficient along each direction over the windows; drifting ones are"
-    " dashed."
-)
-ARMS = (
-    "Gaps: windows in which an arm was not played. Bars: 95 % intervals of the mean, whatever the contexts."
-)
 
 
 def report(model: Model, update: Update | None = None) -> str:
@@ -83,7 +56,8 @@ def headline(model: Model) -> str:
 
 def _effects_in_words(effects: list[dict[str, Any]], arms: ArmTable) -> str:
     names = [f"{effect['arm']} × {effect['of']}" for effect in effects if effect["drifts"]]
-    named = f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})" if names else ""
+    shown = ", ".join(names[:4] + ["…"] * (len(names) > 4))
+    named = f" ({shown})" if names else ""
     untested = sum(np.isnan(effect["p_value"]) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
     return (
@@ -109,7 +83,7 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
     if isinstance(policy, AutoISD):
         yield _exploration(policy)
     yield _expected_value(model)
-    yield _quality(model)
+    yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
     yield Section("Columns", [], ("role", "column", "why"), model.schema.rows())
 
@@ -133,7 +107,7 @@ def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
         "error": ">{error:.3g}",
         "main features": "{main_features}",
     }
-    return Section.of_records("Stable and drifting", [BLOCKS], columns, values.blocks(fit), picture)
+    return Section.of_records("Stable and drifting", [TEXTS["blocks"]], columns, values.blocks(fit), picture)
 
 
 def _features(fit: InvariantSubspaceDecomposition) -> Section:
@@ -147,7 +121,7 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
         "all windows": ">{coefficient:+.3g} ± {error:.2g}",
         "last window": last_window,
     }
-    return Section.of_records("Features", [FEATURES], columns, values.features(fit))
+    return Section.of_records("Features", [TEXTS["features"]], columns, values.features(fit))
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
@@ -165,7 +139,7 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
         plays_of = np.array([arm.plays for arm in arms.arms[: len(mean)]])
         figure = plots.arm_rewards(mean, error, plays_of, arms.labels, edges=model.moments.edges)
         name = "Mean reward of every arm over the windows"
-        drawing = page.picture(page.svg_of(figure), "arms", name, ARMS)
+        drawing = page.picture(page.svg_of(figure), "arms", name, TEXTS["arms"])
     headings = ("arm", "", "plays", "first use", "last use", "mean reward, last window")
     return Section("Arms", [], headings, rows, drawing)
 
@@ -183,7 +157,7 @@ def _effects(model: Model) -> Section:
         "drift": ">{drift:.2g}",
         "p-value": p_value,
     }
-    words = [EFFECTS, f"Estimates are {SCALES[arm_prior(model).link]}."]
+    words = [TEXTS["effects"], f"Estimates are {SCALES[arm_prior(model).link]}."]
     return Section.of_records("Stable and drifting", words, columns, values.effects(model))
 
 
@@ -203,10 +177,7 @@ def _expected_value(model: Model) -> Section:
     columns: Columns = {
         "policy": "{policy}",
         "by": "{estimator}",
-        "gain": lambda line: number("?" if line["gain"] is None else "{gain:+.3g}".format(**line)),
-        "interval": lambda line: number(
-            "?" if line["gain"] is None else "{low:+.3g} to {high:+.3g}".format(**line)
-        ),
+        "gain": lambda line: number("?" if line["gain"] is None else GAIN.format(**line)),
         "would it have helped?": "{verdict}",
     }
     return Section.of_records("Expected value", words, columns, value["lines"])
@@ -235,12 +206,8 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
 
 def _exploration(policy: AutoISD) -> Section:
     """How AutoISD will explore, and whether it can give an alarm."""
-    reason = policy.explain().no_alarm_because
-    alarm = (
-        f"No alarm can be given: {reason}."
-        if reason
-        else "An alarm will say if what was stable moves after all."
-    )
+    reason, alarm = policy.explain().no_alarm_because, "An alarm will say if what was stable moves after all."
+    alarm = f"No alarm can be given: {reason}." if reason else alarm
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
     words = (
@@ -250,26 +217,9 @@ def _exploration(policy: AutoISD) -> Section:
     return Section("How it will explore", [words, alarm])
 
 
-def _quality(model: Model) -> Section:
-    quality = model.quality
-    words = [f"{quality.rows:,} rows read, {quality.rounds:,} rounds used, {quality.left_out:,} left out."]
-    rows: list[list[Cell]] = []
-    for reason, problem in sorted(quality.problems.items(), key=lambda pair: -pair[1].count):
-        where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
-        use = "kept" if quality.is_kept(reason) else "left out"
-        rows.append([reason, number(f"{problem.count:,}"), use, where])
-    if not rows:
-        words.append("No row had a problem.")
-    headings = ("problem", "rounds", "what became of them", "first (rows from 0)")
-    return Section("Data quality", words, headings, rows)
-
-
 def _windows(moments: WindowedMoments) -> Section:
     def begins(window: dict[str, Any]) -> str:
-        time = window["begins"]
-        if isinstance(time, np.datetime64):
-            return str(time.astype("datetime64[s]")).replace("T", " ")
-        return "" if time is None else f"{time:g}"
+        return "" if window["begins"] is None else str(window["begins"])[:19].replace("T", " ")
 
     columns: Columns = {
         "window": ">{number}",
@@ -284,10 +234,8 @@ def _windows(moments: WindowedMoments) -> Section:
 def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
-    split = model.decomposition.split_
     drawing = page.svg_of(plots.overview(model.decomposition, edges=model.moments.edges))
-    name = f"Overview: {split.invariant_dim} of {split.dim} dimensions are stable"
-    return page.picture(drawing, "overview", name, OVERVIEW)
+    return page.picture(drawing, "overview", "Overview of stable and drifting directions", TEXTS["overview"])
 
 
 def _changes(update: Update) -> Section:
@@ -328,4 +276,4 @@ def _changes_in_words(update: Update) -> list[str]:
     gone = set(before.names) - set(after.names)
     if gone:
         lines.append(f"No longer estimated: {', '.join(sorted(gone))}.")
-    return [*lines, MOVES]
+    return [*lines, TEXTS["moves"]]

@@ -12,14 +12,17 @@ from html import escape as without_markup
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from invariant_bandits.checks import InputError, escape_control_chars, escape_line
+from invariant_bandits.checks import escape_control_chars, escape_line
 from invariant_bandits.plotting import THEMES
+from invariant_bandits.storage import read_toml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+DOCUMENT = Path(__file__).with_name("page.html").read_text()
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 Cell: TypeAlias = "str | Mark"
 Columns: TypeAlias = "dict[str, str | Callable[[Any], Cell]]"
@@ -43,13 +46,7 @@ class Mark:
 
 def page(title: str, parts: Iterable[str]) -> str:
     """A whole document."""
-    head = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n"
-    )
-    return head + "\n".join(parts) + "\n</body>\n</html>\n"
+    return DOCUMENT.format(title=escape(title), style=STYLE, body="\n".join(parts))
 
 
 def heading(words: str, level: int = 2, anchor: str | None = None) -> str:
@@ -75,10 +72,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
     """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the
     right.
     """
-    rows = [list(row) for row in rows]
-    for row in rows:
-        if len(row) != len(headings):
-            raise InputError(f"rows must have {len(headings)} cells, got {len(row)}")
+    rows = list(rows)
     kinds = ["number" if numeric else "" for numeric in numeric_columns(headings, rows)]
     top = "".join(_cell(Mark(words, kind), "th") for words, kind in zip(headings, kinds, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
@@ -89,10 +83,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
 
 def numeric_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
     """Return which columns hold nothing but numbers and are aligned to the right."""
-    return [
-        bool(rows) and all(getattr(row[j], "kind", "") == "number" for row in rows)
-        for j in range(len(headings))
-    ]
+    numeric = [[getattr(cell, "kind", "") == "number" for cell in row] for row in rows]
+    return [all(column) for column in zip(*numeric, strict=True)] or [False] * len(headings)
 
 
 def _cell(cell: Cell, tag: str = "td") -> str:
@@ -204,12 +196,7 @@ def as_page(title: str, headline: str, sections: Iterable[Section]) -> str:
 
 def as_text(title: str, headline: str, sections: Iterable[Section], width: int = WIDTH) -> str:
     """The same for a terminal of this width; long tables are cut, and say so."""
-    return "\n".join([title, "=" * len(title), filled(headline, width), *lines_of(sections, width)])
-
-
-def lines_of(sections: Iterable[Section], width: int = WIDTH) -> list[str]:
-    """Lines of the sections, at most so wide, without a title above them."""
-    lines = []
+    lines = [title, "=" * len(title), filled(headline, width)]
     for section in sections:
         lines += ["", section.title, "-" * len(section.title)]
         lines += [filled(words, width) for words in section.words]
@@ -217,7 +204,7 @@ def lines_of(sections: Iterable[Section], width: int = WIDTH) -> list[str]:
             lines += ["", *table_lines(section.headings, section.rows[:FIRST_ROWS], width)]
         if len(section.rows) > FIRST_ROWS:
             lines.append(f"  … and {len(section.rows) - FIRST_ROWS} more")
-    return lines
+    return "\n".join(lines)
 
 
 def filled(words: str, width: int = WIDTH) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib import dates
@@ -27,23 +27,19 @@ from invariant_bandits.decomposition.estimator import (
     p_value_words,
 )
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.split import constancy_test
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_line_each, theme
+from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
+Fit: TypeAlias = InvariantSubspaceDecomposition
 calendar: Any = dates  # has no types
 
 COLUMNS = 4
 ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
-NOTE = (
-    "Coefficient along each direction, named by its main feature; bands: 95 % sampling error; p-value: of the"
-    " block"
-)
 
 
-def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
+def principal_directions(fit: Fit) -> Array:
     """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
 
     Directions within a block are only defined as a group; this choice is the one people can read.
@@ -56,9 +52,7 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
     return basis
 
 
-def draw_paths(
-    figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str], edges: Any
-) -> None:
+def draw_paths(figure: Any, fit: Fit, directions: int, colours: dict[str, str], edges: Any) -> None:
     """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
@@ -67,7 +61,8 @@ def draw_paths(
     known = np.isfinite(variances)
     errors = np.sqrt(np.where(known, variances, np.nan))
     values = np.where(known, values, np.nan)  # a gap where a window does not inform the direction
-    order = _order(fit, paths)[:directions]
+    ranked = sorted(range(len(fit.blocks_)), key=lambda block: fit.log_p_values_[block])
+    order = [(block, int(j)) for block in ranked for j in fit.blocks_[block]][:directions]
     columns = min(COLUMNS, directions)
     axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
     time, name_of_time = _times(len(fit.coefficients_), edges)
@@ -80,24 +75,18 @@ def draw_paths(
         axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
         axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
         if not varies:
-            axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
+            alone = paths.along(np.eye(len(basis))[:, [j]])
+            axis.axhline(alone.weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
         name = literal(fit.names(len(basis))[main[j]], LONGEST_NAME)
         p_value = p_value_words(fit.log_p_values_[block])
         verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value}"
         axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
     for axis in axes.flat[directions:]:
         axis.set_visible(False)
-    axes[0, 0].set_ylim(*_readable_range(values[known], errors[known]))
+    axes[0, 0].set_ylim(*_readable_range(np.append(values[known], 0.0), np.append(errors[known], 0.0)))
     _label(axes, name_of_time)
     hidden = f" ({directions} of {len(basis)} shown)" if directions < len(basis) else ""
-    figure.suptitle(NOTE + hidden, x=0.01, ha="left", fontsize=9.0)
-
-
-def _order(fit: InvariantSubspaceDecomposition, paths: CoefficientPaths) -> list[tuple[int, int]]:
-    """(block, direction) by the p-value of the block, then by that of the direction alone."""
-    alone = [constancy_test(_single(paths, j)).log_p for j in range(paths.coefficients.shape[1])]
-    every = [(block, int(j)) for block, members in enumerate(fit.blocks_) for j in members]
-    return sorted(every, key=lambda pair: (fit.log_p_values_[pair[0]], pair[0], alone[pair[1]]))
+    figure.suptitle(page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0)
 
 
 def _times(windows: int, edges: Any) -> tuple[Any, str]:
@@ -128,14 +117,10 @@ def _label(axes: Any, name_of_time: str) -> None:
 
 def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
     """Limits that hold all bands of usual width: a window that knows nothing must not flatten the others."""
-    sure = errors <= 4.0 * np.median(errors)
+    sure = errors <= 4.0 * np.nanmedian(errors)
     low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
-    margin = 0.08 * (high - low)
-    return min(low, 0.0) - margin, max(high, 0.0) + margin
-
-
-def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
-    return paths.along(np.eye(paths.coefficients.shape[1])[:, [j]])
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 WINDOWS_SHOWN = 4
@@ -168,7 +153,7 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     return paths
 
 
-def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", edges: Any = None) -> Figure:
+def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figure:
     """Covariances before and after, coefficient paths, and the stable share of every feature, on one page.
 
     edges: times that bound the windows (m + 1,), for the axis of the paths.
@@ -178,8 +163,7 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
     above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
-        halves: Any = figure.subfigures(2, 1, height_ratios=[above, below])
-        top, bottom = halves
+        top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[above, below]))
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
@@ -192,7 +176,7 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
     return figure
 
 
-def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light") -> Figure:
+def covariances(fit: Fit, *, theme_name: str = "light") -> Figure:
     """Correlations of the features in a few windows: as logged (above) and in the found basis (below)."""
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.0, 3.7), layout="constrained")
@@ -200,9 +184,7 @@ def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light
     return figure
 
 
-def coefficient_paths(
-    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 24, edges: Any = None
-) -> Figure:
+def coefficient_paths(fit: Fit, *, theme_name: str = "light", most: int = 24, edges: Any = None) -> Figure:
     """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands.
 
     edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
@@ -214,9 +196,7 @@ def coefficient_paths(
     return figure
 
 
-def feature_stability(
-    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 40
-) -> Figure:
+def feature_stability(fit: Fit, *, theme_name: str = "light", most: int = 40) -> Figure:
     """Share of each original feature that lies in the stable part."""
     features = min(fit.n_features_in_, most)
     with theme(theme_name) as colours:
@@ -240,9 +220,8 @@ def regret_chart(
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
             raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
-        looks = dict(
-            zip(policies, zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True), strict=False)
-        )
+        series = zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True)
+        looks = dict(zip(policies, series, strict=False))
     step = 0.72 / len(policies)
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
@@ -258,10 +237,9 @@ def regret_chart(
             axis.plot(mean, height, ls="", marker=marker, ms=size, color=colour, label=literal(name))
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
-        axis.set_xscale("log")
+        axis.set(xscale="log", xlabel="cumulative regret: mean (mark) and worst run (end of line)")
         axis.xaxis.set_major_formatter("{x:g}")
         one_line_each(axis, list(rows), colours)
-        axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
 
@@ -283,20 +261,15 @@ def arm_rewards(
             colour, style = palette[order % len(palette)], PATH_STYLES[order // len(palette)]
             bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
             axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
-        usual = error <= 4.0 * np.nanmedian(error)  # a window with one play must not flatten the others
-        low = float((mean[usual] - 2.2 * error[usual]).min())
-        high = float((mean[usual] + 2.2 * error[usual]).max())
-        axis.set_ylim(*((low, high) if high > low else (low - 1.0, high + 1.0)))
-        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_ylabel("mean reward")
-        axis.set_xlabel("window" if edges is None else "begin of the window")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
         most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
-        axis.set_title(f"Mean reward by arm over the windows{most}")
+        axis.set(ylabel="mean reward", xlabel="window" if edges is None else "begin of the window")
+        axis.set(ylim=_readable_range(mean, error), title=f"Mean reward by arm over the windows{most}")
+        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     return figure
 
 
-def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours: dict[str, str]) -> None:
+def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
     m = len(fit.window_covariances_)
     shown = np.unique(np.linspace(0, m - 1, min(WINDOWS_SHOWN, m)).round().astype(int))
     palette = LinearSegmentedColormap.from_list("signed", ["#9a6dd7", colours["paper"], "#1b9e77"])
@@ -309,10 +282,8 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
             root = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
             axis = axes[row, column]
             image = axis.imshow(matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0)
-            axis.set_xticks([])
-            axis.set_yticks([])
-            for spine in axis.spines.values():
-                spine.set_visible(True)
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(True)
         axes[0, column].set_title(f"window {window + 1}")
         for block, varies in zip(fit.blocks_, fit.varies_, strict=True):
             frame = colours["varies"] if varies else colours["stable"]
@@ -325,18 +296,15 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
     bar.outline.set_visible(False)
 
 
-def _draw_stability(
-    axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]
-) -> None:
+def _draw_stability(axis: Any, fit: Fit, features: int, colours: dict[str, str]) -> None:
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
     names = fit.names(fit.n_features_in_)
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
     axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
-    axis.set_yticks(
-        place, [literal(names[j], LONGEST_NAME) for j in order], fontsize=9.0 if len(order) <= 14 else 7.5
-    )
+    labels = [literal(names[j], LONGEST_NAME) for j in order]
+    axis.set_yticks(place, labels, fontsize=9.0 if len(order) <= 14 else 7.5)
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])

@@ -58,14 +58,10 @@ def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
 def _of_log(read: Model | LoggedFeedback, quality: QualityReport) -> dict[str, Any]:
     """What was read, from which columns, and what was left out of it."""
     return {
-        "quality": _of_quality(quality),
+        "quality": quality.to_dict() | {"imputed": quality.imputed},
         "schema": read.schema.to_dict(),
         "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
     }
-
-
-def _of_quality(quality: QualityReport) -> dict[str, Any]:
-    return quality.to_dict() | {"imputed": quality.imputed}
 
 
 def _of_update(update: Update) -> dict[str, Any]:
@@ -80,7 +76,7 @@ def _of_update(update: Update) -> dict[str, Any]:
         "mean_reward_now": mean_now,
         "mean_reward_z": z,
         "moves": moves(update),
-        "quality": _of_quality(update.quality),
+        "quality": update.quality.to_dict() | {"imputed": update.quality.imputed},
     }
 
 
@@ -122,9 +118,8 @@ def features(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
     all windows and in the last, None if that window does not inform it.
     """
     mean, covariance = fit.paths_.weighted_mean()
-    error, last_error = (
-        np.sqrt(np.diagonal(matrix)) for matrix in (covariance, fit.coefficient_covariances_[-1])
-    )
+    error = np.sqrt(np.diagonal(covariance))
+    last_error = np.sqrt(np.diagonal(fit.coefficient_covariances_[-1]))
     names, uninformed = fit.names(len(mean)), uninformed_features(fit.paths_)[-1]
     return [
         {
@@ -160,19 +155,11 @@ def effects(model: Model) -> list[dict[str, Any]]:
     assert isinstance(encoding, ArmFeatures)
     names = ("level", *encoding.context_names[1:])
     ordered = sorted(
-        arm_prior(model).effects,
-        key=lambda effect: (not effect.drifts, np.nan_to_num(effect.p_value, nan=2.0)),
+        arm_prior(model).effects, key=lambda of: (not of.drifts, np.nan_to_num(of.p_value, nan=2.0))
     )
     return [
-        {
-            "arm": encoding.labels[effect.arm],
-            "of": names[effect.coefficient],
-            "estimate": effect.estimate,
-            "error": effect.error,
-            "drift": effect.drift,
-            "p_value": effect.p_value,
-            "drifts": effect.drifts,
-        }
+        {"arm": encoding.labels[effect.arm], "of": names[effect.coefficient]}
+        | dict(zip(effect._fields[2:], effect[2:], strict=True))
         for effect in ordered
     ]
 
@@ -219,14 +206,12 @@ def sentences(notes: list[str]) -> list[str]:
 def _filled_in(model: Model) -> str:
     """How often which column was missing, and by what it was replaced."""
     columns = {column.name: column for column in model.feature_map.columns}
-    rows, words = max(model.quality.rows, 1), []
+    words = []
     for name, count in sorted(model.quality.imputed.items(), key=lambda pair: -pair[1]):
-        column, filler, mark = columns.get(name), "", ""
-        if column is not None and column.filler and column.width is None and column.categories is None:
-            filler = f", by {column.filler[0]:.4g}"
-        if column is not None and not column.marks_missing:
-            mark = ", too rare for a feature that marks it"
-        words.append(f"{name} in {count:,} rows ({100 * count / rows:.2g} %{filler}{mark})")
+        share = f"{100 * count / max(model.quality.rows, 1):.2g} %"
+        fillers = (columns[name].filler or ()) if name in columns else ()
+        by = f", by {fillers[0]:.4g}" if len(fillers) == 1 else ""
+        words.append(f"{name} in {count:,} rows ({share}{by})")
     return "; ".join(words)
 
 
@@ -271,7 +256,7 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
     line = result.line(name)
     return {
         "policy": name,
-        "answer": "unknown" if line is None else answer(line.against_log),
+        "answer": "unknown" if line is None else line.against_log.answer,
         "estimator": None if line is None else line.estimator,
         "gain": None if line is None else _estimate(line.against_log),
         "agreement": result.agreement[name],
@@ -279,22 +264,11 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def answer(gain: Estimate) -> str:
-    """Return whether the policy would have helped: yes, no, no difference or unknown."""
-    if not gain.concludes:
-        return "unknown"
-    if gain.low > 0.0:
-        return "yes"
-    return "no" if gain.high < 0.0 else "no difference"
-
-
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     """The numbers of an estimate that concludes, or only the reasons why it does not."""
-    known = estimate.concludes
+    known = (estimate.value, estimate.low, estimate.high) if estimate.concludes else (None, None, None)
     return {
-        "value": estimate.value if known else None,
-        "low": estimate.low if known else None,
-        "high": estimate.high if known else None,
+        **dict(zip(("value", "low", "high"), known, strict=True)),
         "effective_rounds": estimate.effective_sample,
         "reasons": list(estimate.reasons),
     }

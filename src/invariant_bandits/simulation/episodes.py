@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.registry import Registry
 from invariant_bandits.simulation import paper as online_paths
-from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, check_counts, regimes_of
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -79,11 +80,8 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
 
 def described(environment: Any) -> dict[str, Any]:
     """An environment and its settings as plain data, equal for equal environments; seeds come from it."""
-    for entry in ENVIRONMENTS:
-        if entry.kind is type(environment):
-            return {"kind": entry.seeded_as, **asdict(environment)}
-    kind = type(environment)
-    return {"kind": f"{kind.__module__}.{kind.__qualname__}", **asdict(environment)}
+    kind, known = type(environment), {entry.kind: entry.seeded_as for entry in ENVIRONMENTS}
+    return {"kind": known.get(kind, f"{kind.__module__}.{kind.__qualname__}"), **asdict(environment)}
 
 
 class SimulatedPast(Past):
@@ -100,15 +98,9 @@ class SimulatedPast(Past):
     def __init__(self, truth: Any, **known: Any) -> None:
         super().__init__(**known)
         self.truth = truth
-        self._known = known
-
-    def in_windows(self, windows: int) -> Past:
-        """The same past with its logged rounds in another number of windows."""
-        return SimulatedPast(self.truth, **self._known | {"windows": windows})
 
 
-ONLINE = ("constant", "rotating", "abrupt", "recurring")
-BREACH = ("jump", "creep")
+MOST_FREE = 12
 
 
 @dataclass(frozen=True)
@@ -245,15 +237,12 @@ class PaperEpisodes:
     unit_actions: bool = False
 
     def __post_init__(self) -> None:
-        one_of("online", self.online, ONLINE)
-        one_of("breach", self.breach, BREACH)
-        whole_number("logged", self.logged, 1)
-        whole_number("states", self.states, 2)
+        one_of("online", self.online, ("constant", "rotating", "abrupt", "recurring"))
+        one_of("breach", self.breach, ("jump", "creep"))
+        check_counts(self, logged=1, states=2)
         online_paths.checked_changes(self.changes)
         if self.unit_actions and self.fixed_actions is None:
-            raise InputError(
-                "unit_actions needs fixed_actions: the paper's actions have the lengths of their covariance"
-            )
+            raise InputError("unit_actions needs fixed_actions: only these can be scaled")
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
         """One instance of the environment: logged rounds, then online rounds.
@@ -272,13 +261,9 @@ class PaperEpisodes:
         """
         whole_number("horizon", horizon, 1)
         logs = self.world.log(self.logged, rng)
-        return Episode(
-            logs=logs,
-            offered=self._offered(logs, horizon, rng),
-            coefficients=self._coefficients(logs, horizon, rng),
-            noise=self.world.draw_noise(horizon, rng),
-            windows=self.windows,
-        )
+        offered = self._offered(logs, horizon, rng)
+        coefficients = self._coefficients(logs, horizon, rng)
+        return Episode(logs, offered, coefficients, self.world.draw_noise(horizon, rng), self.windows)
 
     def _offered(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
         p = self.world.dim
@@ -312,16 +297,108 @@ class PaperEpisodes:
         if self.online == "rotating":
             return online_paths.rotating(len(moving), horizon)
         if self.online == "recurring":
-            states = np.stack(
-                [logged((2 * k + 1) * self.logged // (2 * self.states)) for k in range(self.states)]
-            )
-            return online_paths.recurring(
-                states, online_paths.change_points(self.changes, horizon, rng), horizon
-            )
+            middles = [(2 * k + 1) * self.logged // (2 * self.states) for k in range(self.states)]
+            points = online_paths.change_points(self.changes, horizon, rng)
+            return online_paths.recurring(np.stack([logged(t) for t in middles]), points, horizon)
         before = logged(0)
         first = before + min(self.world.drift, 1.0) * (rng.uniform(0.5, 1.5, len(moving)) - before)
         if self.online == "constant":
-            return online_paths.constant(first, horizon)
-        return online_paths.abrupt(
-            first, online_paths.change_points(self.changes, horizon, rng), horizon, rng
-        )
+            return np.tile(first, (horizon, 1))
+        points = online_paths.change_points(self.changes, horizon, rng)
+        return online_paths.abrupt(first, points, horizon, rng)
+
+
+@environment("hypercube", seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes")
+@dataclass(frozen=True)
+class HypercubeEpisodes:
+    """The instance behind the paper's lower bound, where no policy has a mean regret below e⁻²/8·p_res·√T.
+
+    Vertices of [−1, 1]^p are the actions, residual coefficients are ±1/√T, the noise is Gaussian of variance
+    1 (the paper's last appendix).
+
+    The signs of an episode are uniform over all 2^p_res sign vectors and independent of its logs: the mean
+    over episodes estimates the mean over instances, which `policies.radii.regret_lower_bound` bounds for
+    every policy, with or without history. A linear reward is largest at a vertex, so the vertices stand for
+    the whole cube. Invariant coefficients are uniform(0.5, 1.5).
+
+    The logs lie in the cube as well: in each of `regimes` stretches every coordinate has its own scale from
+    uniform(0.2, 1) and every residual coefficient its own sign, so that they show what stays (the basis is
+    the coordinates') and say nothing of the signs to come.
+
+    Parameters
+    ----------
+    invariant_dim : int
+        Invariant coordinates p_inv, the first of the features.
+    residual_dim : int
+        Residual coordinates p_res.
+    logged : int
+        Number of logged rounds.
+    vertices : "residual" or "all"
+        "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best. "all"
+        offers 2^p.
+    actions : int
+        Actions that a logged round offers.
+    regimes : int
+        Stretches of the logs.
+    windows : int
+        Into how many equal stretches the logs are cut for moments.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.simulation.episodes import HypercubeEpisodes
+    >>> HypercubeEpisodes(logged=100).draw(horizon=4, rng=np.random.default_rng(0)).offered.shape
+    (4, 8, 6)
+    """
+
+    invariant_dim: int = 3
+    residual_dim: int = 3
+    logged: int = 2000
+    vertices: str = "residual"
+    actions: int = 5
+    regimes: int = 8
+    windows: int = 8
+
+    def __post_init__(self) -> None:
+        check_counts(self, invariant_dim=0, residual_dim=1, logged=1, actions=1, regimes=1)
+        one_of("vertices", self.vertices, ("residual", "all"))
+        free = self.residual_dim + (self.invariant_dim if self.vertices == "all" else 0)
+        if free > MOST_FREE:
+            raise InputError(
+                f"vertices={self.vertices!r} would offer 2^{free} actions, more than 2^{MOST_FREE}"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Number of features p. The invariant ones come first."""
+        return self.invariant_dim + self.residual_dim
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+        """One instance, its logs and `horizon` online rounds."""
+        whole_number("horizon", horizon, 1)
+        invariant = rng.uniform(0.5, 1.5, self.invariant_dim)
+        logs = self._log(invariant, rng)
+        signs = rng.choice([-1.0, 1.0], self.residual_dim)
+        actions = self._vertices()
+        offered = np.ascontiguousarray(np.broadcast_to(actions, (horizon, *actions.shape)))
+        coefficients = np.tile(np.concatenate([invariant, signs / np.sqrt(horizon)]), (horizon, 1))
+        return Episode(logs, offered, coefficients, rng.standard_normal(horizon), self.windows)
+
+    def _vertices(self) -> Array:
+        """The offered actions (K, p)."""
+        invariant = (1.0,) if self.vertices == "residual" else (1.0, -1.0)
+        sides = [invariant] * self.invariant_dim + [(1.0, -1.0)] * self.residual_dim
+        return np.array(list(product(*sides)))
+
+    def _log(self, invariant: Array, rng: np.random.Generator) -> LoggedRounds:
+        regime = regimes_of(self.logged, self.regimes)
+        scales = rng.uniform(0.2, 1.0, (self.regimes, self.dim))[regime]
+        offered = scales[:, None] * rng.choice([-1.0, 1.0], (self.logged, self.actions, self.dim))
+        residual = rng.choice([-1.0, 1.0], (self.regimes, self.residual_dim))[regime]
+        coefficients = np.hstack([np.tile(invariant, (self.logged, 1)), residual])
+        actions = rng.integers(self.actions, size=self.logged)
+        features = offered[np.arange(self.logged), actions]
+        basis = np.eye(self.dim)
+        split = Split(basis[:, : self.invariant_dim], basis[:, self.invariant_dim :])
+        truth = coefficients, split, split.invariant @ invariant, basis
+        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(self.logged)
+        even = np.full(self.logged, 1.0 / self.actions)
+        return LoggedRounds(offered, actions, rewards, *truth, even)

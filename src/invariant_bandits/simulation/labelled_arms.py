@@ -13,6 +13,7 @@ from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatist
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import Episode, SimulatedPast, environment
+from invariant_bandits.simulation.paper import check_counts
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
 LOGGING = ("uniform", "greedy", "deterministic")
@@ -149,14 +150,10 @@ class LabelledArms:
     def __post_init__(self) -> None:
         one_of("later", self.later, LATER)
         one_of("logging", self.logging, LOGGING)
-        whole_number("arms", self.arms, 4)
-        whole_number("contexts", self.contexts, 1)
-        whole_number("months", self.months, 2)
-        whole_number("logged", self.logged, self.months)
-        if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
-            raise InputError(
-                f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}"
-            )
+        check_counts(self, arms=4, contexts=1, months=2, logged=self.months)
+        most = (self.arms - 2) * self.contexts
+        if not 0 <= self.drifting <= most:
+            raise InputError(f"drifting must be from 0 to {most}, got {self.drifting}")
 
     @property
     def width(self) -> int:
@@ -181,16 +178,11 @@ class LabelledArms:
         means = 1.0 / (1.0 + np.exp(-odds[:, active]))
         each = np.repeat(contexts, len(active), axis=0)
         rows = logs.layout.features(each, np.tile(active, horizon))
-        return ArmEpisode(
-            offered=np.ascontiguousarray(rows.reshape(horizon, len(active), -1)),
-            coefficients=np.tile(logs.truth.ravel(), (horizon, 1)),
-            noise=np.zeros(horizon),
-            windows=self.months,
-            expected=means,
-            outcomes=(rng.random(horizon)[:, None] < means).astype(np.float64),
-            logs=logs,
-            active=tuple(active),
-        )
+        offered = np.ascontiguousarray(rows.reshape(horizon, len(active), -1))
+        coefficients = np.tile(logs.truth.ravel(), (horizon, 1))
+        clicks = (rng.random(horizon)[:, None] < means).astype(np.float64)
+        online = (offered, coefficients, np.zeros(horizon), self.months, means, clicks)
+        return ArmEpisode(logs, *online, tuple(active))
 
     def _contexts(self, count: int, rng: np.random.Generator) -> Array:
         return np.column_stack([np.ones(count), rng.standard_normal((count, self.contexts))])

@@ -1,4 +1,5 @@
-"""The loop of a bandit and its dynamic regret: the only place where a policy meets the truth.
+"""The loop of a bandit, its dynamic regret, and the result in memory and as a file: the only place where a
+policy meets the truth.
 
 Every policy of a repetition plays the same rounds: same logs, same offered features, same noise. What a
 repetition draws depends on (seed, repetition) alone, so the result is the same, bit for bit, for any number
@@ -9,20 +10,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 import invariant_bandits
-from invariant_bandits import parallel
+from invariant_bandits import parallel, storage
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
+from invariant_bandits.optional import frame_of, require
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
 from invariant_bandits.simulation.episodes import Episode
-from invariant_bandits.simulation.results import BeliefRow as BeliefRow
-from invariant_bandits.simulation.results import SimulationResult as SimulationResult
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+KIND = "simulation"
 Progress: TypeAlias = Callable[[int, int], None]
 Observer: TypeAlias = Callable[[Any, Episode], Mapping[str, float]]
 
@@ -93,44 +100,68 @@ def simulate(
     (['AutoISD', 'LinUCB'], (2, 50))
     """
     makers = checked_makers(policies)
-    task = _Task(
-        makers,
-        _checked_environment(environment),
-        whole_number("horizon", horizon, 1),
-        _checked_trace(trace, horizon),
-        observe,
-    )
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
     jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
-    _check_client(client, jobs)
-    regret = {name: np.empty((replications, horizon)) for name in makers}
-    beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
-    observed: dict[str, dict[str, Array]] = {name: {} for name in makers} if observe is not None else {}
+    horizon = whole_number("horizon", horizon, 1)
+    traced = frozenset(whole_number("trace", number, 1) for number in trace)
+    if max(traced, default=0) > horizon:
+        raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(traced)}")
+    if not callable(getattr(environment, "draw", None)):
+        raise InputError(f"environment must have draw(horizon, rng), got {type(environment).__name__}")
+    if client is not None and (jobs > 1 or not hasattr(client, "submit")):
+        raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
+    watch = getattr(observe, "watch", lambda policy, _: policy)
+
+    def run(repetition: _Repetition) -> dict[str, tuple[Array, list[BeliefRow], Mapping[str, float]]]:
+        """Regret path (T,), traced beliefs and observations of every policy on one episode."""
+        doing, outcome = "drawing the episode of", {}
+        try:
+            episode = environment.draw(horizon, np.random.default_rng(repetition))
+            if episode.horizon != horizon:
+                raise InputError(f"environment must draw {horizon} rounds, got {episode.horizon}")
+            for name, maker in makers.items():
+                doing = f"playing policy {name!r} in"
+                policy = watch(build_policy(maker, episode.past), episode)
+                path, believed = _played(policy, episode, traced)
+                rows = [BeliefRow(name, repetition.number, *row) for row in believed]
+                outcome[name] = path, rows, {} if observe is None else observe(policy, episode)
+        except Exception as error:
+            error.add_note(f"while {doing} {repetition}")
+            raise
+        return outcome
+
+    outcomes: list[Any] = [None] * replications
     repetitions = [_Repetition(seed, first + index) for index in range(replications)]
-    for done, (index, outcome) in enumerate(
-        parallel.map_unordered(task.run, repetitions, jobs, client), start=1
-    ):
-        for name, (path, believed, noted) in outcome.items():
-            regret[name][index] = path
-            for quantity, value in noted.items():
-                observed[name].setdefault(quantity, np.full(replications, np.nan))[index] = value
-            beliefs[name, index] = [BeliefRow(name, first + index, *row) for row in believed]
+    finished = parallel.map_unordered(run, repetitions, jobs, client)
+    for done, (index, outcome) in enumerate(finished, start=1):
+        outcomes[index] = outcome
         if progress is not None:
             progress(done, replications)
+    world: Any = environment
+    fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
     return SimulationResult(
-        regret,
+        {name: np.stack([outcome[name][0] for outcome in outcomes]) for name in makers},
         np.arange(1, horizon + 1),
         {
             "seed": seed,
-            "horizon": task.horizon,
+            "horizon": horizon,
             "first": first,
             "replications": replications,
-            "environment": _described(environment),
+            "environment": {
+                "class": type(environment).__name__,
+                "fields": json.loads(json.dumps(fields, default=str)),
+            },
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
-        tuple(row for name in makers for index in range(replications) for row in beliefs[name, index]),
-        {name: dict(sorted(of.items())) for name, of in observed.items() if of},
+        tuple(row for name in makers for outcome in outcomes for row in outcome[name][1]),
+        {name: of for name in makers if (of := _observations([outcome[name][2] for outcome in outcomes]))},
     )
+
+
+def _observations(noted: list[Mapping[str, float]]) -> dict[str, Array]:
+    """Quantity -> its value in each repetition (replications,), NaN where it was not noted."""
+    quantities = sorted({quantity for numbers in noted for quantity in numbers})
+    return {quantity: np.array([of.get(quantity, np.nan) for of in noted], float) for quantity in quantities}
 
 
 def play(policy: Policy, episode: Episode) -> Array:
@@ -161,6 +192,7 @@ def _played(
     rewards = episode.rewards.tolist()
     select, update, count = policy.select, policy.update, means.shape[1]
     actions, believed = [], []
+    trace = trace if hasattr(policy, "beliefs") else frozenset()
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):
         action = select(features)
         if not 0 <= action < count:
@@ -183,82 +215,264 @@ class _Repetition(NamedTuple):
         return f"repetition {self.number} of seed {self.seed}"
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What every repetition has in common."""
+class BeliefRow(NamedTuple):
+    """One number that a policy believed after a round, for instance the probability of one of AutoISD's
+    hypotheses.
 
-    makers: Mapping[str, Maker]
-    environment: Environment
-    horizon: int
-    trace: frozenset[int]
-    observe: Observer | None = None
+    Attributes
+    ----------
+    policy : str
+        Name of the policy.
+    replication : int
+        Number of the repetition.
+    round : int
+        After which it was asked, from 1.
+    belief : str
+        Name of the number.
+    value : float
+        The number.
+    """
 
-    def run(
-        self, repetition: _Repetition
-    ) -> dict[str, tuple[Array, list[tuple[int, str, float]], dict[str, float]]]:
-        """Regret paths (T,), traced beliefs and observations of all policies on the episode of one
-        repetition.
+    policy: str
+    replication: int
+    round: int
+    belief: str
+    value: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimulationResult:
+    """Dynamic regret of policies that played the same rounds.
+
+    Parameters
+    ----------
+    regret : policy -> array, shape (replications, R)
+        Cumulative, in units of the reward: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s.
+    rounds : array of int, shape (R,)
+        The rounds t, from 1, of its columns.
+    settings : dict
+        Seed, horizon, repetitions, environment and versions.
+    beliefs : tuple of BeliefRow
+        What the policies believed at the traced rounds, one row per number
+        (`pandas.DataFrame(result.beliefs)`).
+    observations : policy -> quantity -> array, shape (replications,)
+        What an observer noted of each policy after its last round.
+
+    >>> import invariant_bandits as ib
+    >>> result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=3, seed=0)
+    >>> result.replications, result.final("LinUCB").shape, result.at([10]).rounds.tolist()
+    (3, (3,), [10, 50])
+    >>> bool(result.final("LinUCB").mean() < result.final("uniform").mean())
+    True
+    """
+
+    regret: dict[str, Array]
+    rounds: Array
+    settings: dict[str, Any] = field(default_factory=dict)
+    beliefs: tuple[BeliefRow, ...] = ()
+    observations: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    def noting(self, **facts: Any) -> SimulationResult:
+        """The same result with further settings, which are stored with it."""
+        return replace(self, settings=self.settings | facts)
+
+    @property
+    def first(self) -> int:
+        """Number of the first repetition."""
+        return int(self.settings.get("first", 0))
+
+    @property
+    def replications(self) -> int:
+        """How many repetitions there are."""
+        return len(next(iter(self.regret.values())))
+
+    def final(self, policy: str) -> Array:
+        """Regret of one policy at the end of each repetition (replications,)."""
+        return np.asarray(self.regret[policy][:, -1])
+
+    def at(self, rounds: Sequence[int]) -> SimulationResult:
+        """The same result at these rounds (from 1) and the last one only. Beliefs stay."""
+        wanted = [*rounds, int(self.rounds[-1])]
+        if missing := set(wanted).difference(self.rounds.tolist()):
+            raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
+        kept = np.isin(self.rounds, wanted)
+        regret = {name: path[:, kept] for name, path in self.regret.items()}
+        return replace(self, regret=regret, rounds=self.rounds[kept])
+
+    def followed_by(self, later: SimulationResult) -> SimulationResult:
+        """These repetitions and the later ones, which must continue them with the same settings."""
+        following = self.first + self.replications
+        if later._identity() != self._identity() | {"first": following}:
+            raise InputError(
+                f"later must begin with repetition {following}, got {later.first}, and have the same"
+                " policies, rounds and settings"
+            )
+        regret = {name: np.concatenate([path, later.regret[name]]) for name, path in self.regret.items()}
+        settings = self.settings | {"replications": self.replications + later.replications}
+        observations = {
+            name: {
+                quantity: np.concatenate([values, later.observations[name][quantity]])
+                for quantity, values in of.items()
+            }
+            for name, of in self.observations.items()
+        }
+        return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs, observations)
+
+    def _identity(self) -> dict[str, Any]:
+        """All but the number of repetitions of what was played."""
+        kept = {"policies": list(self.regret), "rounds": self.rounds.tolist(), "replications": None}
+        return self.settings | kept
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas frame with one line per policy, replication (from `first`) and round. Needs pandas."""
+        names = np.array(list(self.regret), dtype=object)
+        columns = self._columns()
+        return frame_of(columns | {"policy": names[columns["policy"]]}, "to_frame")
+
+    def summary(self) -> str:
+        """A table a person can read: regret of every policy at the end, the lowest mean first."""
+        finals = {name: self.final(name) for name in self.regret}
+        order = sorted(finals, key=lambda name: float(finals[name].mean()))
+        wide = max(len(name) for name in ("policy", *order))
+        lines = [
+            f"Regret after {int(self.rounds[-1]):,} rounds, {self.replications} repetitions",
+            f"{'policy':<{wide}} {'mean':>10} {'std. err.':>10} {'median':>10} {'worst':>10}",
+        ]
+        for name in order:
+            values = finals[name]
+            numbers = (values.mean(), _error(values), np.median(values), values.max())
+            lines.append(f"{name:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
+        return "\n".join(lines)
+
+    def plot(self, *, theme: str = "light") -> Figure:
+        """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows
+        it.
         """
+        from invariant_bandits import plotting
+
+        paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
+        return plotting.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
+
+    __str__ = summary
+
+    def __repr__(self) -> str:
+        played = f"{self.replications} repetitions of {int(self.rounds[-1]):,} rounds"
+        return f"SimulationResult({', '.join(self.regret)}; {played})"
+
+    def _columns(self) -> dict[str, Array]:
+        """One entry per policy (its index), replication and round, and the regret there."""
+        stacked = np.stack(list(self.regret.values()))
+        policy, replication, column = (index.ravel() for index in np.indices(stacked.shape))
+        return {
+            "policy": policy,
+            "replication": replication + self.first,
+            "round": self.rounds[column],
+            "regret": stacked.ravel(),
+        }
+
+    # -- storing --
+
+    def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
+        """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs
+        pyarrow.
+
+        Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Where the file will be.
+        rounds : sequence of int, optional
+            Keep the regret of these rounds (from 1) and the last one only.
+        """
+        arrow = _pyarrow("save")
+        kept = self if rounds is None else self.at(rounds)
+        sink = arrow.BufferOutputStream()
+        arrow.parquet.write_table(
+            kept._table(),
+            sink,
+            compression="zstd",
+            use_dictionary=["policy", "replication", "round"],
+            column_encoding={"regret": "BYTE_STREAM_SPLIT"},
+        )
+        storage.replace_file(path, sink.getvalue().to_pybytes())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> SimulationResult:
+        """What `save` stored under `path`, bit for bit. A foreign, damaged or newer file raises FileError."""
+        arrow = _pyarrow("load")
+        content = Path(path).read_bytes()
         try:
-            episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
-            if episode.horizon != self.horizon:
-                raise InputError(f"environment must draw {self.horizon} rounds, got {episode.horizon}")
+            table = arrow.parquet.read_table(arrow.BufferReader(content))
+            header = json.loads((table.schema.metadata or {}).get(storage.PRODUCT.encode(), b"{}"))
+            kind, version = header.get("kind"), header.get("format")
         except Exception as error:
-            error.add_note(f"while drawing the episode of {repetition}")
-            raise
-        outcome = {}
-        for name, maker in self.makers.items():
-            try:
-                policy = build_policy(maker, getattr(episode, "past", episode))
-                watch = getattr(self.observe, "watch", None)
-                policy = policy if watch is None else watch(policy, episode)
-                speaks = callable(getattr(policy, "beliefs", None))
-                path, believed = _played(policy, episode, self.trace if speaks else frozenset())
-                outcome[name] = (path, believed, dict(self.observe(policy, episode)) if self.observe else {})
-            except Exception as error:
-                error.add_note(f"while playing policy {name!r} in {repetition}")
-                raise
-        return outcome
-
-
-def _described(environment: Any) -> dict[str, Any]:
-    """Name and fields of an environment as JSON has them; its words if it has no such fields."""
-    kind: Any = type(environment)
-    about: dict[str, Any] = {"class": kind.__name__}
-    if is_dataclass(environment) and not isinstance(environment, type):
+            raise storage.FileError(f"{path} is damaged or foreign: {error}") from None
+        if (kind, version) != (KIND, storage.FORMAT_VERSION):
+            raise storage.FileError(
+                f"{path} is not a simulation written by {storage.PRODUCT} in format {storage.FORMAT_VERSION}"
+            )
         try:
-            return about | {"fields": json.loads(json.dumps(asdict(environment), allow_nan=False))}
-        except (TypeError, ValueError):
-            pass
-    if kind.__repr__ is object.__repr__:
-        return about
-    return about | {"repr": repr(environment)}
+            result = cls._from_table(table, json.loads(header["about"]))
+            if not result._table().equals(table, check_metadata=True):
+                raise ValueError("its checksum does not match its content")
+        except Exception as error:
+            raise storage.FileError(f"{path} is damaged: {error}") from None
+        return result
 
+    @classmethod
+    def may_replace(cls, path: str | PathLike[str]) -> bool:
+        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody
+        else's.
+        """
+        arrow = _pyarrow("load")
+        try:
+            return storage.PRODUCT.encode() in (arrow.parquet.read_schema(path).metadata or {})
+        except (arrow.ArrowException, OSError):
+            return Path(path).read_bytes()[:4] in (b"", b"PAR1")  # cut off
 
-def _checked_environment(environment: Any) -> Environment:
-    if not callable(getattr(environment, "draw", None)):
-        raise InputError(
-            f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}"
+    @classmethod
+    def _from_table(cls, table: Any, about: dict[str, Any]) -> SimulationResult:
+        names, rounds = about["policies"], np.array(about["rounds"], dtype=np.int64)
+        values = table.column("regret").to_numpy().reshape(len(names), -1, len(rounds))
+        observations = {
+            name: {quantity: np.array(numbers, dtype=np.float64) for quantity, numbers in of.items()}
+            for name, of in about["observations"].items()
+        }
+        regret = dict(zip(names, values.copy(), strict=True))
+        beliefs = tuple(BeliefRow(*row) for row in about["beliefs"])
+        return cls(regret, rounds, about["settings"], beliefs, observations)
+
+    def _table(self) -> Any:
+        """The Arrow table that is stored, its checksum in its metadata."""
+        arrow = _pyarrow("save")
+        about = {
+            "policies": list(self.regret),
+            "rounds": self.rounds,
+            "settings": self.settings,
+            "beliefs": self.beliefs,
+            "observations": self.observations,
+        }
+        described = json.dumps(about, sort_keys=True, default=lambda array: array.tolist())
+        columns = self._columns()
+        header = {
+            "format": storage.FORMAT_VERSION,
+            "kind": KIND,
+            "about": described,
+            "sha256": storage.digest(KIND, described, columns),
+        }
+        policy = arrow.DictionaryArray.from_arrays(columns["policy"].astype(np.int32), list(self.regret))
+        return arrow.table(
+            {"policy": policy} | {name: columns[name] for name in ("replication", "round", "regret")},
+            metadata={storage.PRODUCT: json.dumps(header, sort_keys=True)},
         )
-    checked: Environment = environment
-    return checked
 
 
-def _checked_trace(trace: Any, horizon: int) -> frozenset[int]:
-    rounds = frozenset(whole_number("trace", number, 1) for number in trace)
-    if rounds and max(rounds) > horizon:
-        raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(rounds)}")
-    return rounds
+def _error(values: Array) -> Array:
+    """Standard error of the mean over the first axis, 0 for a single repetition."""
+    return np.asarray(values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values)))
 
 
-def _check_client(client: Any, jobs: int) -> None:
-    if client is None:
-        return
-    if not all(callable(getattr(client, method, None)) for method in ("submit", "cancel")):
-        raise InputError(f"client must be a distributed.Client, got {type(client).__name__}")
-    if getattr(client, "asynchronous", False):
-        raise InputError("client must be a synchronous distributed.Client, got an asynchronous one")
-    if jobs != 1:
-        raise InputError(
-            f"jobs must be left at 1 when a client is given, got {jobs}: the cluster does the work"
-        )
+def _pyarrow(caller: str) -> Any:
+    require("pyarrow.parquet", caller)
+    return require("pyarrow", caller)

@@ -5,7 +5,7 @@ drifting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.linear import LinUCB
-
-LOGGING = ("uniform", "epsilon-greedy", "greedy", "linucb")
-NOISE = ("gaussian", "t")
 
 
 @dataclass(frozen=True)
@@ -26,14 +22,12 @@ class LoggedRounds:
 
     Parameters
     ----------
-    features : array, shape (n, p)
-        Features of the chosen actions.
-    rewards : array, shape (n,)
-        Their rewards.
     offered : array, shape (n, K, p)
         Features of all offered actions.
     actions : array of int, shape (n,)
         Index of the chosen action, from 0.
+    rewards : array, shape (n,)
+        Their rewards.
     coefficients : array, shape (n, p)
         True γ_t.
     split : Split
@@ -46,31 +40,19 @@ class LoggedRounds:
         Probability with which the chosen action was chosen. None if the logging policy never randomised.
     """
 
-    features: Array
-    rewards: Array
     offered: Array
     actions: np.ndarray[Any, Any]
+    rewards: Array
     coefficients: Array
     split: Split
     component: Array
     basis: Array
     propensities: Array | None = None
 
-    @classmethod
-    def from_choices(
-        cls,
-        offered: Array,
-        actions: np.ndarray[Any, Any],
-        rewards: Array,
-        truth: tuple[Array, Split, Array, Array],
-        propensities: Array | None = None,
-    ) -> LoggedRounds:
-        """Rounds in which `actions` (n,) of those offered (n, K, p) were played and earned `rewards` (n,).
-
-        truth: coefficients, split, component and basis.
-        """
-        chosen = offered[np.arange(len(actions)), actions]
-        return cls(chosen, rewards, offered, actions, *truth, propensities)
+    @cached_property
+    def features(self) -> Array:
+        """Features of the chosen actions (n, p)."""
+        return np.asarray(self.offered[np.arange(len(self.actions)), self.actions])
 
     def moments(self, windows: int | None = None) -> WindowedMoments:
         """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is
@@ -138,22 +120,19 @@ class PaperWorld:
 
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
-        one_of("logging", self.logging, LOGGING)
-        one_of("noise", self.noise, NOISE)
+        one_of("logging", self.logging, ("uniform", "epsilon-greedy", "greedy", "linucb"))
+        one_of("noise", self.noise, ("gaussian", "t"))
         for size in self.blocks:
             whole_number("blocks", size, 1)
-        whole_number("actions", self.actions, 1)
-        whole_number("regimes", self.regimes, 1)
+        check_counts(self, actions=1, regimes=1)
         probability("epsilon", self.epsilon)
         for name in ("degrees_of_freedom", "noise_freedom"):
             freedom = getattr(self, name)
             if freedom is not None and not freedom > 2:
                 raise InputError(f"{name} must exceed 2 to have a covariance, got {freedom}")
-        for block in self.varying_blocks:
-            if not 0 <= block < len(self.blocks):
-                raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {block}")
-        if len(set(self.varying_blocks)) < len(self.varying_blocks):
-            raise InputError(f"varying must name every block once, got {self.varying}")
+        varying, blocks = self.varying_blocks, range(len(self.blocks))
+        if len(set(varying)) < len(varying) or not set(varying) <= set(blocks):
+            raise InputError(f"varying must index different ones of {len(blocks)} blocks, got {self.varying}")
 
     @property
     def dim(self) -> int:
@@ -195,7 +174,7 @@ class PaperWorld:
         split = Split(component, basis[:, moving])
         truth = coefficients, split, component @ (component.T @ basis @ base), basis
         rewards = means[np.arange(rounds), actions] + noise
-        return LoggedRounds.from_choices(offered, actions, rewards, truth, propensities)
+        return LoggedRounds(offered, actions, rewards, *truth, propensities)
 
     @property
     def varying_blocks(self) -> tuple[int, ...]:
@@ -206,9 +185,8 @@ class PaperWorld:
 
     def moving_coordinates(self) -> list[int]:
         """Indices of the drifting coordinates, in the hidden basis."""
-        starts = [sum(self.blocks[:block]) for block in self.varying_blocks]
-        sizes = [self.blocks[block] for block in self.varying_blocks]
-        return [start + j for start, size in zip(starts, sizes, strict=True) for j in range(size)]
+        sizes, varying = self.blocks, self.varying_blocks
+        return [sum(sizes[:block]) + j for block in varying for j in range(sizes[block])]
 
     def draw_noise(self, rounds: int, rng: np.random.Generator) -> Array:
         """Noise of so many rounds (rounds,), standard deviation noise_scale whatever its tails."""
@@ -220,7 +198,7 @@ class PaperWorld:
     def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
         """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
         p = self.dim
-        regime = np.minimum(np.arange(rounds) * self.regimes // rounds, self.regimes - 1)
+        regime = regimes_of(rounds, self.regimes)
         roots = np.stack([self.covariance_root(basis, rng) for _ in range(self.regimes)])
         normal = rng.standard_normal((rounds, self.actions, p))
         if self.degrees_of_freedom is not None:
@@ -235,16 +213,13 @@ class PaperWorld:
 
     def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
         """A square root of one random covariance U·blockdiag(Σ_b)·Uᵀ (p, p)."""
-        root = np.zeros((self.dim, self.dim))
-        start = 0
-        for size in self.blocks:
-            part = slice(start, start + size)
-            if self.conditioning == "published":
-                root[part, part] = rng.uniform(size=(size, size))
-            else:
-                root[part, part] = random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
-            start += size
-        return basis @ root
+        from scipy.linalg import block_diag
+
+        if self.conditioning == "published":
+            roots = [rng.uniform(size=(size, size)) for size in self.blocks]
+        else:
+            roots = [random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size)) for size in self.blocks]
+        return np.asarray(basis @ block_diag(*roots))
 
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
@@ -260,39 +235,26 @@ class PaperWorld:
             forced = np.where(rng.random(rounds) < self.epsilon, rng.integers(count, size=rounds), forced)
         exploration = 1.0 if self.logging == "linucb" else 0.0
         logger = LinUCB(self.dim, confidence=1.0 / max(rounds, 2), exploration=exploration)
-        preferred = preferred_actions(logger, offered, rewards, forced)
+        preferred = np.empty(rounds, dtype=np.int64)
+        for t, (features, outcome) in enumerate(zip(offered, rewards.tolist(), strict=True)):
+            preferred[t] = logger.select(features)
+            played = forced[t] if forced[t] >= 0 else preferred[t]
+            logger.update(features[played], outcome[played])
         if self.logging != "epsilon-greedy":
             return preferred, None
         actions = np.where(forced >= 0, forced, preferred)
         return actions, self.epsilon / count + (1.0 - self.epsilon) * (actions == preferred)
 
 
-def preferred_actions(policy: Policy, offered: Array, rewards: Array, forced: Array) -> np.ndarray[Any, Any]:
-    """What a learning policy prefers in every round.
+def check_counts(environment: Any, **least: int) -> None:
+    """Raise unless these fields of an environment are whole numbers that are not below their least values."""
+    for name, smallest in least.items():
+        whole_number(name, getattr(environment, name), smallest)
 
-    Parameters
-    ----------
-    policy : Policy
-        Learns, so hand over a fresh one.
-    offered : array, shape (n, K, p)
-        Features of all actions.
-    rewards : array, shape (n, K)
-        Their rewards.
-    forced : array of int, shape (n,)
-        The action that is played and learned whatever is preferred, or −1 to play what is preferred.
 
-    Returns
-    -------
-    array of int, shape (n,)
-        Index of the preferred action, from 0.
-    """
-    preferred = np.empty(len(offered), dtype=np.int64)
-    for t, (features, outcome) in enumerate(zip(offered, rewards.tolist(), strict=True)):
-        preferred[t] = played = policy.select(features)
-        if forced[t] >= 0:
-            played = forced[t]
-        policy.update(features[played], outcome[played])
-    return preferred
+def regimes_of(rounds: int, regimes: int) -> np.ndarray[Any, Any]:
+    """The regime, from 0, of every logged round (rounds,): equally long ones follow each other."""
+    return np.arange(rounds) * regimes // rounds
 
 
 def random_basis(p: int, rng: np.random.Generator) -> Array:
@@ -302,11 +264,6 @@ def random_basis(p: int, rng: np.random.Generator) -> Array:
 
 
 ROTATION_CLOCK = 2000
-
-
-def constant(values: Array, rounds: int) -> Array:
-    """The same values (p_res,) in every round."""
-    return np.tile(values, (rounds, 1))
 
 
 def rotating(dim: int, rounds: int) -> Array:
@@ -328,27 +285,24 @@ def rotating(dim: int, rounds: int) -> Array:
 def abrupt(first: Array, change_points: Array, rounds: int, rng: np.random.Generator) -> Array:
     """Values `first` (p_res,) until the first change point, then new uniform(0.5, 1.5) ones at each."""
     redrawn = rng.uniform(0.5, 1.5, size=(len(change_points), len(first)))
-    return np.concatenate([first[None], redrawn])[segments(change_points, rounds)]
+    return np.concatenate([first[None], redrawn])[_segments(change_points, rounds)]
 
 
 def recurring(states: Array, change_points: Array, rounds: int) -> Array:
     """The states (m, p_res) in turn, the next one at each change point and the first again after the last."""
-    return np.asarray(states[segments(change_points, rounds) % len(states)])
+    return np.asarray(states[_segments(change_points, rounds) % len(states)])
 
 
-def segments(change_points: Array, rounds: int) -> Array:
-    """For every round (rounds,) how many change points it has reached: a change point is the first round of
-    the new.
-    """
+def _segments(change_points: Array, rounds: int) -> Array:
+    """How many change points every round (rounds,) has reached; each is the first round of the new."""
     return np.searchsorted(change_points, np.arange(rounds), side="right")
 
 
 def change_points(changes: int | tuple[int, ...], rounds: int, rng: np.random.Generator) -> Array:
     """Sorted rounds (from 0) at which something changes: those given, or so many different ones at random."""
     if isinstance(changes, tuple):
-        late = [point for point in changes if point >= rounds]
-        if late:
-            raise InputError(f"changes must lie below the horizon {rounds}, got {late[0]}")
+        if max(changes, default=0) >= rounds:
+            raise InputError(f"changes must lie below the horizon {rounds}, got {max(changes)}")
         return np.array(changes, dtype=np.int64)
     if changes >= rounds:
         raise InputError(f"changes must be fewer than the {rounds} online rounds, got {changes}")
@@ -357,10 +311,9 @@ def change_points(changes: int | tuple[int, ...], rounds: int, rng: np.random.Ge
 
 def checked_changes(changes: int | tuple[int, ...]) -> None:
     """Raise unless `changes` is a whole number, or increasing rounds from 1 on."""
+    for point in changes if isinstance(changes, tuple) else ():
+        whole_number("changes", point, 1)
     if not isinstance(changes, tuple):
         whole_number("changes", changes, 0)
-        return
-    for point in changes:
-        whole_number("changes", point, 1)
-    if any(later <= earlier for earlier, later in pairwise(changes)):
+    elif list(changes) != sorted(set(changes)):
         raise InputError(f"changes must increase, got {changes}")

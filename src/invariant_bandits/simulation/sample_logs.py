@@ -3,18 +3,19 @@ writes.
 
 `banners.csv` is the log that most people have: a context, the label of what was shown, whether it was
 clicked. The others are rounds of the paper's simulation as features of actions, in each of the three forms
-that such logs have.
+that such logs have. `Shop` is the world of `invariant-bandits demo`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.optional import require
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from invariant_bandits.storage import atomic_write
@@ -61,11 +62,9 @@ def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
     """
     rng = np.random.default_rng(seed)
     share = np.arange(rounds) / rounds
-    age, device, hour = (
-        rng.normal(40.0, 12.0, rounds),
-        rng.choice(3, rounds, p=(0.35, 0.5, 0.15)),
-        _hours(rounds),
-    )
+    age, device = rng.normal(40.0, 12.0, rounds), rng.choice(3, rounds, p=(0.35, 0.5, 0.15))
+    times = _times(rounds)
+    hour = (times - times.astype("datetime64[D]")).astype("timedelta64[h]").astype(np.int64)
     evening = (hour >= 18).astype(float)
     context = np.column_stack([np.ones(rounds), (age - 40.0) / 10.0, device == 1, evening])
     truth = np.array(
@@ -91,7 +90,7 @@ def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
     odds = np.einsum("nd,nd->n", coefficients[np.arange(rounds), shown], context)
     clicked = rng.random(rounds) < 1.0 / (1.0 + np.exp(-odds))
     columns = {
-        "time": _times(rounds),
+        "time": times,
         "age": np.where(rng.random(rounds) < MISSING_AGES, np.nan, age.round(1)),
         "device": np.array(DEVICES)[device],
         "hour": hour,
@@ -114,18 +113,9 @@ def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], Logge
     chosen = common | {name: logs.features[:, j] for j, name in enumerate(names)}
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(logs.offered.reshape(-1)), p)
     lists = common | {"action": logs.actions, "offered": pa.FixedSizeListArray.from_arrays(vectors, K)}
-    flags = np.arange(K) == logs.actions[:, None]
-    rows = {
-        "round_id": np.repeat(np.arange(n), K),
-        "time": np.repeat(common["time"], K),
-        "chosen": flags.reshape(-1),
-        "reward": pa.array(np.where(flags, logs.rewards[:, None], np.nan).reshape(-1), from_pandas=True),
-        "propensity": np.repeat(common["propensity"], K),
-        **{name: logs.offered[:, :, j].reshape(-1) for j, name in enumerate(names)},
-    }
-    return {
-        name: pa.table(columns) for name, columns in (("chosen", chosen), ("lists", lists), ("rows", rows))
-    }, logs
+    tables = {"chosen": pa.table(chosen), "lists": pa.table(lists)}
+    rows = _row_per_action(logs.offered, logs.actions, logs.rewards, common["time"], names)
+    return tables | {"rows": rows}, logs
 
 
 def write_samples(
@@ -167,6 +157,120 @@ def _times(rounds: int) -> Any:
     return BEGINNING + step * np.arange(rounds)
 
 
-def _hours(rounds: int) -> Any:
-    times = _times(rounds)
-    return (times - times.astype("datetime64[D]")).astype("timedelta64[h]").astype(np.int64)
+def _row_per_action(offered: Array, actions: Any, rewards: Array, times: Any, names: Any) -> Any:
+    """An Arrow table with a row per offered action (n, K, p); the chosen one was drawn uniformly."""
+    pa = require("pyarrow", "sample logs")
+    n, K, p = offered.shape
+    chosen = np.arange(K) == np.asarray(actions)[:, None]
+    columns = {
+        "round_id": np.repeat(np.arange(n), K),
+        "time": np.repeat(times, K),
+        "chosen": chosen.reshape(-1),
+        "reward": pa.array(np.where(chosen, rewards[:, None], np.nan).reshape(-1), from_pandas=True),
+        "propensity": np.full(n * K, 1.0 / K),
+    }
+    return pa.table(columns | dict(zip(names, offered.reshape(-1, p).T, strict=True)))
+
+
+FEATURES = ("price", "rating", "delivery_days", "discount", "novelty", "season", "colour")
+LASTING = np.array([-0.5, 0.6, -0.4, 0.3, 0.1, 0.0, 0.0])
+"""Euros per standard unit of each feature, as long as invariance holds."""
+AFTER_BREAK = np.array([0.5, -0.2, 0.4, -0.3, 0.1, 0.0, 0.0])
+"""The same afterwards: people suddenly buy what is dear and slow to arrive."""
+FASHION = (5, 6)
+FASHION_SCALE, NOISE, BASELINE = 0.5, 0.7, 2.0
+OPENING, WEEKS, PRODUCTS = datetime(2026, 1, 5), 10, 6
+LEAST_SPREAD, MOST_SPREAD = 0.5, 1.6
+SHOP_BANNERS = ("spring sale", "new arrivals", "gift cards", "outlet")
+SHOP_DEVICES = ("phone", "desktop", "tablet")
+CLICKS = {
+    "phone": (0.12, 0.30, 0.08, 0.10),
+    "desktop": (0.28, 0.10, 0.08, 0.14),
+    "tablet": (0.10, 0.12, 0.26, 0.08),
+}
+"""Probability of a click on each banner, by device."""
+
+
+class Shop:
+    """A shop that sells what it shows: tastes drift from week to week, some wishes last, until they do not.
+
+    Every visit offers some products, rows of features in standard units. What a visit brings, in euros, is
+    linear in them. Season and colour are fashion: their worth is drawn anew every week. Price, rating,
+    delivery and the others last, until `break_invariance` is called.
+
+    Parameters
+    ----------
+    seed : int
+        Of everything that chance does.
+
+    Attributes
+    ----------
+    worth : array, shape (7,)
+        What each feature is worth now, in euros per standard unit.
+    broken : bool
+        Whether what used to last has changed.
+
+    >>> shop = Shop(seed=0)
+    >>> products = shop.visit()
+    >>> len(products), sorted(products[0]) == sorted(FEATURES)
+    (6, True)
+    >>> before = shop.worth
+    >>> shop.break_invariance()
+    >>> (before != shop.worth).nonzero()[0].tolist()
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(whole_seed(seed))
+        self.worth, self.spread = self._new_week()
+        self.broken = False
+
+    def _new_week(self) -> tuple[Array, Array]:
+        """What features are worth in a week, and how much products differ in each."""
+        worth = LASTING.copy()
+        worth[list(FASHION)] = self._rng.normal(scale=FASHION_SCALE, size=len(FASHION))
+        return worth, self._rng.uniform(LEAST_SPREAD, MOST_SPREAD, len(FEATURES))
+
+    def log(self, rounds: int = 6000) -> Any:
+        """The past: an Arrow table with a row per offered product, shown at random, over ten weeks."""
+        offered, shown, rewards = [], [], []
+        for visit in range(rounds):
+            if visit * WEEKS // rounds > (visit - 1) * WEEKS // rounds:
+                self.worth, self.spread = self._new_week()
+            offered.append(self._offered())
+            shown.append(int(self._rng.integers(PRODUCTS)))
+            rewards.append(self._brings(offered[-1][shown[-1]]))
+        times = [OPENING + timedelta(weeks=WEEKS * visit / rounds) for visit in range(rounds)]
+        times_of = np.array(times, dtype="datetime64[us]")
+        return _row_per_action(np.stack(offered), shown, np.array(rewards), times_of, FEATURES)
+
+    def visit(self) -> list[dict[str, float]]:
+        """Products that are offered to the next visitor, one mapping of features each."""
+        return [dict(zip(FEATURES, row, strict=True)) for row in self._offered().round(3).tolist()]
+
+    def brings(self, product: dict[str, float]) -> float:
+        """What showing this product brings, in euros, with the luck of the day."""
+        return round(self._brings(np.array([product[name] for name in FEATURES])), 2)
+
+    def expected(self, product: dict[str, float]) -> float:
+        """The same without luck."""
+        return BASELINE + float(np.array([product[name] for name in FEATURES]) @ self.worth)
+
+    def person(self) -> dict[str, str]:
+        """The next visitor, for the choice of a banner."""
+        return {"device": str(self._rng.choice(SHOP_DEVICES, p=(0.55, 0.35, 0.10)))}
+
+    def clicks(self, person: dict[str, str], banner: str) -> float:
+        """1 if this visitor clicks on that banner, else 0."""
+        return float(self._rng.random() < CLICKS[person["device"]][SHOP_BANNERS.index(banner)])
+
+    def break_invariance(self) -> None:
+        """From now on other things are wanted than ever before."""
+        self.broken = True
+        self.worth = np.where(LASTING != 0.0, AFTER_BREAK, self.worth)
+
+    def _offered(self) -> Array:
+        return self._rng.standard_normal((PRODUCTS, len(FEATURES))) * self.spread
+
+    def _brings(self, product: Array) -> float:
+        return BASELINE + float(product @ self.worth) + NOISE * float(self._rng.standard_normal())

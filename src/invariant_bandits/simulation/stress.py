@@ -15,11 +15,10 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.episodes import Episode, environment
-from invariant_bandits.simulation.paper import LoggedRounds, random_basis
+from invariant_bandits.simulation.paper import LoggedRounds, check_counts, random_basis, regimes_of
 
-REWARDS = ("gaussian", "t3", "heteroscedastic", "clicks", "revenue")
-DRIFTS = ("redrawn", "none", "walk")
-BASELINE_OF_CLICKS = 0.25  # of the standard deviation of the log-odds
+SLOPE = 0.7
+"""Standard deviation of the slopes of fixed arms."""
 
 
 @environment("stress")
@@ -73,10 +72,9 @@ class StressEpisodes:
     windows: int = 8
 
     def __post_init__(self) -> None:
-        one_of("drift", self.drift, DRIFTS)
-        one_of("rewards", self.rewards, REWARDS)
-        for name in ("logged", "dim", "actions", "regimes", "windows"):
-            whole_number(name, getattr(self, name), 1)
+        one_of("drift", self.drift, ("redrawn", "none", "walk"))
+        one_of("rewards", self.rewards, ("gaussian", "t3", "heteroscedastic", "clicks", "revenue"))
+        check_counts(self, logged=1, dim=1, actions=1, regimes=1, windows=1)
         if not 0 <= self.residual_dim <= self.dim:
             raise InputError(f"residual_dim must be at most dim, {self.dim}, got {self.residual_dim}")
 
@@ -88,34 +86,25 @@ class StressEpisodes:
         split = Split(basis[:, :lasting], basis[:, lasting:])
         stable = rng.normal(scale=0.5, size=lasting)
         logged_path, online_path = self._residual_paths(horizon, rng)
-        regime = np.minimum(np.arange(self.logged) * self.regimes // self.logged, self.regimes - 1)
+        regime = regimes_of(self.logged, self.regimes)
         scales = rng.uniform(0.5, 2.0, (self.regimes + 1, self.dim))
         inner = np.hstack([np.tile(stable, (self.logged, 1)), logged_path])
-        offered = (
-            rng.standard_normal((self.logged, self.actions, self.dim)) * scales[regime][:, None] @ basis.T
-        )
+        normal = rng.standard_normal((self.logged, self.actions, self.dim))
+        offered = normal * scales[regime][:, None] @ basis.T
         coefficients = self.signal * inner @ basis.T
         means, outcomes = self._rewards(np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng)
         actions = rng.integers(self.actions, size=self.logged)
         truth = coefficients, split, split.invariant @ (self.signal * stable), basis
         earned = outcomes[np.arange(self.logged), actions]
         even = np.full(self.logged, 1.0 / self.actions)
-        logs = LoggedRounds.from_choices(offered, actions, earned, truth, even)
+        logs = LoggedRounds(offered, actions, earned, *truth, even)
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T
         ahead = rng.standard_normal((horizon, self.actions, self.dim)) * scales[-1] @ basis.T
         linear = np.einsum("tkp,tp->tk", ahead, later)
         means, outcomes = self._rewards(linear, self.noise_factor, self.baseline_jump, rng)
-        return Episode(
-            logs=logs,
-            offered=ahead,
-            coefficients=later,
-            noise=np.zeros(horizon),
-            windows=self.windows,
-            expected=means,
-            outcomes=outcomes,
-        )
+        return Episode(logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes)
 
     def _residual_paths(self, horizon: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Drifting coefficients of the logged rounds (T0, p_res) and of the online ones (T, p_res)."""
@@ -127,7 +116,7 @@ class StressEpisodes:
         drawn = rng.normal(scale=0.7, size=(self.regimes + 1, q))
         if self.drift == "none":
             drawn[:] = drawn[0]
-        regime = np.minimum(np.arange(self.logged) * self.regimes // self.logged, self.regimes - 1)
+        regime = regimes_of(self.logged, self.regimes)
         return drawn[regime], np.tile(drawn[-1], (horizon, 1))
 
     def _rewards(
@@ -150,3 +139,83 @@ class StressEpisodes:
             spread = np.sqrt(0.25 + 0.5 * linear**2)
         means = linear + jump
         return means, means + factor * spread * noise[:, None]
+
+
+@environment("fixed-arms")
+@dataclass(frozen=True)
+class FixedArms:
+    """K arms, coded by indicators of all but the first, whose values may change between the logs and the
+    online rounds.
+
+    Values are standard normal, and so is the noise. With contexts x ~ N(0, I) every arm also has slopes of
+    standard deviation 0.7.
+
+    Parameters
+    ----------
+    arms : int
+        K, at least 2.
+    changed : float
+        Part of the arms whose values, and slopes, are drawn afresh for the online rounds.
+    contexts : int
+        Number of context features.
+    logged : int
+        Logged rounds, arms drawn uniformly.
+    windows : int
+        Of their moments.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> episode = ib.FixedArms(arms=3, contexts=2).draw(10, np.random.default_rng(0))
+    >>> episode.offered.shape
+    (10, 3, 8)
+    """
+
+    arms: int = 5
+    changed: float = 1.0
+    contexts: int = 0
+    logged: int = 4000
+    windows: int = 8
+
+    def __post_init__(self) -> None:
+        check_counts(self, arms=2, contexts=0, logged=1)
+        if not 0.0 <= self.changed <= 1.0:
+            raise InputError(f"changed must be from 0 to 1, got {self.changed!r}")
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+        """One world, its logs and `horizon` online rounds."""
+        whole_number("horizon", horizon, 1)
+        values = self._values(self.arms, rng)
+        later = values.copy()
+        moved = rng.permutation(self.arms)[: round(self.changed * self.arms)]
+        later[moved] = self._values(len(moved), rng)
+        offered, means = self._rounds(self.logged, values, rng)
+        actions, each = rng.integers(self.arms, size=self.logged), np.arange(self.logged)
+        p = offered.shape[2]
+        everything = Split(np.eye(p), np.zeros((p, 0)))
+        coefficients = self._coefficients(values)
+        truth = np.tile(coefficients, (self.logged, 1)), everything, coefficients, np.eye(p)
+        rewards = means[each, actions] + rng.standard_normal(self.logged)
+        even = np.full(self.logged, 1.0 / self.arms)
+        logs = LoggedRounds(offered, actions, rewards, *truth, even)
+        ahead, expected = self._rounds(horizon, later, rng)
+        outcomes = expected + rng.standard_normal(horizon)[:, None]
+        coefficients = np.tile(self._coefficients(later), (horizon, 1))
+        return Episode(logs, ahead, coefficients, np.zeros(horizon), self.windows, expected, outcomes)
+
+    def _values(self, arms: int, rng: np.random.Generator) -> Array:
+        """Value and slopes of every arm (arms, 1 + contexts)."""
+        sizes = np.append(1.0, np.full(self.contexts, SLOPE))
+        return np.asarray(rng.standard_normal((arms, 1 + self.contexts)) * sizes)
+
+    def _coefficients(self, values: Array) -> Array:
+        """As coefficients of the features (p,); the value of the first arm is the baseline."""
+        return np.concatenate([values[1:, 0] - values[0, 0], values[:, 1:].ravel()])
+
+    def _rounds(self, count: int, values: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Features (count, K, p) and expected rewards (count, K) of so many rounds."""
+        K, q = self.arms, self.contexts
+        contexts = rng.standard_normal((count, q))
+        offered = np.zeros((count, K, K - 1 + K * q))
+        offered[:, np.arange(1, K), np.arange(K - 1)] = 1.0
+        for arm in range(K):
+            offered[:, arm, K - 1 + arm * q : K - 1 + (arm + 1) * q] = contexts
+        return offered, values[:, 0] + contexts @ values[:, 1:].T

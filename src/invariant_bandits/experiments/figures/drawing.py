@@ -4,7 +4,8 @@ throughout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Results, Sample
-from invariant_bandits.plotting import theme
+from invariant_bandits.plotting import THEMES, theme
 
 PALETTE = {
     "light": {
@@ -46,32 +47,23 @@ def look(policy: str, theme_name: str) -> dict[str, Any]:
     """Colour, marker and line style of a policy, the same in every figure; distinct in grey print."""
     best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
     colour, marker, style = LOOKS[best]
-    return {
-        "color": PALETTE[theme_name][colour],
-        "marker": marker,
-        "ls": style,
-        "ms": 8 if marker == "*" else 5,
-    }
+    size = 8 if marker == "*" else 5
+    return {"color": PALETTE[theme_name][colour], "marker": marker, "ls": style, "ms": size}
 
 
 def over_setting(
     axis: Any, sample: Sample, cells: Mapping[Any, str], policies: Sequence[str], theme_name: str
 ) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
-    places = (
-        np.arange(len(cells))
-        if any(isinstance(x, str) for x in cells)
-        else np.array(list(cells), dtype=float)
-    )
+    numbered = any(isinstance(x, str) for x in cells)
+    places = np.array(list(range(len(cells)) if numbered else cells), dtype=float)
     for shift, policy in enumerate(policies):
         values = [sample.final(cell, policy) for cell in cells.values()]
         mean = np.array([v.mean() if len(v) else np.nan for v in values])
         error = np.array([2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in values])
         nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
-        style = look(policy, theme_name)
-        axis.errorbar(
-            places + nudge, mean, yerr=error, lw=1.5, elinewidth=1.0, capsize=2, label=policy, **style
-        )
+        style = {"lw": 1.5, "elinewidth": 1.0, "capsize": 2, **look(policy, theme_name)}
+        axis.errorbar(places + nudge, mean, yerr=error, label=policy, **style)
     axis.set_xticks(places, [f"{x:,}" if isinstance(x, int) else str(x) for x in cells])
     axis.set_ylabel("cumulative regret")
 
@@ -82,11 +74,9 @@ def over_setting_figure(
     """What draws one panel of `over_setting` from results in a theme; label: of the setting's axis."""
 
     def draw(results: Results, theme_name: str) -> Figure:
-        with theme(theme_name) as colours:
-            figure, (axis,) = panels(colours, 1)
+        with panels(theme_name, 1) as (figure, (axis,)):
             over_setting(axis, Sample(results), cells, policies, theme_name)
-            axis.set_xlabel(label)
-            axis.set_ylim(bottom=0.0)
+            axis.set(xlabel=label, ylim=(0.0, None))
             legend(figure, axis, columns)
         return figure
 
@@ -109,13 +99,12 @@ def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], t
         style = look(policy, theme_name)
         axis.plot(rounds, mean, lw=1.6, label=policy, markevery=(len(rounds) // 6, len(rounds) // 4), **style)
         axis.fill_between(rounds, mean - error, mean + error, color=style["color"], alpha=0.18, lw=0)
-    axis.set_xlabel("round t")
-    axis.set_ylabel("cumulative regret")
+    axis.set(xlabel="round t", ylabel="cumulative regret")
 
 
-def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str) -> None:
-    """Every repetition as a dot beside a box (quartiles, median)."""
-    rng = np.random.default_rng(0)
+def distributions(axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str) -> None:
+    """Every repetition of a policy as a dot beside a box (quartiles, median)."""
+    rng, colour, ink = np.random.default_rng(0), look(policy, theme_name)["color"], THEMES[theme_name]["ink"]
     for place, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
         axis.plot(place + jitter, values, ls="", marker="o", ms=2.2, alpha=0.35, color=colour, mew=0)
@@ -126,16 +115,18 @@ def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str)
     axis.set_xticks(range(len(groups)), list(groups))
 
 
+@contextmanager
 def panels(
-    colours: Mapping[str, str], count: int, height: float = 3.1, **options: Any
-) -> tuple[Figure, list[Any]]:
-    """A figure at print width with `count` axes side by side; call it, and draw, within `theme`."""
-    figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
-    axes = list(np.atleast_1d(np.array(figure.subplots(1, count, **options))))
-    for axis in axes:
-        axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_axisbelow(True)
-    return figure, axes
+    theme_name: str, count: int, height: float = 3.1, **options: Any
+) -> Iterator[tuple[Figure, list[Any]]]:
+    """A figure at print width with `count` axes side by side, within its theme."""
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+        axes = list(figure.subplots(1, count, squeeze=False, **options).flat)
+        for axis in axes:
+            axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
+            axis.set_axisbelow(True)
+        yield figure, axes
 
 
 def legend(figure: Figure, axis: Any, columns: int = 3) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import InputError
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.claims import Claim, Results, Sample
 from invariant_bandits.registry import Registry
@@ -19,11 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_REPLICATIONS = 20
-TEXTS: Mapping[str, Mapping[str, str]] = read_toml(Path(__file__).with_name("texts.toml"))
-CHANCE = (
-    "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference"
-    " of settings is known here."
-)
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
+REASONS = TEXTS["reasons"]
+"""Why a level may differ from the published one."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +57,7 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question.
-
-    name: on the command line; texts: title, question and caption of its figure, those in texts.toml by
-    default.
-    """
+    """One question; name: on the command line."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -72,16 +65,24 @@ class Experiment:
     draw: Callable[[Results, str], Figure]
     levels: tuple[PublishedResult, ...] = ()
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
-    texts: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, part: str) -> str:
-        """The title, the question or the caption."""
-        return self.texts.get(part) or TEXTS.get(self.name, {}).get(
-            part, self.name if part == "title" else ""
-        )
+        """The title, the question or the caption of its figure, from texts.toml."""
+        return str(TEXTS.get(self.name, {}).get(part, self.name if part == "title" else ""))
 
 
 EXPERIMENTS: Registry[Experiment] = Registry("experiment", "invariant_bandits.experiments.figures")
+
+
+def add_experiment(
+    name: str,
+    cells: Iterable[Cell],
+    claims: Iterable[Claim],
+    draw: Callable[[Results, str], Figure],
+    **more: Any,
+) -> None:
+    """Register an experiment; more: its other fields."""
+    EXPERIMENTS.add(Experiment(name, tuple(cells), tuple(claims), draw, **more))
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
@@ -95,9 +96,4 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
 
 def cells_of(experiments: Iterable[Experiment]) -> list[Cell]:
     """Their cells, each once: experiments that look at the same worlds share them."""
-    cells: dict[str, Cell] = {}
-    for experiment in experiments:
-        for cell in experiment.cells:
-            if cells.setdefault(cell.name, cell) != cell:
-                raise InputError(f"two different cells are called {cell.name!r}")
-    return list(cells.values())
+    return list({cell.name: cell for experiment in experiments for cell in experiment.cells}.values())

@@ -11,11 +11,10 @@ from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.figures.drawing import legend, look, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
-from invariant_bandits.plotting import theme
+from invariant_bandits.experiments.figures.experiment import add_experiment
+from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
-from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
+from invariant_bandits.simulation.episodes import HypercubeEpisodes, PaperEpisodes
 
 HORIZON = 500
 HYPERCUBE_POLICIES = named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO)
@@ -35,34 +34,31 @@ def smallest_multiple(policy: str) -> Callable[[Sample], float]:
 
 def draw_lower_bound(results: Results, theme_name: str) -> Figure:
     """Mean regret over p_res, with the bound."""
-    with theme(theme_name) as colours:
-        figure, (axis,) = panels(colours, 1)
+    ink = THEMES[theme_name]["ink"]
+    with panels(theme_name, 1) as (figure, (axis,)):
         over_setting(axis, Sample(results), HYPERCUBE, tuple(HYPERCUBE_POLICIES), theme_name)
         at = np.array(list(HYPERCUBE), dtype=float)
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in HYPERCUBE]
-        axis.plot(at, bound, color=colours["ink"], lw=2.2, label="lower bound")
-        axis.fill_between(at, 0.0, bound, color=colours["ink"], alpha=0.12, lw=0)
-        axis.set_xlabel("drifting dimensions p_res")
-        axis.set_ylim(bottom=0.0)
+        axis.plot(at, bound, color=ink, lw=2.2, label="lower bound")
+        axis.fill_between(at, 0.0, bound, color=ink, alpha=0.12, lw=0)
+        axis.set(xlabel="drifting dimensions p_res", ylim=(0.0, None))
         legend(figure, axis)
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="lower-bound",
-        cells=tuple(HYPERCUBE_CELLS.values()),
-        claims=tuple(
-            Claim(
-                f"lower bound: {policy}",
-                "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T of regret.",
-                "mean regret in units of the bound, smallest over p_res",
-                *(smallest_multiple(policy), Bound(low=1.0), tuple(HYPERCUBE.values())),
-            )
-            for policy in HYPERCUBE_POLICIES
-        ),
-        draw=draw_lower_bound,
-    )
+add_experiment(
+    name="lower-bound",
+    cells=HYPERCUBE_CELLS.values(),
+    claims=tuple(
+        Claim(
+            f"lower bound: {policy}",
+            "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T of regret.",
+            "mean regret in units of the bound, smallest over p_res",
+            *(smallest_multiple(policy), Bound(low=1.0), tuple(HYPERCUBE.values())),
+        )
+        for policy in HYPERCUBE_POLICIES
+    ),
+    draw=draw_lower_bound,
 )
 
 LOGGED = 1000
@@ -80,40 +76,35 @@ def share_of_rounds(policy: str) -> Callable[[Sample], float]:
 def draw_coverage(results: Results, theme_name: str) -> Figure:
     """Share of rounds, and of repetitions, that are not covered."""
     sample, floor = Sample(results), 1e-4
-    with theme(theme_name) as colours:
-        figure, (axis,) = panels(colours, 1, height=2.4)
+    with panels(theme_name, 1, height=2.4) as (figure, (axis,)):
         for place, policy in enumerate(COVERED_POLICIES):
             style = {"ls": "", "marker": "o", "ms": 7, "color": look(policy, theme_name)["color"]}
             rounds = 1.0 - sample.observed(COVERAGE.name, policy, "rounds covered").mean()
             runs = 1.0 - sample.observed(COVERAGE.name, policy, "covered").mean()
             axis.plot(max(rounds, floor), place, **style)
             axis.plot(max(runs, floor), place, mfc="none", **style)
-        axis.axvline(1.0 / HORIZON, color=colours["ink"], lw=1.0, ls="--")
-        axis.set_xscale("log")
-        axis.set_xlim(floor / 1.5, 1.0)
+        axis.axvline(1.0 / HORIZON, color=THEMES[theme_name]["ink"], lw=1.0, ls="--")
+        axis.set(title=f"T0 = {LOGGED:,}, T = {HORIZON}", xlabel="not covered (line: η = 1/T)")
+        axis.set(xscale="log", xlim=(floor / 1.5, 1.0))
         axis.set_xticks([floor, 1e-3, 1e-2, 1e-1, 1.0], ["0", "0.001", "0.01", "0.1", "1"])
-        axis.set_title(f"T0 = {LOGGED:,}, T = {HORIZON}")
-        axis.set_xlabel("not covered (line: η = 1/T)")
         axis.set_yticks(np.arange(len(COVERED_POLICIES)), COVERED_POLICIES)
         axis.invert_yaxis()
     return figure
 
 
-EXPERIMENTS.add(
-    Experiment(
-        name="coverage",
-        cells=(COVERAGE,),
-        claims=tuple(
-            Claim(
-                f"covered, {policy}, T0 = {LOGGED}",
-                "mean ± width holds the true means of all offered actions in at least 1 − η of the rounds,"
-                " η = 1/T.",
-                "share of rounds covered",
-                *(share_of_rounds(policy), Bound(low=1.0 - 1.0 / HORIZON), (COVERAGE.name,)),
-                source="ours" if policy == who.AUTO else "paper",
-            )
-            for policy in COVERED_POLICIES
-        ),
-        draw=draw_coverage,
-    )
+add_experiment(
+    name="coverage",
+    cells=(COVERAGE,),
+    claims=tuple(
+        Claim(
+            f"covered, {policy}, T0 = {LOGGED}",
+            "mean ± width holds the true means of all offered actions in at least 1 − η of the rounds,"
+            " η = 1/T.",
+            "share of rounds covered",
+            *(share_of_rounds(policy), Bound(low=1.0 - 1.0 / HORIZON), (COVERAGE.name,)),
+            source="ours" if policy == who.AUTO else "paper",
+        )
+        for policy in COVERED_POLICIES
+    ),
+    draw=draw_coverage,
 )
