@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members, trust
+from invariant_bandits.policies.mixture import HYPOTHESES, Member, default_members, trust
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -238,26 +238,30 @@ def reward_of_the_logs(policy, row, rng):
     return float(row @ policy.prior.basis @ policy.prior.mean + policy.prior.baseline + 0.7 * rng.normal())
 
 
-def test_the_largest_mean_is_played_and_widths_are_standard_deviations():
+def test_the_largest_mean_plus_what_the_logs_leave_open_is_played_and_widths_are_standard_deviations():
     policy, rng = ib.AutoISD(prior()), np.random.default_rng(1)
     for row in rng.normal(size=(30, P)):
         policy.update(row, reward_of_the_logs(policy, row, rng))
-    for offered in rng.normal(size=(20, 6, P)):
+    reasons = []
+    for offered in rng.normal(size=(100, 6, P)):
         scores = policy.scores(offered)
         z = np.column_stack([offered @ policy.prior.basis, np.ones(6)])
         deviations = np.sqrt(np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T))
         np.testing.assert_allclose(scores.width, deviations, rtol=1e-9)
-        assert policy.select(offered) == scores.mean.argmax()
-        assert policy.why(offered) == "greedy"
+        lower = np.tril(policy.mixture.filters.covariances[0])
+        unchanged = lower + np.tril(lower, -1).T
+        left_open = np.sqrt(np.einsum("kd,de,ke->k", z, unchanged, z))
+        assert policy.select(offered) == (scores.mean + left_open).argmax()
+        reasons.append(policy.why(offered))
+        assert (reasons[-1] == "greedy") == (policy.select(offered) == scores.mean.argmax())
+    assert set(reasons) == {"greedy", "exploration"}
 
 
-def test_a_standard_deviation_is_added_once_the_logs_are_refuted():
+def test_the_standard_deviation_of_the_mixture_is_added_once_the_logs_are_refuted():
     policy = ib.AutoISD(prior())
-    assert policy.exploration == 0.0
     rng = np.random.default_rng(3)
     for row in rng.normal(size=(300, P)):
         policy.update(row, float(rng.normal() - 8.0 * row[0]))
-    assert policy.exploration == 1.0
     offers = rng.normal(size=(200, 6, P))
     reasons = {policy.why(offered) for offered in offers}
     assert {"greedy", "exploration"} <= reasons
@@ -277,11 +281,28 @@ def count_tests(policy, offers):
     return count
 
 
-def test_neglected_actions_are_tested_where_the_same_few_are_offered_again_and_again():
+def test_neglected_actions_are_tested_where_tests_have_no_limit_and_can_pay():
+    known = replace(prior(), pooled_covariance=1e-6 * np.eye(P))  # the logs leave nothing open
     fixed = np.repeat(np.eye(P)[None], 300, axis=0)
-    assert 2 <= count_tests(ib.AutoISD(prior(), horizon=300), fixed) <= 40
-    few = ib.AutoISD(prior(), horizon=100)  # fewer than fifty rounds for each of the four
-    assert count_tests(few, fixed[:100]) == 0
+    assert 2 <= count_tests(ib.AutoISD(known, horizon=300, caution=None), fixed) <= 40
+    assert count_tests(ib.AutoISD(known, horizon=15, caution=None), fixed[:15]) == 0
+    assert count_tests(ib.AutoISD(known, horizon=300), fixed) == 0
+
+
+def test_tests_cost_no_more_than_caution_allows():
+    """What was spent on neglected actions stays below the share of the gain believed in so far."""
+    known = replace(prior(), pooled_covariance=1e-6 * np.eye(P))
+    fixed = np.repeat(np.eye(P)[None], 2000, axis=0)
+    means = np.eye(P) @ known.basis @ known.mean
+    gaps, gain = means.max() - means, means.max() - means.mean()
+    for caution in (0.01, 0.05):
+        policy, rng, spent = ib.AutoISD(known, horizon=2000, caution=caution), np.random.default_rng(0), 0.0
+        for number, offered in enumerate(fixed):
+            action = policy.select(offered)
+            spent += gaps[action]
+            assert spent <= caution * gain * (number + 1) + 2.0 * gaps.max()
+            policy.update(offered[action], reward_of_the_logs(policy, offered[action], rng))
+        assert spent > 0.0
 
 
 def test_caution_limits_tests_where_contexts_vary():
@@ -313,16 +334,33 @@ def test_weights_move_slowly_where_greedy_choices_would_mislead_them():
     assert trust_of(0.01, mean=0.01) == 1.0  # no signal to protect: all coefficients could be 0
 
 
-def test_evidence_counts_in_full_where_choices_repeat():
-    """Ten rounds of the same features move the weights about three times as far as ten of new ones."""
+def test_evidence_counts_in_full_where_tests_have_no_limit():
+    """Weak signal: ten rounds move the weights about three times as far if caution is None."""
     moved = []
-    for step in (0.0, 1e-9):
-        policy = ib.AutoISD(replace(prior(), signal_variance=0.01))
-        for number in range(10):
-            policy.update(np.eye(P)[0] + step * number, 2.0)
+    for caution in (None, 0.0):
+        policy = ib.AutoISD(replace(prior(), signal_variance=0.01), caution=caution)
+        for _ in range(10):
+            policy.update(np.eye(P)[0], 2.0)
         filters = policy.mixture.filters
         moved.append(np.ptp(np.log(filters.weights / filters.prior_weights)))
     assert moved[0] > 2.0 * moved[1] > 0.0
+
+
+def test_decisions_start_from_where_a_drift_that_persists_has_ended():
+    """A coefficient that fell from 1 to −1 and stayed is expected below 0, the average of the logs."""
+    rng = np.random.default_rng(5)
+    features = rng.normal(size=(8000, P)) * [1.0, 2.0, 3.0, 4.0]
+    fell, drawn = np.repeat([1.0, -1.0], 4000), np.repeat(rng.permutation([1.0, -1.0] * 8), 500)
+
+    def start(coefficients):
+        rewards = features[:, 0] * coefficients + features[:, 1:].sum(axis=1) + rng.normal(size=8000)
+        return ib.AutoISD.from_history(ib.WindowedMoments.from_arrays(features, rewards, windows=16))
+
+    persistent, afresh = start(fell), start(drawn)
+    assert persistent.prior.persistence.max() > 0.9 > 0.2 > afresh.prior.persistence.max()
+    assert persistent.coefficients[0] < -0.4
+    np.testing.assert_allclose(persistent.coefficients[1:], 1.0, atol=0.15)
+    assert abs(afresh.coefficients[0]) < 0.2
 
 
 def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
@@ -346,9 +384,9 @@ def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
         drifting = [one for one in found if one.hypothesis == HYPOTHESES[1]]
         speeds = sorted({round(one.process[P - 1] / prior().drift[-1], 9) for one in drifting})
         np.testing.assert_allclose(speeds, sorted(set(wanted)))
-    # A baseline that stood still in the logs moves in a fiftieth of the likeliest members: 0.1 and 2/9 of
+    # A baseline that stood still in the logs moves in three tenths of the likeliest members: 0.1 and 2/9 of
     # 0.6.
-    assert sum(one.weight for one in moving) == pytest.approx(0.02 * (0.1 + 0.6 * 2 / 9))
+    assert sum(one.weight for one in moving) == pytest.approx(0.3 * (0.1 + 0.6 * 2 / 9))
 
 
 def test_the_filter_that_knows_online_rounds_alone_is_flat_and_still():

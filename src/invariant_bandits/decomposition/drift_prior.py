@@ -57,6 +57,9 @@ UNLIMITED = 1e4
 """Limit of a drift of which nothing is known, in typical squared coefficients."""
 PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
 """(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
+RARELY_PERSISTENT = 0.05
+"""Probability that the drift of a direction persists, before its windows are looked at."""
+TINY = 1e-300
 WALK_RATES = (0.0, 1e-4, 1e-3, 1e-2)
 """Steps per round, in units of the logs' drift, of labelled arms that go on from where the logs ended."""
 LIKENESS = (0.0, 0.3, 0.6, 0.9)
@@ -570,6 +573,56 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
     return state, P + 0.5 * step
 
 
+def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> Array:
+    """Probability (p,) that the drift along each direction goes on from window to window.
+
+    Compares, direction by direction, the likelihood of its estimates if every window draws its coefficient
+    afresh with that of the state space γ_i = μ + x_i of `last_window`, over the ways PERSISTENT.
+
+    Parameters
+    ----------
+    estimates, errors : arrays, shape (m, p)
+        Of the coefficient along each direction in every window, and their variances, infinite where a window
+        does not inform the direction.
+    mean, drift : arrays, shape (p,)
+        μ and ω.
+    """
+    m, w = len(estimates), np.maximum(drift, TINY)
+    apart = np.where(np.isfinite(errors), estimates - mean, 0.0)
+    afresh = np.zeros(len(mean))
+    for e, h in zip(apart, errors, strict=True):
+        afresh += _log_density(e, w + h)
+    courses = []
+    for factor, lasting in PERSISTENT:
+        decay, state, P = np.exp(-1.0 / (m * lasting)), np.zeros(len(mean)), factor * w
+        evidence = -afresh
+        for i, (e, h) in enumerate(zip(apart, errors, strict=True)):
+            if i:
+                state, P = decay * state, decay**2 * P + (1.0 - decay**2) * factor * w
+            error = np.where(np.isfinite(h), e - state, 0.0)
+            evidence = evidence + _log_density(error, P + h)
+            gain = P / (P + h)
+            state, P = state + gain * error, P * (1.0 - gain)
+        courses.append(evidence)
+    evidence = np.logaddexp.reduce(courses, axis=0) - np.log(len(PERSISTENT))
+    return np.asarray(special.expit(special.logit(RARELY_PERSISTENT) + evidence))
+
+
+def _log_density(error: Array, variance: Array) -> Array:
+    """Of N(0, variance) up to a constant; 0 where the variance is infinite."""
+    finite = np.isfinite(variance)
+    variance = np.where(finite, variance, 1.0)
+    return np.where(finite, -0.5 * (np.log(variance) + error**2 / variance), 0.0)
+
+
+def _single_estimates(statistics: ArmStatistics, mean: Array) -> tuple[Array, Array]:
+    """Estimates (m, p) of each coefficient by itself, the others at their means, and their variances."""
+    information = np.diagonal(statistics.information, axis1=1, axis2=2)
+    known = np.where(information > 0.0, information, 1.0)
+    estimates = mean + (statistics.scores - statistics.information @ mean) / known
+    return estimates, np.where(information > 0.0, 1.0 / known, np.inf)
+
+
 # -- drift along given directions --
 
 
@@ -683,6 +736,8 @@ class DriftPrior:
         If drift persists, in h ways: mean and covariance of the coefficients when the logs ended.
     last_steps : array, shape (h, s, p)
         In s ways for each: the variance by which they move on in every round.
+    persistence : array, shape (p,)
+        Probability that the drift along each direction persists (`persistence`); empty if not known.
     windows : int
         m, 0 if not known.
     drift_limit : array, shape (p,)
@@ -721,6 +776,7 @@ class DriftPrior:
     last_means: Annotated[Array, _optional("h", "p")] = field(default_factory=_no_matrix)
     last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(default_factory=_no_stack)
     last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(default_factory=_no_stack)
+    persistence: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
     windows: Annotated[int, count] = 0
     drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
     informing: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
@@ -747,7 +803,7 @@ class DriftPrior:
         DriftPrior
             In the coordinates of `basis`.
         """
-        own, noise, noise_variance = window_paths(moments, basis)
+        own, noise, noise_variance = window_paths(moments, basis, common_noise=True)
         paths = own.along(basis)
         pooled, pooled_covariance = paths.weighted_mean()
         mean, mean_covariance, drift = random_effects(paths, iterations)
@@ -779,6 +835,7 @@ class DriftPrior:
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps)[:, None],
+            persistence=persistence(*paths.marginals(), mean, drift),
             feature_mean=feature_mean,
             feature_precision=feature_precision,
             windows=int(moments.windows),
@@ -843,6 +900,7 @@ class DriftPrior:
         still = condition_windows(statistics, common, fit.precision)
         last_mean, last_covariance = walk_end(statistics, fit.precision, fit.windows.drift)
         drift = fit.windows.drift - common
+        single = _single_estimates(statistics, fit.windows.mean)
         return cls(
             basis=np.eye(layout.dim),
             mean=fit.windows.mean,
@@ -857,9 +915,24 @@ class DriftPrior:
             last_means=last_mean[None],
             last_covariances=last_covariance[None],
             last_steps=_walk_steps(drift),
+            persistence=persistence(*single, fit.windows.mean, np.diagonal(drift)),
             windows=len(statistics.scores),
             population=population,
         )
+
+    def where_logs_ended(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
+        """Mean (p,) and covariance (p, p) of the coefficients after the logs.
+
+        Along each direction drift persists with its probability, and the coefficient is that of the last
+        window; else it is as `mean` (p,) and `covariance` (p, p) say.
+        """
+        if not len(self.last_means) or not len(self.persistence):
+            return mean, covariance
+        share, apart = self.persistence, self.last_means.mean(axis=0) - mean
+        stays, differs = np.sqrt(share), np.sqrt(1.0 - share)
+        last = self.last_covariances.mean(axis=0) + self.common_drift
+        spread = covariance * np.outer(differs, differs) + last * np.outer(stays, stays)
+        return mean + share * apart, spread + np.diag(share * (1.0 - share) * apart**2)
 
     @property
     def drift(self) -> Array:
@@ -970,6 +1043,7 @@ class DriftPrior:
             last_means=self.last_means @ means.T,
             last_covariances=np.stack([extend(last, doubt + drifting) for last in self.last_covariances]),
             last_steps=_walk_steps(drift),
+            persistence=places @ self.persistence,
             population=population,
         )
 

@@ -261,7 +261,11 @@ def random_effects(paths: CoefficientPaths, iterations: int) -> tuple[Array, Arr
 
 
 def window_paths(
-    moments: WindowedMoments, directions: Array | None = None, *, singular: dict[int, Array] | None = None
+    moments: WindowedMoments,
+    directions: Array | None = None,
+    *,
+    singular: dict[int, Array] | None = None,
+    common_noise: bool = False,
 ) -> tuple[CoefficientPaths, Array, float]:
     """Least squares with an intercept in every window: g_i and H_i = s_i²·Gc_i⁻¹, the noise variances s_i²
     (m,), and their mean over all rounds.
@@ -279,6 +283,8 @@ def window_paths(
         not given.
     singular : mapping of int to array, optional
         The `singular_roots` of the chosen actions, where they are known.
+    common_noise : bool
+        Whether all windows have the noise variance pooled over them: weights that follow one outlier less.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)
@@ -297,7 +303,7 @@ def window_paths(
     floor = float(EXACT * square + ROUNDING * level) / moments.rounds
     if square <= ROUNDING * level:  # rewards that do not vary have no scale but their own
         floor = max(floor, EXACT * (level / moments.rounds if level > 0.0 else 1.0))
-    few = freedom <= 8
+    few = (freedom <= 8) | common_noise
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     noise = np.where(few, pooled, np.maximum(unexplained / np.maximum(freedom, 1.0), floor))
     widened = noise * np.where(few, 1.0, freedom / np.maximum(freedom - 2.0, 1.0))

@@ -21,7 +21,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.hypotheses import break_units
+from invariant_bandits.policies.mixture import break_units
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 

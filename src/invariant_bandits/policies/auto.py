@@ -31,9 +31,8 @@ from invariant_bandits.policies.base import (
     reward_number,
 )
 from invariant_bandits.policies.belief import Belief, chance, check_click
-from invariant_bandits.policies.hypotheses import Member, default_members
 from invariant_bandits.policies.kernels import WRONG_TYPE
-from invariant_bandits.policies.mixture import STATE_SPECS, FilterMixture
+from invariant_bandits.policies.mixture import STATE_SPECS, FilterMixture, Member, default_members
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import (
@@ -75,12 +74,12 @@ class AutoISD(BasePolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each
-    is one or more Kalman filters over the coefficients (and the reward baseline), weighted by how well they
-    predicted so far; the weaker the logs' signal, the slower the weights move (`hypotheses.trust`). It plays
-    the action of largest expected reward, plus one standard deviation once filters that do not trust the logs
-    hold more than half of the weight. A neglected action is tested when being wrong about it would cost more,
-    over the rounds to come, than finding out: where the same few actions are offered again and again, and
-    elsewhere as far as `caution` allows. Start it with `from_history`.
+    is one or more Kalman filters over the coefficients (and the reward baseline), weighed by how well they
+    predicted so far; the weaker the logs' signal, the slower the weights move (`mixture.trust`). It plays the
+    action of largest mean plus one standard deviation of what the logs leave open, or of all that is open
+    once filters that do not trust the logs hold more than half of the weight. A neglected action is tested
+    when being wrong about it would cost more, over the rounds to come, than finding out, as far as `caution`
+    allows. Start it with `from_history`.
 
     Parameters
     ----------
@@ -90,8 +89,9 @@ class AutoISD(BasePolicy):
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
     caution : float or None
-        Share of the believed gain that may be spent on tests where contexts vary, 0 by default: varied
-        contexts try the actions by themselves. None: no limit.
+        Share of the believed gain that may be spent on tests of neglected actions. 0, the default, suits
+        contexts that vary: they try the actions by themselves. None: no limit, for a few actions that are
+        always the same and whose values may change.
     confidence : float
         η, the probability of a false alarm, over all rounds together, if invariance holds; see
         `policies.alarm`.
@@ -233,11 +233,6 @@ class AutoISD(BasePolicy):
             return (self.horizon - self._rounds) / self._coefficients_per_arm
         return max(LONG_ENOUGH, self._rounds) / self._coefficients_per_arm
 
-    @property
-    def exploration(self) -> float:
-        """Standard deviations that are added to the mean: one while the logs are doubted, else none."""
-        return float(self._mixture.doubts_logs)
-
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
         return self._choose(features)[0]
@@ -265,14 +260,14 @@ class AutoISD(BasePolicy):
     def scores(self, features: Any) -> Scores:
         """Expected rewards and their posterior standard deviations (K,).
 
-        `select` maximises mean + exploration · width, unless it tests a neglected action. Where rewards are
+        `select` adds to the mean only what the logs leave open, until they are doubted. Where rewards are
         clicks, mean is the probability at the mean of the log-odds, and mean + width that one standard
         deviation above.
         """
         features = offered_array(features, self.dim)
-        parts = np.empty((3, len(features)))
+        parts = np.empty((2, len(features)))
         with self._lock:
-            if kernels.score(features, self._mixture.buffer, float(self._rounds), parts) < 0:
+            if kernels.score(features, self._mixture.buffer, parts) < 0:
                 self._refuse_offered(features)
         mean, width = parts[0], parts[1]
         if self.link == "logit":

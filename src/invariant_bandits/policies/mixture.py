@@ -1,11 +1,18 @@
-"""FilterMixture: Kalman filters over the coefficients, weighed by how well they predicted so far."""
+"""What may have changed since the logs: the hypotheses that AutoISD weighs, and the filters that follow them.
+
+A hypothesis has one or more members, each a Gaussian belief that may wander. Coordinates: along the columns
+of the prior's basis, then the reward baseline, if it is kept. FilterMixture runs one Kalman filter per member
+and weighs them by how well they predicted so far.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.drift_prior import (
@@ -15,16 +22,256 @@ from invariant_bandits.decomposition.drift_prior import (
     DriftPrior,
 )
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, trust
 from invariant_bandits.storage import ArraySpec
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
+
+HYPOTHESES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
+HYPOTHESIS_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
+INVARIANCE_HOLDS = HYPOTHESES[:2]
+
+DRIFTS = (
+    *((0.25, 0.0), (1.0, 0.0), (4.0, 0.0), (16.0, 0.0), (1.0, 1e-3)),
+    *((1.0, 1e-2), (4.0, 1e-2), (4.0, 5e-2), (16.0, 5e-2)),
+)
+"""(factor on the logs' drift, steps per round in units of it)."""
+BREAK_SIZES = (0.05, 0.5)
+LARGE_BREAK = 2.0
+FLAT, VERY_FLAT = 10.0, 30.0
+USELESS_RATES = (1e-3, 1e-2)
+
+
+class Sizes(NamedTuple):
+    """What was chosen by a study of its own for coefficients of features, and for those of labelled arms.
+
+    continuing, persistent: part of the weight of drift that goes to drift which goes on from where the logs
+    ended, if the windows do not speak of persistence, and if they leave no doubt of it. The arms that are not
+    played teach nothing online, so that their start matters more. widest, others: factors on the typical
+    square of a coefficient in the still members of "logs useless", the first and the rest.
+    """
+
+    continuing: float
+    persistent: float
+    widest: float
+    others: tuple[float, ...]
+
+
+FEATURE_SIZES = Sizes(continuing=0.2, persistent=0.4, widest=VERY_FLAT, others=(1.0,))
+ARM_SIZES = Sizes(continuing=0.5, persistent=0.95, widest=FLAT, others=())
+
+BASELINE_RATE = 0.02
+BASELINE_DOUBT = 10.0
+BROKEN_BASELINE_DOUBT = 0.5
+
+LEAST_TRUST = 0.1
+SIGNAL_LEVEL = 0.9
+WEAKEST_SIGNAL = 1e-9
+WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """Coefficients start as N(mean, covariance) and wander by N(0, diag(process)) each round.
+
+    Parameters
+    ----------
+    hypothesis : str
+        Which of HYPOTHESES it belongs to.
+    weight : float
+        Its prior probability.
+    mean : (d,)
+    covariance : (d, d)
+    process : (d,)
+        Variances of the steps.
+    """
+
+    hypothesis: str
+    weight: float
+    mean: Array
+    covariance: Array
+    process: Array
+
+    def __post_init__(self) -> None:
+        d = len(self.mean)
+        if self.covariance.shape != (d, d) or self.process.shape != (d,):
+            raise InputError(
+                f"a member over {d} coordinates needs covariance ({d}, {d}) and process ({d},),"
+                f" got {self.covariance.shape} and {self.process.shape}"
+            )
+        if not self.weight > 0 or (self.process < 0).any():
+            raise InputError("a member needs a positive weight and process variances of at least 0")
+        if self.hypothesis not in HYPOTHESES:
+            raise InputError(f"hypothesis must be one of {', '.join(HYPOTHESES)}, got {self.hypothesis!r}")
+
+
+class Baseline(NamedTuple):
+    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise
+    variance.
+    """
+
+    share: float
+    step: float = 0.0
+    doubt: float = 0.0
+
+
+CORE_BASELINES = {
+    False: (Baseline(0.6), Baseline(0.3, step=BASELINE_RATE), Baseline(0.1, doubt=BASELINE_DOUBT)),
+    True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
+}
+STILL_BASELINE = (Baseline(1.0),)
+OTHER_BASELINES = {False: STILL_BASELINE, True: (Baseline(1.0, step=BASELINE_RATE),)}
+BROKEN_BASELINES = {
+    False: (Baseline(1.0, doubt=BROKEN_BASELINE_DOUBT),),
+    True: (Baseline(1.0, step=BASELINE_RATE, doubt=BROKEN_BASELINE_DOUBT),),
+}
+"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones.
+"""
+
+
+class CoefficientBelief(NamedTuple):
+    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline
+    behaves.
+
+    share: its part of the weight of its hypothesis, up to a factor.
+    """
+
+    mean: Array
+    covariance: Array
+    process: Array
+    baselines: Sequence[Baseline]
+    share: float = 1.0
+
+
+def trust(prior: DriftPrior) -> float:
+    """How far likelihoods may be trusted to tell the hypotheses apart, from 0.1 to 1.
+
+    The weaker the logs' signal is against their noise, the more greedy choices mislead the likelihoods. 1 if
+    there is no signal to protect.
+    """
+    if prior.signal_variance is None or _has_no_signal(prior):
+        return 1.0
+    return float(np.clip((prior.signal_variance / prior.noise_variance) ** 2, LEAST_TRUST, 1.0))
+
+
+def _has_no_signal(prior: DriftPrior) -> bool:
+    """Whether the logs' pooled coefficients could all be 0."""
+    size = float(prior.pooled @ np.linalg.pinv(prior.pooled_covariance, hermitian=True) @ prior.pooled)
+    return size < 2.0 * float(special.gammaincinv(0.5 * len(prior.pooled), SIGNAL_LEVEL))  # of χ²_p
+
+
+def hypothesis_weights(prior: DriftPrior) -> Array:
+    """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing
+    changed".
+    """
+    share = (trust(prior) - LEAST_TRUST) / (1.0 - LEAST_TRUST)
+    return share * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - share) * np.array(WEAK_SIGNAL_WEIGHTS)
+
+
+def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
+    """The members of AutoISD's four hypotheses, each with what it believes of the reward baseline.
+
+    Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the
+    typical squared coefficient along each direction, and in that which the noise could hide, where the logs'
+    signal is weaker than their noise. The first member of "logs useless" knows online rounds alone, and
+    nothing in it moves.
+    """
+    sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
+    beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
+    result: list[Member] = []
+    for hypothesis, weight, members in zip(
+        HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True
+    ):
+        coefficients = list(members)
+        total = sum(belief.share for belief in coefficients)
+        for belief in coefficients:
+            share = float(weight) * belief.share / total
+            if intercept:
+                result += _with_baseline(hypothesis, share, belief, prior)
+            else:
+                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process))
+    return result
+
+
+def _with_baseline(
+    hypothesis: str, weight: float, belief: CoefficientBelief, prior: DriftPrior
+) -> Iterator[Member]:
+    noise = prior.level_unit
+    level, doubt = prior.baseline, prior.baseline_error
+    if hypothesis == "logs useless":
+        level, doubt = 0.0, VERY_FLAT * noise + prior.baseline**2
+    elif hypothesis != "nothing changed":
+        doubt += prior.baseline_variance
+    d = len(belief.mean) + 1
+    for kind in belief.baselines:
+        wide = np.zeros((d, d))
+        wide[:-1, :-1] = belief.covariance
+        wide[-1, -1] = doubt + kind.doubt * noise
+        process = np.append(belief.process, kind.step * noise)
+        yield Member(hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process)
+
+
+def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
+    mean, spread = prior.where_logs_ended(prior.pooled, prior.pooled_covariance + prior.common_drift)
+    yield CoefficientBelief(mean, spread, np.zeros(len(mean)), CORE_BASELINES[prior.baseline_moves])
+
+
+def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
+    """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
+    known.
+    """
+    core, other = CORE_BASELINES[prior.baseline_moves], OTHER_BASELINES[prior.baseline_moves]
+    for factor, rate in DRIFTS:
+        likeliest = rate == 0.0 and factor in (1.0, 4.0)
+        spread = prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
+        yield CoefficientBelief(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
+    persistence = prior.persistence.max(initial=0.0)
+    continuing = sizes.continuing + persistence * (sizes.persistent - sizes.continuing)
+    ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
+    for mean, covariance, steps in zip(
+        prior.last_means, prior.last_covariances, prior.last_steps, strict=True
+    ):
+        share = len(DRIFTS) * continuing / (1.0 - continuing) / ways
+        yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
+
+
+def _broken(prior: DriftPrior) -> Iterator[CoefficientBelief]:
+    still, units = np.zeros(len(prior.mean)), break_units(prior)
+    sizes = [(size, unit) for size in BREAK_SIZES for unit in units]
+    drawn_afresh = prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
+    mean, known = prior.where_logs_ended(prior.mean, drawn_afresh)
+    for size, unit in [*sizes, (LARGE_BREAK, prior.unit)]:
+        spread = known + size * np.diag(unit)
+        yield CoefficientBelief(mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
+
+
+def _useless(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
+    still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
+    typical, *hidden = break_units(prior)
+    mean, widest = prior.unlogged([typical, *hidden][-1])
+    yield CoefficientBelief(mean, sizes.widest * widest, still, STILL_BASELINE)
+    _, spread = prior.unlogged(typical)
+    for factor in sizes.others:
+        yield CoefficientBelief(mean, factor * spread, still, other)
+    for rate in USELESS_RATES:
+        yield CoefficientBelief(mean, FLAT * spread, rate * typical, other)
+    for unit in hidden:
+        yield CoefficientBelief(mean, FLAT * prior.unlogged(unit)[1], still, other)
+
+
+def break_units(prior: DriftPrior) -> list[Array]:
+    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides
+    them.
+    """
+    signal = prior.signal_variance
+    if signal is None or prior.noise_variance <= signal:
+        return [prior.unit]
+    weakest = max(signal, WEAKEST_SIGNAL * prior.noise_variance)
+    return [prior.unit, prior.unit * (prior.noise_variance / weakest)]
+
+
 STUDENT_FREEDOM = 5.0
 NEGLIGIBLE = 1e-10
-STATE = (
-    *("means", "covariances", "process", "weights", "prior_weights", "noise", "trusts_logs", "online"),
-    "recent",
-)
+STATE = ("means", "covariances", "process", "weights", "prior_weights", "noise", "trusts_logs", "online")
 """Parts of the buffer that rounds change, or that differ between mixtures of one prior."""
 STATE_SPECS: Mapping[str, ArraySpec] = {
     "hypothesis_index": ArraySpec(("C",), "int64", 0, len(HYPOTHESES) - 1),
@@ -36,8 +283,6 @@ STATE_SPECS: Mapping[str, ArraySpec] = {
     "noise": ArraySpec(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE),
     "trusts_logs": ArraySpec(("C",), "int64", 0, 1),
     "online": ArraySpec((2, "d+1", "d+1")),
-    "recent": ArraySpec((mixture_kernels.RECENT,)),
-    "seen": ArraySpec((1,), least=0.0),
     "mixture_moments": ArraySpec(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
     "believed_noise": ArraySpec((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
 }
@@ -90,9 +335,10 @@ class FilterMixture:
         numbers = filters.numbers
         numbers[kernels.REFERENCE] = self._reference(filters.process)
         numbers[kernels.LINK] = kernels.LOGIT if prior.link == "logit" else kernels.IDENTITY
-        numbers[kernels.SHARE], numbers[kernels.SEEN] = share, state["seen"][0]
+        numbers[kernels.SHARE] = share
         numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
-        weighing = (STUDENT_FREEDOM, trust(prior)) if learns_noise else (0.0, 1.0)
+        # Greedy choices mislead the likelihoods; tests without limit do not.
+        weighing = (STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)) if learns_noise else (0.0, 1.0)
         numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing
         numbers[kernels.NOISE] = filters.weights @ filters.noise if learns_noise else prior.noise_variance
         if "mixture_moments" in state:
@@ -117,10 +363,8 @@ class FilterMixture:
             "weights": weights / weights.sum(),
             "prior_weights": weights / weights.sum(),
             "noise": np.full(len(weights), prior.noise_variance),
-            "trusts_logs": np.array([member.trusts_logs for member in members]),
+            "trusts_logs": np.array([member.hypothesis in INVARIANCE_HOLDS for member in members]),
             "online": np.zeros((2, d + 1, d + 1)),
-            "recent": np.zeros(kernels.RECENT),
-            "seen": np.zeros(1),
         }
 
     def _reference(self, process: Array) -> int:
@@ -189,7 +433,6 @@ class FilterMixture:
             "trusts_logs": state["trusts_logs"].astype(np.int64),
             "hypothesis_index": self.hypothesis_index.copy(),
             "believed_noise": np.array([self.believed_noise]),
-            "seen": filters.numbers[[kernels.SEEN]],
         }
 
     # -- arms that come and go --

@@ -37,11 +37,9 @@ GREEDY, EXPLORATION, TEST = range(3)
 IDENTITY, LOGIT = 0, 1
 """Links between coefficients and the expected reward."""
 SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
-REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION, SEEN = range(4, 12)
+REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION = range(4, 11)
 """Places in `Filters.numbers`, which FilterMixture explains."""
-NUMBERS = 16
-RECENT = 128
-"""How many different choices are remembered, to know whether rounds repeat."""
+NUMBERS = 11
 
 NEGLIGIBLE = 1e-9
 OUTLIER = 10.0
@@ -59,7 +57,6 @@ MODERATION = 0.393
 """π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
 LEAST_CLICK_VARIANCE = 1e-4
 ROUNDING = 1e-10
-GOLDEN = 0.6180339887498949
 
 
 class Filters(NamedTuple):
@@ -83,8 +80,6 @@ class Filters(NamedTuple):
         The mixture's mean (first row) and its covariance by the law of total variance.
     online : array, shape (2, d + 1, d + 1)
         Sums of the online rounds for the alarm, see `gather`.
-    recent : array, shape (RECENT,)
-        Checksums of the last different choices.
     """
 
     numbers: Any
@@ -100,10 +95,9 @@ class Filters(NamedTuple):
     trusts_logs: Any
     mixture_moments: Any
     online: Any
-    recent: Any
 
 
-FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3, V1), Filters)  # type: ignore[no-untyped-call]
+FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3), Filters)  # type: ignore[no-untyped-call]
 
 TWO_NUMBERS = types.UniTuple(float64, 2)  # type: ignore[no-untyped-call]
 CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
@@ -111,7 +105,7 @@ CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 
 def buffer_size(C: int, p: int, d: int, k: int) -> int:
     """Length of a buffer of C filters over d coordinates of p features, with a precision of k rows."""
-    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2 + RECENT
+    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2
 
 
 @njit(FILTERS(V1), **OPTIONS)
@@ -140,7 +134,7 @@ def unpack(buffer: Any) -> Any:
     online = buffer[a:b].reshape((2, d + 1, d + 1))
     return Filters(
         *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
-        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online, buffer[b : b + RECENT]),
+        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online),
     )
 
 
@@ -271,24 +265,6 @@ def gather(z: Any, apart: float, square: float, online: Any) -> Any:
     online[0, d, d] += 1.0
 
 
-@njit(float64(IN1), **OPTIONS)
-def checksum(x: Any) -> Any:
-    """A number by which features (p,) are recognised."""
-    total = 0.0
-    for j in range(len(x)):
-        total += x[j] * (1.0 + (GOLDEN * (j + 1)) % 1.0)
-    return total
-
-
-@njit(types.boolean(float64, FILTERS), **OPTIONS)
-def _is_recent(sign: float, filters: Any) -> Any:
-    """Whether the features with this checksum were chosen before, among the last different choices."""
-    for i in range(min(int(filters.numbers[SEEN]), RECENT)):  # noqa: SIM110 - any() does not compile
-        if filters.recent[i] == sign:
-            return True
-    return False
-
-
 @njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
 def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
     """One round for every filter, then the weights and the mixture's moments; returns the status of the
@@ -327,9 +303,6 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         return REFUSED
     if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
         return REFUSED
-    sign = checksum(x)
-    if _is_recent(sign, filters):
-        trust = 1.0
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
     G, gains, likelihoods, elapsed = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C)
@@ -412,9 +385,6 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, mixed)
     gather(z, apart, square, filters.online)
-    if not _is_recent(sign, filters):
-        filters.recent[int(numbers[SEEN]) % RECENT] = sign
-        numbers[SEEN] += 1.0
     if freedom > 0.0:
         numbers[NOISE] = noise
     return WINSORISED if cut > 0.5 else LEARNED
@@ -430,59 +400,67 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
 
 NO_LIMIT = -1.0
 """The caution of a policy whose tests have no limit."""
-DOUBT = 0.03
+DOUBT = 0.02
 """Least weight of the filter that knows online rounds alone, where tests are weighed."""
 NEGLECT, PATIENCE = 3.0, 3.0
 """How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
 TEST_PRICE, TEST_ROUNDS = 3.0, 8.0
-ROUNDS_PER_ARM = 50.0
-"""How many rounds a fixed action must be offered for its tests to need no limit."""
 SMALLEST_GAP = 1e-6
 UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
-@njit(int64(IN2, FILTERS, float64, types.boolean, V2), **OPTIONS)
-def _score(X: Any, filters: Any, rounds: float, with_deviation: bool, parts: Any) -> Any:
-    """Mean, standard deviation (0 if it is not wanted) and neglect of every action; X (K, p), parts (3, K).
+@njit(int64(IN2, FILTERS, V2, V2), **OPTIONS)
+def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
+    """Mean and standard deviation of every action, the latter by `covariance` (d, d): X (K, p), parts (2, K).
 
-    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter REFERENCE, which knows online rounds alone, and Q the
-    logs' precision: how much less is known of the action than t rounds like those of the logs would have
-    taught. For an action hardly tried it grows with t. Where none of the offered is well known it is in units
-    of the best known one: new contexts neglect nothing. If Q is not known, zᵀQz is taken as d.
+    Returns 0 or a status.
     """
     V, mixed, log_precision = filters.basis, filters.mixture_moments, filters.log_precision
-    numbers, d = filters.numbers, mixed.shape[1]
-    known, noise = filters.covariances[int(numbers[REFERENCE])], numbers[NOISE]
+    d = mixed.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
-    least = np.inf
     for k in range(X.shape[0]):
         if not coordinates(X[k], V, z):
             return NOT_FINITE
+        if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
+            return TOO_FAR
         mean = 0.0
         for i in range(d):
             mean += mixed[0, i] * z[i]
         parts[0, k] = mean
-        usual = form(z, log_precision) if len(log_precision) else float(d)
-        if not usual <= FARTHEST * d:
-            return TOO_FAR
-        parts[2, k] = rounds * max(form(z, known), 0.0) / (noise * max(usual, 1.0))
-        parts[1, k] = np.sqrt(max(form(z, mixed[1:]), 0.0)) if with_deviation else 0.0
-        least = min(least, parts[2, k])
-    if len(log_precision):
-        for k in range(X.shape[0]):
-            parts[2, k] /= max(1.0, least)
+        parts[1, k] = np.sqrt(max(form(z, covariance), 0.0))
     return 0
 
 
-@njit(int64(IN2, V1, float64, V2), **OPTIONS)
-def score(X: Any, buffer: Any, rounds: float, parts: Any) -> Any:
-    """Mean, standard deviation and neglect of the actions X (K, p) to parts (3, K); returns 0 or a
-    status.
+@njit(int64(IN2, V1, V2), **OPTIONS)
+def score(X: Any, buffer: Any, parts: Any) -> Any:
+    """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or a status."""
+    filters = unpack(buffer)
+    return _score(X, filters, filters.mixture_moments[1:], parts)
+
+
+@njit(types.void(IN2, FILTERS, float64, V1), **OPTIONS)
+def _measure_neglect(X: Any, filters: Any, rounds: float, neglect: Any) -> Any:
+    """neglect (K,) ← t·zᵀP_u z/(s²·zᵀQz) of the actions X (K, p) after t rounds.
+
+    P_u is of the filter REFERENCE, which knows online rounds alone, and Q the logs' precision: how much less
+    is known of the action than t rounds like those of the logs would have taught. For an action hardly tried
+    it grows with t. Where none of the offered is well known it is in units of the best known one: new
+    contexts neglect nothing. If Q is not known, zᵀQz is taken as d.
     """
-    return _score(X, unpack(buffer), rounds, True, parts)
+    log_precision, numbers = filters.log_precision, filters.numbers
+    known, d = filters.covariances[int(numbers[REFERENCE])], filters.means.shape[1]
+    z, least = np.empty(d), np.inf
+    for k in range(X.shape[0]):
+        coordinates(X[k], filters.basis, z)
+        usual = form(z, log_precision) if len(log_precision) else float(d)
+        neglect[k] = rounds * max(form(z, known), 0.0) / (numbers[NOISE] * max(usual, 1.0))
+        least = min(least, neglect[k])
+    if len(log_precision):
+        for k in range(X.shape[0]):
+            neglect[k] /= max(1.0, least)
 
 
 @njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
@@ -520,47 +498,46 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
     return better, gain
 
 
-@njit(int64(IN2, FILTERS, float64, float64, float64, V2), **OPTIONS)
-def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: float, parts: Any) -> Any:
-    """The neglected action that is most worth a test, or −1.
+@njit(int64(IN2, FILTERS, float64, float64, float64, V1), **OPTIONS)
+def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: float, means: Any) -> Any:
+    """The neglected action of X (K, p) that is most worth a test, or −1; means (K,) of the mixture.
 
-    gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0). It takes
-    n = 3(1 + 8s²/δ²) rounds to see an advantage of δ = gap + h/p: the action is worth a test if
-    remaining·h > n·gap.
+    gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0), the filter
+    that knows online rounds alone weighing DOUBT + `doubted` at least. It takes n = 3(1 + 8s²/δ²) rounds to
+    see an advantage of δ = gap + h/p: the action is worth a test if remaining·h > n·gap.
 
-    What the logs themselves leave open, such as a new arm, may always be tested: h then follows from the
-    variance of the first filter, in which nothing changed. What may have changed since, the filter that knows
-    online rounds alone weighing DOUBT + `doubted` at least, is tested as long as what was spent on the
-    action, (s²/zᵀP_u z + 1)·gap, stays below CAUTION times the believed gain of all rounds so far. There is
-    no such limit if the logs are doubted by more than half of the weight, or where the same few actions are
-    offered again and again: no other choice would ever inform about them.
+    What tests of neglected actions have cost, Σ n_k·gap_k with n_k = s²/zᵀP_u z rounds of action k, stays
+    below CAUTION times the believed gain of all rounds so far. There is no such limit if the logs are doubted
+    by more than half of the weight.
     """
     V, numbers = filters.basis, filters.numbers
     noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
     K, d = X.shape[0], filters.means.shape[1]
+    neglect = np.empty(K)
+    _measure_neglect(X, filters, rounds, neglect)
     leader, average = 0, 0.0
     for k in range(K):
-        average += parts[0, k] / K
-        if parts[0, k] > parts[0, leader]:
+        average += means[k] / K
+        if means[k] > means[leader]:
             leader = k
-    fixed = numbers[SEEN] <= K and rounds + remaining >= ROUNDS_PER_ARM * K
-    unlimited = caution == NO_LIMIT or doubted > 0.5 or fixed
-    account = rounds * caution * (parts[0, leader] - average)
     z, best = np.empty(d), np.empty(d)
+    account = np.inf
+    if caution != NO_LIMIT and doubted <= 0.5:
+        account = rounds * caution * (means[leader] - average)
+        for k in range(K):
+            if neglect[k] >= NEGLECT:
+                coordinates(X[k], V, z)
+                account -= noise / max(form(z, known), LEAST_NOISE) * (means[leader] - means[k])
     coordinates(X[leader], V, best)
     top, chosen = 1.0, -1
     for k in range(K):
-        if k == leader or parts[2, k] < NEGLECT or parts[2, k] < parts[2, leader]:
+        if k == leader or neglect[k] < NEGLECT or neglect[k] < neglect[leader]:
+            continue
+        gap = max(means[leader] - means[k], SMALLEST_GAP * np.sqrt(noise))
+        if gap > account:
             continue
         coordinates(X[k], V, z)
-        gap = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        spent = (noise / max(form(z, known), LEAST_NOISE) + 1.0) * gap
-        if unlimited or spent <= account:
-            better, gain = _advantage(z, best, filters, min(1.0, DOUBT + doubted))
-        else:
-            for i in range(d):
-                z[i] -= best[i]
-            better, gain = _hope(-gap, np.sqrt(max(form(z, filters.covariances[0]), 0.0)))
+        better, gain = _advantage(z, best, filters, min(1.0, DOUBT + doubted))
         if better < IMPOSSIBLE:
             continue
         reach = gap + gain / better
@@ -584,21 +561,21 @@ def _doubted(filters: Any) -> Any:
 def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
     """Index of the action to play, or a status, and why.
 
-    An action worth a test; else the largest mean, or mean + one standard deviation while filters that do not
-    trust the logs hold more than half of the weight.
+    An action worth a test, where tests are allowed; else the largest mean plus one standard deviation: of
+    what the logs leave open, by the first filter, in which nothing changed; of the whole mixture once filters
+    that do not trust the logs hold more than half of the weight.
     """
     K, doubted = X.shape[0], _doubted(filters)
-    parts = np.empty((3, K))
-    status = _score(X, filters, rounds, doubted > 0.5, parts)
+    parts = np.empty((2, K))
+    left_open = filters.mixture_moments[1:] if doubted > 0.5 else filters.covariances[0]
+    status = _score(X, filters, left_open, parts)
     if status < 0:
         return status, GREEDY
-    if rounds >= PATIENCE * filters.means.shape[1]:
-        for k in range(K):
-            if parts[2, k] >= NEGLECT:
-                tested = _find_test(X, filters, rounds, remaining, doubted, parts)
-                if tested >= 0:
-                    return tested, TEST
-                break
+    may_test = doubted > 0.5 or filters.numbers[CAUTION] != 0.0
+    if may_test and rounds >= PATIENCE * filters.means.shape[1]:
+        tested = _find_test(X, filters, rounds, remaining, doubted, parts[0])
+        if tested >= 0:
+            return tested, TEST
     chosen, leader = 0, 0
     for k in range(1, K):
         if parts[0, k] > parts[0, leader]:
