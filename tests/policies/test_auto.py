@@ -260,7 +260,7 @@ def test_the_largest_mean_plus_what_the_logs_leave_open_is_played_and_widths_are
 def test_the_standard_deviation_of_the_mixture_is_added_once_the_logs_are_refuted():
     policy = ib.AutoISD(prior())
     rng = np.random.default_rng(3)
-    for row in rng.normal(size=(300, P)):
+    for row in rng.normal(size=(40, P)):
         policy.update(row, float(rng.normal() - 8.0 * row[0]))
     offers = rng.normal(size=(200, 6, P))
     reasons = {policy.why(offered) for offered in offers}

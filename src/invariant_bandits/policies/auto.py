@@ -418,7 +418,7 @@ class AutoISD(BasePolicy):
     def coefficients(self) -> Array:
         """The mixture's mean of γ (p,)."""
         with self._lock:
-            return np.asarray(self.prior.basis @ self._mixture.filters.mixture_moments[0, : self.dim])
+            return np.asarray(self.prior.basis @ self._mixture.filters.mean[: self.dim])
 
     def beliefs(self) -> dict[str, float]:
         """What a simulation traces: the probability of each hypothesis, and the log evidence against
@@ -434,31 +434,31 @@ class AutoISD(BasePolicy):
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
-            moments = self._mixture.filters.mixture_moments
+            mean, covariance = self._mixture.mean_and_covariance()
             return Belief(
                 hypotheses=self._mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
                 alarm=self.alarm,
                 alarm_level=self.confidence,
-                shifts=moments[0, : self.dim] - self.prior.mean,
-                errors=np.sqrt(np.diagonal(moments[1:])[: self.dim]),
+                shifts=mean[: self.dim] - self.prior.mean,
+                errors=np.sqrt(np.maximum(np.diagonal(covariance), 0.0)[: self.dim]),
                 names=[", ".join(names[i] for i in places) for places in main],
                 rounds=self.rounds,
                 noise_ratio=float(np.sqrt(self._mixture.believed_noise / self.prior.noise_variance)),
                 no_alarm_because=self._alarm.unsupported,
-                baseline_shift=self._baseline_shift(moments),
+                baseline_shift=self._baseline_shift(mean, covariance),
                 winsorised=self.winsorised,
                 refused=self.refused,
             )
 
-    def _baseline_shift(self, moments: Array) -> tuple[float, float]:
+    def _baseline_shift(self, mean: Array, covariance: Array) -> tuple[float, float]:
         """How far the baseline stands from that of the logs, and its standard deviation if it did not
         move.
         """
         if not self.intercept:
             return 0.0, 0.0
-        doubt = float(moments[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
-        return float(moments[0, -1]) - self.prior.baseline, float(np.sqrt(doubt))
+        doubt = float(covariance[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
+        return float(mean[-1]) - self.prior.baseline, float(np.sqrt(doubt))
 
     def __repr__(self) -> str:
         return f"AutoISD(dim={self.dim}, members={self.members}, rounds={self.rounds})"

@@ -283,8 +283,6 @@ STATE_SPECS: Mapping[str, ArraySpec] = {
     "noise": ArraySpec(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE),
     "trusts_logs": ArraySpec(("C",), "int64", 0, 1),
     "online": ArraySpec((2, "d+1", "d+1")),
-    "mixture_moments": ArraySpec(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
-    "believed_noise": ArraySpec((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
 }
 
 
@@ -296,8 +294,7 @@ class FilterMixture:
     prior : DriftPrior
         What the logs teach.
     state : mapping of str to array
-        `hypothesis_index` (C,) and the parts STATE; `mixture_moments` and `believed_noise` follow from them,
-        unless they are here, as they were summed up to the last bit.
+        `hypothesis_index` (C,) and the parts STATE.
     share : float
         Part of the weights that returns to the prior weights each round.
     learns_noise : bool
@@ -340,14 +337,8 @@ class FilterMixture:
         # Greedy choices mislead the likelihoods; tests without limit do not.
         weighing = (STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)) if learns_noise else (0.0, 1.0)
         numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing
-        numbers[kernels.NOISE] = filters.weights @ filters.noise if learns_noise else prior.noise_variance
-        if "mixture_moments" in state:
-            filters.mixture_moments[:], numbers[kernels.NOISE] = (
-                state["mixture_moments"],
-                state["believed_noise"][0],
-            )
-        else:
-            kernels.refresh_moments(self.buffer)
+        numbers[kernels.NOISE] = prior.noise_variance
+        kernels.mix(self.buffer)
 
     @staticmethod
     def initial_state(prior: DriftPrior, members: Sequence[Member], d: int) -> dict[str, Array]:
@@ -398,9 +389,8 @@ class FilterMixture:
 
     def mean_and_covariance(self) -> tuple[Array, Array]:
         """Mean (d,) and covariance (d, d) of the mixture."""
-        moments = self.filters.mixture_moments
-        lower = np.tril(moments[1:])
-        return moments[0].copy(), lower + np.tril(lower, -1).T
+        lower = kernels.covariance(self.buffer)
+        return self.filters.mean.copy(), lower + np.tril(lower, -1).T
 
     @property
     def doubts_logs(self) -> bool:
@@ -427,13 +417,9 @@ class FilterMixture:
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The state as arrays by name."""
         filters = self.filters
-        state = {name: getattr(filters, name).copy() for name in (*STATE, "mixture_moments")}
-        return {
-            **state,
-            "trusts_logs": state["trusts_logs"].astype(np.int64),
-            "hypothesis_index": self.hypothesis_index.copy(),
-            "believed_noise": np.array([self.believed_noise]),
-        }
+        state = {name: getattr(filters, name).copy() for name in STATE}
+        trusts_logs = filters.trusts_logs.astype(np.int64)
+        return {**state, "trusts_logs": trusts_logs, "hypothesis_index": self.hypothesis_index.copy()}
 
     # -- arms that come and go --
 
@@ -455,25 +441,20 @@ class FilterMixture:
         online, at = np.zeros((2, d + 1, d + 1)), np.append(old, d)
         online[np.ix_(np.arange(2), at, at)] = filters.online
         means, covariances = (np.stack(part) for part in zip(*grown, strict=True))
-        return self._with_state(means=means, covariances=covariances, process=process, online=online)
+        changed = {"means": means, "covariances": covariances, "process": process, "online": online}
+        return {**self.arrays(), **changed}
 
     def shrunk(self, before: DriftPrior, arm: int) -> dict[str, Array]:
         """The state without the coordinates of an arm; what was learned of the others stays."""
         filters, d = self.filters, len(self.filters.logs_mean)
         rest = np.append(before.layout.coordinates_without(arm), np.arange(before.layout.dim, d))
         at = np.append(rest, d)
-        return self._with_state(
-            means=filters.means[:, rest],
-            covariances=filters.covariances[:, rest][:, :, rest],
-            process=filters.process[:, rest],
-            online=filters.online[:, at][:, :, at],
-        )
-
-    def _with_state(self, **changed: Array) -> dict[str, Array]:
-        """The state with some parts changed; what follows from it is worked out anew."""
-        state = {**self.arrays(), **changed}
         return {
-            name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
+            **self.arrays(),
+            "means": filters.means[:, rest],
+            "covariances": filters.covariances[:, rest][:, :, rest],
+            "process": filters.process[:, rest],
+            "online": filters.online[:, at][:, :, at],
         }
 
 

@@ -41,7 +41,6 @@ REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION = range(4, 11)
 """Places in `Filters.numbers`, which FilterMixture explains."""
 NUMBERS = 11
 
-NEGLIGIBLE = 1e-9
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
 LEVERAGE = 2.0
@@ -76,8 +75,8 @@ class Filters(NamedTuple):
         m and P of every filter, and the variances q by which it wanders each round.
     weights, prior_weights, noise, trusts_logs : arrays, shape (C,)
         Probabilities now and at the start, noise variances v, and 1 for filters that trust the logs' model.
-    mixture_moments : array, shape (d + 1, d)
-        The mixture's mean (first row) and its covariance by the law of total variance.
+    mean : array, shape (d,)
+        The mixture's mean.
     online : array, shape (2, d + 1, d + 1)
         Sums of the online rounds for the alarm, see `gather`.
     """
@@ -93,11 +92,11 @@ class Filters(NamedTuple):
     prior_weights: Any
     noise: Any
     trusts_logs: Any
-    mixture_moments: Any
+    mean: Any
     online: Any
 
 
-FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3), Filters)  # type: ignore[no-untyped-call]
+FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters)  # type: ignore[no-untyped-call]
 
 TWO_NUMBERS = types.UniTuple(float64, 2)  # type: ignore[no-untyped-call]
 CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
@@ -105,7 +104,7 @@ CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 
 def buffer_size(C: int, p: int, d: int, k: int) -> int:
     """Length of a buffer of C filters over d coordinates of p features, with a precision of k rows."""
-    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2
+    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + d + 2 * (d + 1) ** 2
 
 
 @njit(FILTERS(V1), **OPTIONS)
@@ -128,13 +127,13 @@ def unpack(buffer: Any) -> Any:
     process = buffer[a:b].reshape((C, d))
     weights, prior_weights = buffer[b : b + C], buffer[b + C : b + 2 * C]
     noise, trusts_logs = buffer[b + 2 * C : b + 3 * C], buffer[b + 3 * C : b + 4 * C]
-    a, b = b + 4 * C, b + 4 * C + (d + 1) * d
-    mixture_moments = buffer[a:b].reshape((d + 1, d))
+    a, b = b + 4 * C, b + 4 * C + d
+    mean = buffer[a:b]
     a, b = b, b + 2 * (d + 1) * (d + 1)
     online = buffer[a:b].reshape((2, d + 1, d + 1))
     return Filters(
         *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
-        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online),
+        *(weights, prior_weights, noise, trusts_logs, mean, online),
     )
 
 
@@ -168,31 +167,58 @@ def form(z: Any, A: Any) -> Any:
     return total
 
 
+@njit(types.boolean(V1, IN2), **OPTIONS)
+def _is_too_far(z: Any, log_precision: Any) -> Any:
+    """Whether zᵀQz > FARTHEST·d, Q the logs' precision if it is known; z·z·tr(Q) is an upper bound."""
+    size, trace, d = 0.0, 0.0, len(z)
+    for i in range(len(log_precision)):
+        size += z[i] * z[i]
+        trace += log_precision[i, i]
+    return not size * trace <= FARTHEST * d and not form(z, log_precision) <= FARTHEST * d
+
+
 @njit(types.void(FILTERS), **OPTIONS)
-def mix_moments(filters: Any) -> Any:
-    """mixture_moments ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles. Zero weights cost nothing."""
-    M, P, weights, mixed = filters.means, filters.covariances, filters.weights, filters.mixture_moments
+def _mix(filters: Any) -> Any:
+    """mean ← Σw m, and the believed noise ← Σw v where it is learned."""
+    mean, weights, M, noise = filters.mean, filters.weights, filters.means, 0.0
     C, d = M.shape
-    for i in range(d + 1):
-        for j in range(d):
-            mixed[i, j] = 0.0
+    for i in range(d):
+        mean[i] = 0.0
     for c in range(C):
+        noise += weights[c] * filters.noise[c]
         for i in range(d):
-            mixed[0, i] += weights[c] * M[c, i]
-    for c in range(C):
-        w = weights[c]
-        if w < NEGLIGIBLE:
-            continue
-        for i in range(d):
-            apart = w * (M[c, i] - mixed[0, i])
-            for j in range(i + 1):
-                mixed[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - mixed[0, j])
+            mean[i] += weights[c] * M[c, i]
+    if filters.numbers[FREEDOM] > 0.0:
+        filters.numbers[NOISE] = noise
 
 
 @njit(types.void(V1), **OPTIONS)
-def refresh_moments(buffer: Any) -> Any:
-    """Work out the moments of the mixture from its filters."""
-    mix_moments(unpack(buffer))
+def mix(buffer: Any) -> Any:
+    """Work out the mean and the believed noise of the mixture from its filters."""
+    _mix(unpack(buffer))
+
+
+@njit(V2(FILTERS), **OPTIONS)
+def _covariance(filters: Any) -> Any:
+    """Σw(P + (m − m̄)(m − m̄)ᵀ) (d, d), the lower triangle; filters that rest are left out."""
+    M, P, weights, mean = filters.means, filters.covariances, filters.weights, filters.mean
+    C, d = M.shape
+    result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
+    for c in range(C):
+        w = weights[c]
+        if w < least:
+            continue
+        for i in range(d):
+            apart = w * (M[c, i] - mean[i])
+            for j in range(i + 1):
+                result[i, j] += w * P[c, i, j] + apart * (M[c, j] - mean[j])
+    return result
+
+
+@njit(V2(V1), **OPTIONS)
+def covariance(buffer: Any) -> Any:
+    """Covariance (d, d) of the mixture by the law of total variance, the lower triangle."""
+    return _covariance(unpack(buffer))
 
 
 @njit(types.void(V1, V2, V1), **OPTIONS)
@@ -209,28 +235,14 @@ def _product(z: Any, A: Any, g: Any) -> Any:
         g[i] += row + A[i, i] * zi
 
 
-@njit(types.void(V1, float64, V1, float64, V2, float64, V1, V2), **OPTIONS)
-def _absorb(
-    g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, mixed: Any
-) -> Any:
-    """A ← A − gain·ggᵀ + elapsed·diag(q), and mixed[1:] += weight·(A + apart·apartᵀ), lower triangles, in
-    one pass.
-    """
+@njit(types.void(V1, float64, V1, float64, V2), **OPTIONS)
+def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any) -> Any:
+    """A ← A − gain·ggᵀ + elapsed·diag(q), the lower triangle."""
     for i in range(len(g)):
         scaled = g[i] * gain
-        if weight < NEGLIGIBLE:
-            for j in range(i + 1):
-                A[i, j] -= scaled * g[j]
-            A[i, i] = max(A[i, i], 0.0) + elapsed * q[i]
-        else:
-            off = weight * apart[i]
-            for j in range(i):
-                entry = A[i, j] - scaled * g[j]
-                A[i, j] = entry
-                mixed[i + 1, j] += weight * entry + off * apart[j]
-            entry = max(A[i, i] - scaled * g[i], 0.0) + elapsed * q[i]
-            A[i, i] = entry
-            mixed[i + 1, i] += weight * entry + off * apart[i]
+        for j in range(i + 1):
+            A[i, j] -= scaled * g[j]
+        A[i, i] = max(A[i, i], 0.0) + elapsed * q[i]
 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
@@ -267,7 +279,7 @@ def gather(z: Any, apart: float, square: float, online: Any) -> Any:
 
 @njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
 def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
-    """One round for every filter, then the weights and the mixture's moments; returns the status of the
+    """One round for every filter, then the weights and the mixture's mean; returns the status of the
     round.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
@@ -285,12 +297,12 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
     in the logs is refused; so is a round whose squares would overflow, before anything is changed.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows
-    online rounds alone excepted, and the mixture's covariance does without them. In the other rounds they
-    predict what the rest predicts, so that their weight stays (Freund et al. 1997).
+    online rounds alone excepted. In the other rounds they predict what the rest predicts, so that their
+    weight stays (Freund et al. 1997).
     """
     numbers, V, log_precision = filters.numbers, filters.basis, filters.log_precision
     M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
-    weights, prior_weights, mixed = filters.weights, filters.prior_weights, filters.mixture_moments
+    weights, prior_weights = filters.weights, filters.prior_weights
     reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
     share, freedom, trust = numbers[SHARE], numbers[FREEDOM], numbers[TRUST]
     C, d = M.shape
@@ -301,7 +313,7 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         return REFUSED
     if link == LOGIT and not 0.0 <= reward <= 1.0:
         return REFUSED
-    if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
+    if _is_too_far(z, log_precision):
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -366,27 +378,14 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
             likelihoods[c] = rest
         weights[c] = np.exp(np.log(weights[c]) + likelihoods[c] - largest)
         total += weights[c]
-    for i in range(d + 1):
-        for j in range(d):
-            mixed[i, j] = 0.0
     for c in range(C):
         parked = all_awake and freedom > 0.0 and weights[c] < PARKED * total and c != reference
         elapsed[c] = float(REST) if parked else 1.0  # rounds, for this filter
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
-        for i in range(d):
-            mixed[0, i] += weights[c] * M[c, i]
-    off_mean = np.empty(d)
-    noise = 0.0
-    for c in range(C):
-        noise += weights[c] * v[c]
-        seen = weights[c] if freedom <= 0.0 or weights[c] >= PARKED or c == reference else 0.0
-        for i in range(d):
-            off_mean[i] = M[c, i] - mixed[0, i]
         if awake[c]:
-            _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, mixed)
+            _absorb(G[c], gains[c], q[c], elapsed[c], P[c])
+    _mix(filters)
     gather(z, apart, square, filters.online)
-    if freedom > 0.0:
-        numbers[NOISE] = noise
     return WINSORISED if cut > 0.5 else LEARNED
 
 
@@ -416,19 +415,19 @@ def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
 
     Returns 0 or a status.
     """
-    V, mixed, log_precision = filters.basis, filters.mixture_moments, filters.log_precision
-    d = mixed.shape[1]
+    V, log_precision = filters.basis, filters.log_precision
+    d = len(filters.mean)
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
     for k in range(X.shape[0]):
         if not coordinates(X[k], V, z):
             return NOT_FINITE
-        if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
+        if _is_too_far(z, log_precision):
             return TOO_FAR
         mean = 0.0
         for i in range(d):
-            mean += mixed[0, i] * z[i]
+            mean += filters.mean[i] * z[i]
         parts[0, k] = mean
         parts[1, k] = np.sqrt(max(form(z, covariance), 0.0))
     return 0
@@ -438,7 +437,7 @@ def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
 def score(X: Any, buffer: Any, parts: Any) -> Any:
     """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or a status."""
     filters = unpack(buffer)
-    return _score(X, filters, filters.mixture_moments[1:], parts)
+    return _score(X, filters, _covariance(filters), parts)
 
 
 @njit(types.void(IN2, FILTERS, float64, V1), **OPTIONS)
@@ -567,7 +566,7 @@ def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
     """
     K, doubted = X.shape[0], _doubted(filters)
     parts = np.empty((2, K))
-    left_open = filters.mixture_moments[1:] if doubted > 0.5 else filters.covariances[0]
+    left_open = _covariance(filters) if doubted > 0.5 else filters.covariances[0]
     status = _score(X, filters, left_open, parts)
     if status < 0:
         return status, GREEDY
