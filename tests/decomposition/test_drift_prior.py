@@ -85,14 +85,15 @@ def test_units_scale_as_they_should(scale):
 
 
 def intercepts(features, rewards, windows):
-    """Intercept of each window by least squares, and its sampling variance."""
-    levels, variances = [], []
+    """Intercept of each window by least squares, and its sampling variance, the noise being that of all."""
+    levels, variances, squares, freedom = [], [], 0.0, 0
     for rows in np.split(np.arange(len(rewards)), windows):
         design = np.column_stack([np.ones(len(rows)), features[rows]])
         solution, left, _, _ = np.linalg.lstsq(design, rewards[rows], rcond=None)
         levels.append(solution[0])
-        variances.append(left[0] / (len(rows) - design.shape[1]) * np.linalg.inv(design.T @ design)[0, 0])
-    return np.array(levels), np.array(variances)
+        variances.append(np.linalg.inv(design.T @ design)[0, 0])
+        squares, freedom = squares + left[0], freedom + len(rows) - design.shape[1]
+    return np.array(levels), squares / freedom * np.array(variances)
 
 
 def test_the_baseline_is_the_weighted_mean_of_the_intercepts_and_moves_where_chi_square_says_so():

@@ -786,7 +786,7 @@ class DriftPrior:
     population: ArmPopulation | None = None
 
     @classmethod
-    def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
+    def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 120) -> DriftPrior:
         """Estimate by expectation–maximisation (`random_effects`).
 
         Parameters
