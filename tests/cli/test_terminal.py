@@ -229,3 +229,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
     assert both[0] == both[1]
     assert len(both[0]) == 4
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == written for name, written in kept.items())
+
+
+def test_without_a_terminal_a_line_every_half_minute_says_how_long_it_will_take(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(common.time, "monotonic", lambda: clock[0])
+    with common.counting("playing") as progress:
+        for done in range(1, 13):  # ten seconds each
+            clock[0] += 10.0
+            progress("playing", done, 24)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["3 of 24", "6 of 24", "9 of 24", "12 of 24"]
+    assert "about 2.0 minutes left" in lines[-1]

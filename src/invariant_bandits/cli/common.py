@@ -6,6 +6,7 @@ import inspect
 import mmap
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -38,6 +39,7 @@ console = Terminal()
 plain_console = Terminal(soft_wrap=True, highlight=False)
 
 
+SECONDS_BETWEEN_LINES = 30.0
 PROCESSORS = os.cpu_count() or 1
 FAILED = 1
 """Exit code of a command that did its work but could not draw its report."""
@@ -125,8 +127,12 @@ def print_json(values: dict[str, Any]) -> None:
 def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, float, int], None]]:
     """A bar with the time left, as a function of (what is being done, done, total).
 
-    It has no thread of its own, because workers are forked.
+    It has no thread of its own, because workers are forked. Without a terminal a line every half minute says
+    the same.
     """
+    if not console.is_terminal:
+        yield _lines_of_progress()
+        return
     left, words_column = progress.TimeRemainingColumn(), progress.TextColumn("{task.description}")
     columns = (progress.BarColumn(), progress.MofNCompleteColumn(), left, words_column)
     with progress.Progress(*columns, console=console, auto_refresh=False, transient=transient) as bar:
@@ -134,6 +140,19 @@ def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, 
         yield lambda words, done, total: bar.update(
             task, description=words, completed=done, total=total, refresh=True
         )
+
+
+def _lines_of_progress() -> Callable[[str, float, int], None]:
+    start = last = time.monotonic()
+
+    def say(words: str, done: float, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_LINES and done > 0:
+            last, left = now, (now - start) * (total - done) / done
+            console.print(f"{done:.0f} of {total}, about {left / 60.0:.1f} minutes left: {words}")
+
+    return say
 
 
 @contextmanager
