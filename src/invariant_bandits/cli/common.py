@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import mmap
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -110,8 +111,7 @@ def one_thread_each() -> None:
 
 def width() -> int:
     """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
-    known = plain_console.is_terminal or "COLUMNS" in os.environ
-    return max(60, min(plain_console.width, 140)) if known else 100
+    return max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
 
 
 def print_json(values: dict[str, Any]) -> None:
