@@ -610,7 +610,7 @@ def replay(
     Returns
     -------
     Estimate
-        Reward per round.
+        Mean reward of the accepted rounds.
     """
     accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
     return accepted_value(feedback, accepted, confidence=confidence)

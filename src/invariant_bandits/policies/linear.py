@@ -288,7 +288,7 @@ class LinearPolicy(BasePolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
+        """Learn the reward of the chosen action with features (p,); the other arguments are not used."""
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
