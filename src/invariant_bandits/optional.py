@@ -10,7 +10,7 @@ from typing import Any
 
 
 def install_line(module: str) -> str:
-    """What to type to get a package that is missing.
+    """Return the command that installs a missing package.
 
     >>> print(install_line("pyarrow.parquet"), "or", install_line("s3fs"))
     pip install 'invariant-bandits[logs]' or pip install s3fs
@@ -25,7 +25,7 @@ def install_line(module: str) -> str:
 
 
 def require(module: str, caller: str) -> Any:
-    """The module, imported, or ImportError that says who needs it and how to get it."""
+    """Import a module, or raise ImportError that says what needs it and how to install it."""
     package = module.partition(".")[0]
     try:
         return import_module(module)

@@ -81,7 +81,7 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
 
 
 def as_it_takes(policy: Any, rewards: Any) -> Array:
-    """Rewards, or clicks for a policy that takes nothing else."""
+    """Return rewards, or clicks for a policy that takes nothing else."""
     clicks = getattr(policy, "link", "identity") == "logit"
     return np.where(rewards > 0.0, 1.0, 0.0) if clicks else np.asarray(rewards)
 
@@ -368,7 +368,7 @@ def numbers_too_large_to_square_are_refused(make: Make) -> None:
 POLICY_CODE = "invariant_bandits.policies"
 THREADS = 4
 SHORTEST_TURN = 1e-6
-"""Seconds after which a thread has to let another one go on, 0.005 if nobody says so."""
+"""Seconds after which a thread has to let another one go on, Python's default is 0.005."""
 LINES, REST = 37, 5e-4
 """After so many lines of all threads one of them rests for so many seconds: long enough for a round of
 the others.
@@ -433,7 +433,7 @@ def threads_learn_as_if_one_after_another(make: Make) -> None:
 
 
 def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
-    """What readers ask a policy: every answer tells of one state."""
+    """Return what readers ask a policy; every answer must come from a single state."""
 
     def scored(policy: Any) -> bytes:
         scores = policy.scores(features[0])

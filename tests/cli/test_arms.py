@@ -37,7 +37,7 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     for words, message in (
         (("--add", "banner_A"), "labels are never used again"),
         (("--retire", "nobody"), "'nobody' is not known"),
-        (("--feature", "size=1"), "give --add, too"),
+        (("--feature", "size=1"), "give --add as well"),
         (("--add", "x", "--feature", "size"), "must be NAME=VALUE"),
         (("--add", "x", "--feature", "size=1"), "without a catalogue"),
     ):

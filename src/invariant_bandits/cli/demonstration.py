@@ -35,7 +35,7 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class DemonstrationPlan:
-    """What will happen.
+    """Settings of a demonstration.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Visitors:
     shop : Shop
     plan : DemonstrationPlan
     say : callable
-        Told of what happens, a line each time.
+        Called with a line about each thing that happens.
     """
 
     def __init__(self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = str) -> None:
@@ -88,7 +88,7 @@ class Visitors:
                 self.say(f"the visitors stay away: {error}")
 
     def stop(self) -> None:
-        """No further visit."""
+        """Stop after the present visit."""
         self._enough.set()
 
     def visit(self) -> None:
@@ -162,7 +162,7 @@ def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say
 
 
 def free_port() -> int:
-    """A port nobody listens at."""
+    """Return a port at which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

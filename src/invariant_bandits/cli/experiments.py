@@ -96,7 +96,7 @@ def simulate(
     allow_code: bool = False,
     force: bool = False,
 ) -> None:
-    """Play one's own grid of worlds and policies; finished cells are not played again."""
+    """Play a grid of your own worlds and policies; finished cells are not played again."""
     from invariant_bandits.experiments import cells
     from invariant_bandits.reports import plots
     from invariant_bandits.reports.page import number, table_lines

@@ -113,7 +113,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     feedback : Feedback
         n rounds with `rows` offered actions.
     earlier : Feedback, optional
-        Rounds before these, which predict, too.
+        Rounds before these, which also predict.
 
     Returns
     -------

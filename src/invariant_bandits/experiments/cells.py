@@ -295,7 +295,7 @@ def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
 
 
 def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) -> bool:
-    """Whether a stored result is one of this cell in this run, whatever the code was."""
+    """Whether a stored result is one of this cell in this run, also if the code has changed since."""
     noted, wanted = result.settings, json.loads(_plain(cell.settings()))
     same_run = (noted.get("run_seed"), result.replications) == (seed, replications)
     return same_run and _plain(noted.get("cell") or {}) == _plain(wanted)

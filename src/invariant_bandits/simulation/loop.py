@@ -167,7 +167,7 @@ def _observations(noted: list[Mapping[str, float]]) -> dict[str, Array]:
 def play(policy: Policy, episode: Episode) -> Array:
     """Play one policy through all rounds of an episode: it decides and learns.
 
-    The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
+    The policy sees copies of the features: one that changes them leaves the rounds of the others alone.
 
     Parameters
     ----------
@@ -422,8 +422,8 @@ class SimulationResult:
 
     @classmethod
     def may_replace(cls, path: str | PathLike[str]) -> bool:
-        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody
-        else's.
+        """Whether a file is empty, or a stored simulation, damaged or not; other Parquet files are not ours
+        to replace.
         """
         arrow = _pyarrow("load")
         try:
