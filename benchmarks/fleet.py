@@ -89,9 +89,9 @@ def client(pipe: Any, *given: Any) -> None:
 def measured(
     services: list[Started], connections: int, seconds: float, rewards: bool = False
 ) -> dict[str, float]:
-    urls = [one.url for one in services]
+    urls = [service.url for service in services]
     asyncio.run(load(urls, 4, 1.0, rewards))  # compiled and warm
-    before = [processor_time(one.process.pid) for one in services]
+    before = [processor_time(service.process.pid) for service in services]
     mine, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=client, args=(theirs, urls, connections, seconds, rewards)
@@ -99,7 +99,7 @@ def measured(
     process.start()
     found: dict[str, float] = mine.recv()
     process.join()
-    spent = sum(processor_time(one.process.pid) for one in services) - sum(before)
+    spent = sum(processor_time(service.process.pid) for service in services) - sum(before)
     found["processor_ms_per_decision"] = 1e3 * spent / found["decisions"]
     return found
 

@@ -138,7 +138,7 @@ def forgetful() -> Any:
         def append(self, events: Any, contents: Any = (), seen: int | None = None) -> list[Row]:
             import hashlib
 
-            self.contents |= {hashlib.sha256(one).hexdigest(): one for one in contents}
+            self.contents |= {hashlib.sha256(content).hexdigest(): content for content in contents}
             first, self.seq = self.seq, self.seq + len(events)
             return [Row(first, first, None, b"")] * len(events)
 

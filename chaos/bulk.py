@@ -29,7 +29,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
 
     def commit(works: list[Command]) -> list:
         batch = EventBatch(now)
-        answers = [one(state, batch) for one in works]
+        answers = [work(state, batch) for work in works]
         store.append(batch.stored, batch.contents)
         for event in batch.events:
             state.apply(event)

@@ -136,7 +136,7 @@ def run(seconds: float, cuts: int, clients: int = 4, seed: int = 0) -> dict[str,
     return {
         "acknowledged": len(told),
         "operations": len(operations),
-        "syncs": sum(one[1] == SYNC for one in operations),
+        "syncs": sum(operation[1] == SYNC for operation in operations),
         **found,
     }
 

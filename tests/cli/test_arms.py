@@ -19,7 +19,7 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     assert path.read_bytes() == before
     code, shown, _ = run_apart("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
     assert code == 0
-    active = {one["label"]: one["active"] for one in json.loads(shown)["arms"]}
+    active = {arm["label"]: arm["active"] for arm in json.loads(shown)["arms"]}
     assert active == {
         "banner_A": False,
         "banner_B": True,

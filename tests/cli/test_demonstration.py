@@ -35,7 +35,7 @@ def test_the_alarm_rings_after_the_break_and_not_before(seed: int) -> None:
             assert not model.policy.alarm
             shop.break_invariance()
         products = shop.visit()
-        features = model.features({name: [one[name] for one in products] for name in FEATURES})
+        features = model.features({name: [product[name] for product in products] for name in FEATURES})
         action = model.policy.select(features)
         reward = shop.brings(products[action]) - model.baseline
         model.policy.update(features[action], reward, offered=features, action=action)

@@ -14,7 +14,7 @@ WORTH = {"a": 0.1, "b": 0.2, "c": 0.6}
 def write_log(path, chances, seed, rounds=3000):
     rng = np.random.default_rng(seed)
     labels = rng.choice(list(chances), size=rounds, p=list(chances.values()))
-    lines = [f"{one},{int(rng.random() < WORTH.get(one, 0.5))},{chances[one]}" for one in labels]
+    lines = [f"{label},{int(rng.random() < WORTH.get(label, 0.5))},{chances[label]}" for label in labels]
     path.write_text("\n".join(["arm,click,propensity", *lines]))
     return path
 

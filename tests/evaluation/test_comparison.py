@@ -40,7 +40,7 @@ def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_h
     """
     result = ib.compare(uniform_log(), jobs=2)
     assert result.policies == tuple(DEFAULT)
-    assert [(one.policy, one.estimator) for one in result.lines] == [
+    assert [(line.policy, line.estimator) for line in result.lines] == [
         (name, kind) for name in DEFAULT for kind in ESTIMATORS
     ]
     for name in result.policies:

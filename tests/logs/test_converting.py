@@ -196,7 +196,7 @@ def test_lists_survive_json_lines(tmp_path):
 def test_every_format_of_files_can_be_written():
     files = [one for one in FORMATS if one.suffixes and one.kind.__module__.startswith("invariant_bandits.")]
     assert len(files) == 6
-    assert all({"write_table", "write_events"} & set(dir(one.kind)) for one in files)
+    assert all({"write_table", "write_events"} & set(dir(file.kind)) for file in files)
 
 
 def test_the_command_converts(tmp_path, monkeypatch, capsys):

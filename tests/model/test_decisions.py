@@ -36,12 +36,12 @@ def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_th
         context, arms = {"hour": float(rng.uniform(0, 24))}, offers(rng)
         made.append(model.decide(context, arms))
         contexts.append((context, arms))
-        assert made[-1].action == twin.select({**context, "price": [one["price"] for one in arms]})
+        assert made[-1].action == twin.select({**context, "price": [arm["price"] for arm in arms]})
     for index in rng.permutation(30):
         reward = float(rng.normal())
         context, arms = contexts[index]
         assert model.learn(made[index].id if index % 2 else made[index], reward)
-        twin.update({**context, "price": [one["price"] for one in arms]}, made[index].action, reward)
+        twin.update({**context, "price": [arm["price"] for arm in arms]}, made[index].action, reward)
     np.testing.assert_array_equal(model.policy.arrays()["means"], twin.policy.arrays()["means"])
     assert not model.ledger.open
 

@@ -62,7 +62,7 @@ def files_of_package():
 def test_the_source_distribution_holds_the_package_and_a_few_files_beside_it(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     source = {name.removeprefix("src/") for name in names if name.startswith("src/")}
     assert {name for name in names if not name.startswith("src/")} == BESIDE
     assert {name for name in source if not name.startswith(f"{PACKAGE}.egg-info/")} == files_of_package()
@@ -90,7 +90,7 @@ def test_the_versions_that_build_and_test_are_pinned():
 
 
 def test_every_package_that_is_needed_states_a_licence():
-    found = {one.package: one for one in installed_licences()}
+    found = {licence.package: licence for licence in installed_licences()}
     assert {"numpy", "scipy", "numba", "llvmlite", "safetensors"} <= {
         name for name in found if found[name].needed
     }
@@ -102,4 +102,4 @@ def test_the_command_lists_them():
     shown = CliRunner().invoke(app, ["licences"]).stdout
     assert any(line.split()[:1] == ["numpy"] and line.split()[-1] == "needed" for line in shown.splitlines())
     told = json.loads(CliRunner().invoke(app, ["licences", "--json"]).stdout)
-    assert {one["package"] for one in told["packages"]} >= {"numpy", "invariant-bandits"}
+    assert {package["package"] for package in told["packages"]} >= {"numpy", "invariant-bandits"}

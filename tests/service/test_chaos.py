@@ -45,7 +45,7 @@ def test_a_full_disk_is_503_and_passes() -> None:
     from disk_full import run
 
     told = run(1, clients=1, seconds=0.3)
-    assert [one["status_when_full"] for one in told["times"]] == [503], told
+    assert [time["status_when_full"] for time in told["times"]] == [503], told
     assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
 
 

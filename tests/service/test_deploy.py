@@ -54,7 +54,7 @@ def test_the_container_starts_the_service_on_a_store_in_its_volume_and_asks_whet
 def test_the_container_is_built_from_what_is_there() -> None:
     for line in lines("Containerfile", "COPY"):
         *sources, _ = line.split()
-        assert all((DEPLOY.parent / one).exists() for one in sources), line
+        assert all((DEPLOY.parent / source).exists() for source in sources), line
     ran = " ".join(lines("Containerfile", "RUN"))
     extras = re.search(r"/source\[([a-z,]+)\]", ran)
     assert extras is not None

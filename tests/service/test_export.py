@@ -199,7 +199,10 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(tmp_path: Pat
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:
         settled = [
-            [(one.decided.id, one.reward) for one in settled_decisions(store, "default", most_open=most)]
+            [
+                (settled.decided.id, settled.reward)
+                for settled in settled_decisions(store, "default", most_open=most)
+            ]
             for most in (5, 20_000)
         ]
     assert settled[0] == settled[1]

@@ -98,8 +98,8 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: Po
         live = learner.state.hashes()
     assert np.mean([one[-38:] for one in played]) >= 0.5
     decisions = [one for one in events_of(address) if isinstance(one, Decided)]
-    assert len({one.at for one in decisions}) > 3
-    assert len({one.draw for one in decisions}) == len(decisions) == 1_200
+    assert len({decision.at for decision in decisions}) > 3
+    assert len({decision.draw for decision in decisions}) == len(decisions) == 1_200
     store = open_store(address, writing=False)
     state = replay_all(store)
     assert state.hashes() == live
@@ -190,11 +190,11 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
         live, learned = learner.state.hashes(), learner.state.models["default"].counts.learned
         assert learner.failure is None
     events = events_of(address)
-    settled = [one.id for one in events if isinstance(one, Closed)]
+    settled = [event.id for event in events if isinstance(event, Closed)]
     assert len(set(settled)) == len(settled) == learned
     assert acknowledged <= set(settled)
-    places = {one.id: one.place for one in events if isinstance(one, Decided)}
-    assert len(places) == len([one for one in events if isinstance(one, Decided)])
+    places = {event.id: event.place for event in events if isinstance(event, Decided)}
+    assert len(places) == len([event for event in events if isinstance(event, Decided)])
     for player in players:
         assert player.decided.items() <= places.items()
     store = open_store(address, writing=False)

@@ -217,7 +217,7 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
 
 def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None:
     flags = client.post("/ofrep/v1/evaluate/flags", json={"context": {"targetingKey": "u"}}).json()["flags"]
-    ids = {one["key"]: one["metadata"]["id"] for one in flags}
+    ids = {flag["key"]: flag["metadata"]["id"] for flag in flags}
     assert set(ids) == set(MODELS)
     for name in MODELS:  # the id of one flag, asked of another model by the caller
         decide(client, name, ids["shop"], context={}, defer=name == "shop")
@@ -247,7 +247,7 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
                 assert (told["id"], told["model"]) == (id, name)
                 body = {"id": id, "value": values[name], "model": name}
                 assert client.post("/v1/rewards", json=body).json()["status"] in ("learned", "unchanged")
-                event = {"actions": [{"id": one} for one in MODELS[name]], "eventId": f"event {n}"}
+                event = {"actions": [{"id": model} for model in MODELS[name]], "eventId": f"event {n}"}
                 assert client.post(f"{prefix}/rank", json=event).json()["rewardActionId"] in MODELS[name]
                 assert personalizer_reward(client, f"event {n}", values[name], prefix=prefix) == 204
                 flag = client.post(f"/ofrep/v1/evaluate/flags/{name}", json={}).json()
@@ -288,7 +288,11 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
         for _ in range(5):
             engine.call(commands.inspect(lambda state: None))
         counts = {name: served.counts for name, served in engine.state.models.items()}
-        assert [(one.learned, one.reward_sum) for one in counts.values()] == [(20, 20.0), (20, 1.0), (0, 0.0)]
+        assert [(count.learned, count.reward_sum) for count in counts.values()] == [
+            (20, 20.0),
+            (20, 1.0),
+            (0, 0.0),
+        ]
         clock.now += 1_000.0
         engine.call(DecisionCommand("shop", id="waits"))
         engine.call(DecisionCommand("default", id="waits"))

@@ -41,7 +41,9 @@ def test_metrics_have_their_names_and_count_what_happened(loops: TestClient) -> 
     assert requests["none", "404"] == 1.0
     durations = families["invariant_bandits_request_duration_seconds"].samples
     counted = [
-        one for one in durations if one.name.endswith("_count") and one.labels["route"] == "decisions.decide"
+        duration
+        for duration in durations
+        if duration.name.endswith("_count") and duration.labels["route"] == "decisions.decide"
     ]
     assert [one.value for one in counted] == [4.0]
 

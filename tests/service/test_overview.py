@@ -42,7 +42,7 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
             engine.call(RewardCommand(id, float(n % 2)))
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
         story = model["story"]
-        assert sum(one[0] for one in story["stretches"]) == story["settled"] == 70
+        assert sum(stretch[0] for stretch in story["stretches"]) == story["settled"] == 70
         assert story["mean"]["value"] == 0.5
         assert story["points"][-1]["settled"] == 70
         assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9

@@ -82,7 +82,7 @@ def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -
     assert answered.status_code == 201, answered.text
     told = answered.json()
     assert told["eventId"] == "m/1"
-    chosen = {one["id"]: one["rewardActionId"] for one in told["slots"]}
+    chosen = {slot["id"]: slot["rewardActionId"] for slot in told["slots"]}
     assert list(chosen) == ["top", "side"]
     assert chosen["top"] in ("Sport", "Film")
     assert chosen["side"] != chosen["top"]
@@ -116,7 +116,7 @@ def test_more_slots_than_the_protocol_has_are_refused(loops: TestClient) -> None
     )
     slots[0]["id"] = "\N{GRINNING FACE}" * 256
     told = loops.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()
-    assert len({one["rewardActionId"] for one in told["slots"]}) == 50
+    assert len({slot["rewardActionId"] for slot in told["slots"]}) == 50
     rewards = {"reward": [{"slotId": slots[0]["id"], "value": 1.0}]}
     assert loops.post(f"{V1}/multislot/events/{told['eventId']}/reward", json=rewards).status_code == 204
     assert loops.get("/v1/model").json()["rounds"] == 1
