@@ -38,4 +38,4 @@ def test_arms_that_the_log_does_not_have_leave_no_answer(tmp_path, random_log):
     own = write_log(tmp_path / "own.csv", {"a": 0.5, "new": 0.5}, 2)
     said = CliRunner().invoke(app, ["evaluate", str(random_log), "--policy-log", str(own)])
     assert said.exit_code == 3
-    assert "% of what the policy plays is no arm of the other log" in " ".join(said.output.split())
+    assert "% of what the policy plays is not an arm of the other log" in " ".join(said.output.split())

@@ -79,7 +79,7 @@ def test_arms_that_the_other_log_does_not_have_are_said():
     own = log(rng, SHARES, labels=np.array(["a", "b", "new", "d"]))
     result = ib.value_of_logged(own, log(rng, UNIFORM))
     assert not result.estimates["DR"].concludes
-    assert "is no arm of the other log" in result.estimates["DR"].reasons[-1]
+    assert "is not an arm of the other log" in result.estimates["DR"].reasons[-1]
     assert "cannot be known" in str(result)
 
 

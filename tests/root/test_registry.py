@@ -37,9 +37,9 @@ class DecayingLinUCB(ib.LinUCB):
         self.first = exploration if first is None else first
         super().__init__(dim, exploration=exploration, **rest)
 
-    def _refresh(self, volume):
+    def refresh_radii(self, volume):
         self.exploration = self.first / (1.0 + self.rounds / self.horizon)
-        super()._refresh(volume)
+        super().refresh_radii(volume)
 
     def settings(self):
         return {**super().settings(), "horizon": self.horizon, "first": self.first}

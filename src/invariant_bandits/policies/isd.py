@@ -317,7 +317,7 @@ class ISDPolicy(LinearPolicy):
         self._take(InvariantPart(*estimated, known.radius, *logs))
         self._begin()
         self._memory.recall(recomputation.record, self.split.residual, self.component)
-        self._refresh(self._memory.log_volume())
+        self.refresh_radii(self._memory.log_volume())
 
     # -- storing --
 
