@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
@@ -32,11 +31,6 @@ def require(module: str, caller: str) -> Any:
     except ImportError:
         words = f"{caller} needs {package}, which is not installed: {install_line(package)}"
         raise ImportError(words) from None
-
-
-def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:
-    """A pandas frame of rows or columns."""
-    return require("pandas", caller).DataFrame(rows, columns=columns)
 
 
 class LazyModule:

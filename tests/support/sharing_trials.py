@@ -16,7 +16,7 @@ SPECIAL = (
     "Randomised twice",
     "Randomised BOBLinUCB",
 )
-MAKERS = testing.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
+MAKERS = policy_laws.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
 LAWS = [words for words in testing.LAWS if "thread" in words]
 
 

@@ -117,7 +117,7 @@ class Visitors:
 
 
 def prepared(
-    store: Path, shop: Shop, plan: DemonstrationPlan, *, host: str = "127.0.0.1", port: int, say: Say
+    store: Path, shop: Shop, plan: DemonstrationPlan, *, port: int, say: Say
 ) -> tuple[Service, ServiceSettings]:
     """A service, not yet listening, with two versions of a model of the shop and an empty model of its
     banners.
@@ -126,7 +126,7 @@ def prepared(
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
     models = {weeks: fit_logs(part, windows=weeks) for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))}
-    settings = ServiceSettings(store=str(store), models={}, host=host, port=port)
+    settings = ServiceSettings(store=str(store), port=port)
     service = open_service(settings, empty_model=False)
     engine = service.engine
     if SHOP not in engine.state.models:

@@ -174,7 +174,7 @@ class Cell:
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
 
     def modules(self) -> tuple[str, ...]:
-        """Modules that define its policies and its world, one's own included."""
+        """Modules that define its policies and its world, those of the user included."""
         kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
@@ -370,7 +370,7 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """One's own grid of worlds and policies, from a TOML file: every combination of its lists is a cell.
+    """Read a grid of worlds and policies from a TOML file: every combination of its lists is a cell.
 
     replications = 50
     horizon = 500

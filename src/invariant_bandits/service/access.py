@@ -80,7 +80,7 @@ def _content(path: str | PathLike[str]) -> bytes:
 
 @dataclass
 class Access:
-    """Tokens and what they allow. Without any, everybody may do everything: for loopback only.
+    """Tokens and what they allow. Without tokens every caller may do everything: for loopback only.
 
     Parameters
     ----------

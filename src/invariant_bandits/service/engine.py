@@ -1,5 +1,5 @@
-"""The engine: one thread that owns the state, decides and learns, and commits what happened before anybody
-hears of it.
+"""The engine: one thread that owns the state, decides and learns, and commits what happened before it
+answers.
 
 Requests that come while a commit is under way are taken together in the next one. Within such a batch every
 decision sees the state before it; what is learned is learned after the commit. So nothing has to be taken

@@ -222,10 +222,6 @@ def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-SPEAKS = 2.0
-"""A direction is listed as moved if it stands at least so many standard deviations from the logs."""
-
-
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
     """Beliefs, drift and alarm of a policy that has them; else nothing."""
     belief = policy.explain(names) if hasattr(policy, "explain") else None

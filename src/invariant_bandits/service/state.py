@@ -308,7 +308,7 @@ class Records:
         return self._near.get(key)
 
     def forget(self) -> None:
-        """Drop a record, so that it is read from the store again: other processes have added to it."""
+        """Drop all records, so that they are read again from the store, to which other processes add."""
         self._near.clear()
 
     def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
