@@ -150,9 +150,9 @@ def values(content: bytes, rng: Random) -> bytes:
     chosen = sorted(
         {int(place) for place in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True
     )
-    for one in chosen:
+    for item in chosen:
         token = TOKENS[int(rng.integers(len(TOKENS)))]
-        content = content[: marks[one] + 1] + token + content[marks[one + 1] :]
+        content = content[: marks[item] + 1] + token + content[marks[item + 1] :]
     return content
 
 

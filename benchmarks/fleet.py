@@ -42,7 +42,7 @@ def bodies(count: int = 200) -> list[bytes]:
     names = [f"x{place}" for place in range(FEATURES)]
     rounds = rng.normal(size=(count, ACTIONS, FEATURES)).round(3).tolist()
     return [
-        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in one]}).encode() for one in rounds
+        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in item]}).encode() for item in rounds
     ]
 
 
@@ -222,8 +222,8 @@ def main() -> None:
                     measured(those, given.connections, given.seconds, rewards=True),
                 )
                 time.sleep(2.0)
-                for one in [*those, learner]:
-                    one.end()
+                for item in [*those, learner]:
+                    item.end()
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
             store = open_store(address, writing=False)

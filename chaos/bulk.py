@@ -49,7 +49,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
                 for n in range(TOGETHER)
             ]
         )
-        commit([RewardCommand(one.id, float(rng.random() < 0.4)) for one in decided])
+        commit([RewardCommand(event.id, float(rng.random() < 0.4)) for event in decided])
     if not closed:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()

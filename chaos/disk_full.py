@@ -112,5 +112,5 @@ if __name__ == "__main__":
         if given.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
-    failed = any(one["status_when_full"] != 503 for one in results["times"]) or not results["unavailable"]
+    failed = any(item["status_when_full"] != 503 for item in results["times"]) or not results["unavailable"]
     sys.exit(bool(failed or results["lost"] or results["doubled"] or not results["state_is_replay"]))

@@ -161,7 +161,7 @@ def test_frames_go_in_and_come_out(model):
     made = model.decide_many(contexts)
     assert list(made.columns) == ["id", "action", "propensity", "version"]
     assert list(made.index) == [7, 9]
-    assert [one.action for one in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
+    assert [item.action for item in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
     assert model.decide(contexts.iloc[:1]).action == made["action"].iloc[0]
     assert model.learn_many(zip(made["id"], [1.0, 0.0], strict=True)) == 2
     with pytest.raises(ib.InputError, match="one row"):

@@ -69,7 +69,7 @@ def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(
     with client_of(transport) as client:
         decision = client.decide({"hour": "1"}, scores=True)
     assert len(transport.seen) == 4
-    assert len({one["id"] for one in transport.seen}) == 1
+    assert len({item["id"] for item in transport.seen}) == 1
     assert engine.state.models["default"].counts.decisions == 1
     assert decision.action in "abc"
     assert set(decision.scores or {}) == set("abc")

@@ -60,7 +60,7 @@ def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> Non
 def test_batches_are_done_whole_or_not_at_all(client: TestClient) -> None:
     asked = [{"context": {"age": 1.0}, "model": "shop", "id": f"b{n}"} for n in range(3)]
     decided = client.post("/v1/decisions", json={"decisions": asked}).json()["decisions"]
-    assert [one["id"] for one in decided] == ["b0", "b1", "b2"]
+    assert [event["id"] for event in decided] == ["b0", "b1", "b2"]
     before = hash_of(client, "shop")
     rewards = [{"id": "b0", "value": 1.0}, {"id": "b1", "value": 0.0}, {"id": "b0", "value": 0.5}]
     assert client.post("/v1/rewards", json={"rewards": rewards}).status_code == 409

@@ -76,7 +76,7 @@ def test_the_first_python_client(started: Started) -> None:
     )
     told = client.rank(asked)
     assert told.event_id == "a/b ü"
-    assert [one.id for one in told.ranking] == list(ACTIONS)
+    assert [action.id for action in told.ranking] == list(ACTIONS)
     assert told.ranking[0].probability == 0.0
     assert client.rank(asked).reward_action_id == told.reward_action_id
     client.events.activate("a/b ü")

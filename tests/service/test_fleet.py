@@ -96,8 +96,8 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: Po
             played = list(pool.map(lambda n: play(deciders[n % 2], 150, n), range(8)))
         until(lambda: learner.state.models["default"].counts.learned == 1_200)
         live = learner.state.hashes()
-    assert np.mean([one[-38:] for one in played]) >= 0.5
-    decisions = [one for one in events_of(address) if isinstance(one, Decided)]
+    assert np.mean([item[-38:] for item in played]) >= 0.5
+    decisions = [event for event in events_of(address) if isinstance(event, Decided)]
     assert len({decision.at for decision in decisions}) > 3
     assert len({decision.draw for decision in decisions}) == len(decisions) == 1_200
     store = open_store(address, writing=False)
@@ -130,7 +130,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
         with ThreadPoolExecutor(3) as pool:
             first, second, third = pool.map(ask, [*deciders, learner])
         assert first == second == third
-    assert len([one for one in events_of(address) if isinstance(one, Decided)]) == 40
+    assert len([event for event in events_of(address) if isinstance(event, Decided)]) == 40
 
 
 @pytest.mark.system
@@ -258,7 +258,7 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
         status, refused = decider.ask("POST", "/v1/model/versions/none/activate")
         assert (status, refused["error"]["code"]) == (409, "conflict")
         successor.end()
-    settled = [one.id for one in events_of(address) if isinstance(one, Closed)]
+    settled = [event.id for event in events_of(address) if isinstance(event, Closed)]
     assert len(set(settled)) == len(settled)
     assert set(acknowledged) <= set(settled)
     store = open_store(address, writing=False)

@@ -45,7 +45,7 @@ def test_metrics_have_their_names_and_count_what_happened(loops: TestClient) -> 
         for duration in durations
         if duration.name.endswith("_count") and duration.labels["route"] == "decisions.decide"
     ]
-    assert [one.value for one in counted] == [4.0]
+    assert [item.value for item in counted] == [4.0]
 
 
 def test_latencies_of_routes_are_shown_with_their_count(loops: TestClient) -> None:

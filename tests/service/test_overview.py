@@ -46,7 +46,7 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         assert story["mean"]["value"] == 0.5
         assert story["points"][-1]["settled"] == 70
         assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
-        assert [one["id"] for one in story["latest"]] == ids[:-13:-1]
+        assert [decision["id"] for decision in story["latest"]] == ids[:-13:-1]
         assert (story["settlements"][0]["id"], story["settlements"][0]["value"]) == (ids[69], 1.0)
         assert story["uniform"]["error"] > 0.0
         low, high = model["about"]["logged_reward_interval"]

@@ -36,7 +36,7 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     assert loops.put(f"{NEW}/evaluations/e1", json=asked).status_code == 200
     told = loops.get(f"{NEW}/evaluations/e1", params=SPAN).json()
     assert told["status"] == "Succeeded"
-    found = {one["policySource"]: one for one in told["content"]["value"]}
+    found = {entry["policySource"]: entry for entry in told["content"]["value"]}
     assert found["Online"]["summary"]["expectedReward"] == pytest.approx(sum(rewards) / 240)
     assert abs(found["Random"]["summary"]["expectedReward"] - 1 / 3) < 5 * error
     assert found["Baseline"]["summary"]["expectedReward"] == 0.0
@@ -52,7 +52,7 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     assert total["Random"]["averageReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
     assert loops.get(made.headers["location"]).json() == made.json()
     assert len(loops.get(f"{V1}/evaluations").json()) == 2
-    assert [one["id"] for one in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
+    assert [entry["id"] for entry in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
     name = {"evaluationId": "e1", "policyName": "linucb"}
     assert loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code == 204
     refused(
@@ -109,6 +109,6 @@ def test_important_features_come_first(loops: TestClient) -> None:
     assert names[0] == "action.kind"
     assert told["featureScores"][0]["score"] == 100.0
     assert ".noise" in names
-    assert [one["id"] for one in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
+    assert [entry["id"] for entry in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
     assert loops.delete(f"{NEW}/featureImportances/f1").status_code == 204
     refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "ResourceNotFound")

@@ -46,7 +46,7 @@ def broken(words):
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if not one.startswith("--")]
+    given = [item for item in sys.argv[1:] if not item.startswith("--")]
     if "--without-locks" in sys.argv:
         storage.RLock = NoLock
     print(json.dumps({words: broken(words) for words in given}))
