@@ -89,7 +89,7 @@ audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where the
 	  if [ $$code -ne 0 ] && ! echo "$$said" | grep -q "known vulnerabilit"; then \
 	    echo "the database of vulnerabilities cannot be reached from here: nothing was audited"; \
 	  elif [ $$code -ne 0 ]; then exit 1; fi; fi
-	$(BIN)/invariant-bandits licences
+	$(BIN)/python benchmarks/licences.py
 
 mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1

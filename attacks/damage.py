@@ -148,11 +148,11 @@ def values(content: bytes, rng: Random) -> bytes:
     if len(marks) < 2:
         return tokens(content, rng)
     chosen = sorted(
-        {int(one) for one in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True
+        {int(place) for place in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True
     )
-    for one in chosen:
+    for item in chosen:
         token = TOKENS[int(rng.integers(len(TOKENS)))]
-        content = content[: marks[one] + 1] + token + content[marks[one + 1] :]
+        content = content[: marks[item] + 1] + token + content[marks[item + 1] :]
     return content
 
 

@@ -123,7 +123,7 @@ def _fitted(path: Path, outcome: str) -> tuple[str, str]:
         code = ended.code
     except Exception as error:
         return BROKEN, f"fit raised {error!r}"
-    said = "".join(one.getvalue() for one in words)
+    said = "".join(word.getvalue() for word in words)
     if code == 0 and model.exists():
         return outcome, ""
     if code == 2 and "Traceback" not in said and not model.exists():

@@ -102,5 +102,5 @@ def table(counts: Counter[tuple[str, str]], kinds: Sequence[str], what: str) -> 
             sum(n for (k, o), n in counts.items() if o == outcome and kind in (k, "all"))
             for outcome in OUTCOMES
         ]
-        lines.append(f"| {kind} | {sum(each):,} | {' | '.join(f'{one:,}' for one in each)} |")
+        lines.append(f"| {kind} | {sum(each):,} | {' | '.join(f'{item:,}' for item in each)} |")
     return "\n".join(lines)

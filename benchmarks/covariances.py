@@ -176,8 +176,8 @@ def accuracy(dim: int, rounds: int) -> None:
         factored(rows, noise, W)
         kinds = {"plain": np.tril(P) + np.tril(P, -1).T, "Joseph": J, "factored": W @ W.T}
         words = ", ".join(
-            f"{kind} {judged(one, truth)[0]:.0e} ({judged(one, truth)[1]:+.2f})"
-            for kind, one in kinds.items()
+            f"{kind} {judged(item, truth)[0]:.0e} ({judged(item, truth)[1]:+.2f})"
+            for kind, item in kinds.items()
         )
         print(f"p = {dim}, {rounds:,} rounds, {name}: {words}", flush=True)
 
@@ -199,8 +199,10 @@ def cost(dim: int, turns: int = 30) -> None:
             begin = time.perf_counter()
             way()
             times[name].append((time.perf_counter() - begin) / (300 if "walking" in name else 3000))
-    best = {name: min(one) for name, one in times.items()}
-    words = ", ".join(f"{name} {1e6 * one:.2f} µs ({one / best['plain']:.1f})" for name, one in best.items())
+    best = {name: min(item) for name, item in times.items()}
+    words = ", ".join(
+        f"{name} {1e6 * value:.2f} µs ({value / best['plain']:.1f})" for name, value in best.items()
+    )
     print(f"p = {dim}, one filter, one round: {words}", flush=True)
 
 

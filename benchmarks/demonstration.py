@@ -21,7 +21,7 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
         if visit == break_after:
             shop.break_invariance()
         products = shop.visit()
-        features = model.features({name: [one[name] for one in products] for name in FEATURES})
+        features = model.features({name: [product[name] for product in products] for name in FEATURES})
         action, _ = policy.choose(features, draw=visit)
         policy.update(
             features[action], shop.brings(products[action]) - model.baseline, offered=features, action=action

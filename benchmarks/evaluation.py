@@ -56,8 +56,8 @@ def make_log(path: Path, rounds: int, actions: int, dim: int) -> None:
 def children_of(process: int) -> list[int]:
     """The process and all that it has started."""
     found = [process]
-    for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
+    for item in found:
+        for task in Path(f"/proc/{item}/task").glob("*/children"):
             try:
                 found += [int(word) for word in task.read_text().split()]
             except OSError:
@@ -68,9 +68,9 @@ def children_of(process: int) -> list[int]:
 def memory_of(process: int) -> int:
     """Proportional share of memory of a process and its children, in bytes."""
     total = 0
-    for one in children_of(process):
+    for item in children_of(process):
         try:
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{item}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
         total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

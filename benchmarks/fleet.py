@@ -42,7 +42,7 @@ def bodies(count: int = 200) -> list[bytes]:
     names = [f"x{place}" for place in range(FEATURES)]
     rounds = rng.normal(size=(count, ACTIONS, FEATURES)).round(3).tolist()
     return [
-        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in one]}).encode() for one in rounds
+        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in item]}).encode() for item in rounds
     ]
 
 
@@ -89,9 +89,9 @@ def client(pipe: Any, *given: Any) -> None:
 def measured(
     services: list[Started], connections: int, seconds: float, rewards: bool = False
 ) -> dict[str, float]:
-    urls = [one.url for one in services]
+    urls = [service.url for service in services]
     asyncio.run(load(urls, 4, 1.0, rewards))  # compiled and warm
-    before = [processor_time(one.process.pid) for one in services]
+    before = [processor_time(service.process.pid) for service in services]
     mine, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=client, args=(theirs, urls, connections, seconds, rewards)
@@ -99,7 +99,7 @@ def measured(
     process.start()
     found: dict[str, float] = mine.recv()
     process.join()
-    spent = sum(processor_time(one.process.pid) for one in services) - sum(before)
+    spent = sum(processor_time(service.process.pid) for service in services) - sum(before)
     found["processor_ms_per_decision"] = 1e3 * spent / found["decisions"]
     return found
 
@@ -222,8 +222,8 @@ def main() -> None:
                     measured(those, given.connections, given.seconds, rewards=True),
                 )
                 time.sleep(2.0)
-                for one in [*those, learner]:
-                    one.end()
+                for item in [*those, learner]:
+                    item.end()
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
             store = open_store(address, writing=False)

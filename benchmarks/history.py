@@ -74,7 +74,7 @@ def fill(path: Path, count: int) -> None:
         VersionAdded(1e9, "default", "1", "open", hashlib.sha256(learner).hexdigest(), "empty"),
         VersionActivated(1e9, "default", "1"),
     ]
-    store.append([(key_of(one), encode_event(one)) for one in first], [learner])
+    store.append([(key_of(item), encode_event(item)) for item in first], [learner])
     batch: list[tuple[str | None, bytes]] = []
     for event in events(count):
         batch.append((key_of(event), encode_event(event)))

@@ -62,9 +62,9 @@ def bare(path: str) -> np.ndarray[Any, Any]:
         columns = [batch.column(name).to_numpy() for name in (*names, "reward")]
         rows = np.column_stack([np.ones(len(times)), *columns])
         window = np.minimum(np.searchsorted(EDGES, times, side="right") - 1, WINDOWS - 1)
-        for one in np.unique(window):
-            part = rows[window == one]
-            sums[one] += part.T @ part
+        for item in np.unique(window):
+            part = rows[window == item]
+            sums[item] += part.T @ part
     return sums
 
 
@@ -192,7 +192,7 @@ def main() -> None:
         found, sums = measured(engine, path, given.folder)
         local_sums = sums if engine == "local" else local_sums
         differences = [difference(sums, other) for other in (bare_sums, local_sums) if other is not None]
-        show(engine, found, base, "  ".join(f"{one:.1e}" for one in differences))
+        show(engine, found, base, "  ".join(f"{item:.1e}" for item in differences))
     first_look(given.folder / "million.parquet")
 
 

@@ -138,7 +138,7 @@ def forgetful() -> Any:
         def append(self, events: Any, contents: Any = (), seen: int | None = None) -> list[Row]:
             import hashlib
 
-            self.contents |= {hashlib.sha256(one).hexdigest(): one for one in contents}
+            self.contents |= {hashlib.sha256(content).hexdigest(): content for content in contents}
             first, self.seq = self.seq, self.seq + len(events)
             return [Row(first, first, None, b"")] * len(events)
 
@@ -295,16 +295,16 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
 def summary(many: dict[str, list[Any]]) -> dict[str, float]:
     """Medians over rounds."""
     pairs = list(zip(many["durable"], many["without"], strict=True))
-    extra = [one["p50_ms"] - sync for one, sync in zip(many["alone"], many["sync_ms"], strict=True)]
+    extra = [item["p50_ms"] - sync for item, sync in zip(many["alone"], many["sync_ms"], strict=True)]
     return {
-        "durable_per_second": statistics.median(one["per_second"] for one in many["durable"]),
-        "durable_p50_ms": statistics.median(one["p50_ms"] for one in many["durable"]),
-        "durable_p99_ms": statistics.median(one["p99_ms"] for one in many["durable"]),
-        "without_store_per_second": statistics.median(one["per_second"] for one in many["without"]),
+        "durable_per_second": statistics.median(item["per_second"] for item in many["durable"]),
+        "durable_p50_ms": statistics.median(item["p50_ms"] for item in many["durable"]),
+        "durable_p99_ms": statistics.median(item["p99_ms"] for item in many["durable"]),
+        "without_store_per_second": statistics.median(item["per_second"] for item in many["without"]),
         "share_of_without": statistics.median(
-            one["per_second"] / other["per_second"] for one, other in pairs
+            item["per_second"] / other["per_second"] for item, other in pairs
         ),
-        "alone_p50_ms": statistics.median(one["p50_ms"] for one in many["alone"]),
+        "alone_p50_ms": statistics.median(item["p50_ms"] for item in many["alone"]),
         "sync_ms": statistics.median(many["sync_ms"]),
         "alone_beyond_sync_ms": statistics.median(extra),
         "processor_us_per_request": statistics.median(many["spent"]),

@@ -29,7 +29,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
 
     def commit(works: list[Command]) -> list:
         batch = EventBatch(now)
-        answers = [one(state, batch) for one in works]
+        answers = [work(state, batch) for work in works]
         store.append(batch.stored, batch.contents)
         for event in batch.events:
             state.apply(event)
@@ -49,7 +49,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
                 for n in range(TOGETHER)
             ]
         )
-        commit([RewardCommand(one.id, float(rng.random() < 0.4)) for one in decided])
+        commit([RewardCommand(event.id, float(rng.random() < 0.4)) for event in decided])
     if not closed:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()

@@ -42,7 +42,7 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
 def fill(folder: Path, server: Server, is_disk: bool) -> None:
     """Leave no room, neither on the disk nor in the files."""
     if not is_disk:
-        largest = max(one.stat().st_size for one in folder.iterdir())
+        largest = max(path.stat().st_size for path in folder.iterdir())
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
         return
     with (folder / "ballast").open("wb", buffering=0) as file:
@@ -112,5 +112,5 @@ if __name__ == "__main__":
         if given.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
-    failed = any(one["status_when_full"] != 503 for one in results["times"]) or not results["unavailable"]
+    failed = any(item["status_when_full"] != 503 for item in results["times"]) or not results["unavailable"]
     sys.exit(bool(failed or results["lost"] or results["doubled"] or not results["state_is_replay"]))

@@ -198,10 +198,10 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
     finally:
         store.close()
     return {
-        "decisions": sum(len(one.decisions) for one in acknowledged),
-        "rewards": sum(len(one.rewards) for one in acknowledged),
-        "retries": sum(one.retries for one in acknowledged),
-        "unavailable": sum(one.unavailable for one in acknowledged),
+        "decisions": sum(len(client.decisions) for client in acknowledged),
+        "rewards": sum(len(client.rewards) for client in acknowledged),
+        "retries": sum(client.retries for client in acknowledged),
+        "unavailable": sum(client.unavailable for client in acknowledged),
         "events": seq,
         "lost": lost,
         "doubled": doubled,

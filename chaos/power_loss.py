@@ -136,7 +136,7 @@ def run(seconds: float, cuts: int, clients: int = 4, seed: int = 0) -> dict[str,
     return {
         "acknowledged": len(told),
         "operations": len(operations),
-        "syncs": sum(one[1] == SYNC for one in operations),
+        "syncs": sum(operation[1] == SYNC for operation in operations),
         **found,
     }
 
@@ -150,7 +150,7 @@ def cut_power(
 ) -> dict[str, Any]:
     """Rebuild the disk at so many moments of a recorded load, each in two ways."""
     rng, files, lost, refused, checked = np.random.default_rng(seed), dict[str, File](), 0, list[str](), 0
-    begin = next(place for place, one in enumerate(operations) if one[0] >= told[0][0])
+    begin = next(place for place, operation in enumerate(operations) if operation[0] >= told[0][0])
     moments = set(rng.integers(begin, len(operations), size=cuts).tolist())
     for place, (when, op, file, offset, data) in enumerate(operations):
         kept = files.setdefault(file, File())
@@ -162,7 +162,7 @@ def cut_power(
             kept.pending.append((op, offset, data))
         if place in moments:
             for chance in (None, rng):
-                acknowledged = [one for one in told if one[0] < when]
+                acknowledged = [item for item in told if item[0] < when]
                 missing, why = held(image, files, chance, acknowledged, replay=checked % 10 == 0)
                 lost += missing
                 refused += [why] if why else []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
 
 def install_line(module: str) -> str:
-    """What to type to get a package that is missing.
+    """Return the command that installs a missing package.
 
     >>> print(install_line("pyarrow.parquet"), "or", install_line("s3fs"))
     pip install 'invariant-bandits[logs]' or pip install s3fs
@@ -25,18 +24,13 @@ def install_line(module: str) -> str:
 
 
 def require(module: str, caller: str) -> Any:
-    """The module, imported, or ImportError that says who needs it and how to get it."""
+    """Import a module, or raise ImportError that says what needs it and how to install it."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError:
         words = f"{caller} needs {package}, which is not installed: {install_line(package)}"
         raise ImportError(words) from None
-
-
-def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:
-    """A pandas frame of rows or columns."""
-    return require("pandas", caller).DataFrame(rows, columns=columns)
 
 
 class LazyModule:

@@ -124,7 +124,7 @@ def regret_paths(
 
 
 def literal(name: str, most: int = 60) -> str:
-    """A name as it is, in one line, cut in the middle beyond `most` signs: nothing in it is a formula.
+    """A name as it is, in one line, cut in the middle beyond `most` characters: nothing in it is a formula.
 
     >>> print(literal(r"$\\frac$ of\tsales"), literal("a name that goes on and on", most=12))
     \\$\\frac\\$ of sales a name…nd on

@@ -22,17 +22,14 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import load, save
 from invariant_bandits.policies.base import Policy, to_bytes
-from invariant_bandits.policies.memory import Discount, Forever, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import POLICIES, Contender, build_policy, find_policy
+from invariant_bandits.policies.registry import Contender, build_policy, find_policy
 
 DIM, ACTIONS = 4, 3
-MEMORIES = {"forever": Forever(), "window": SlidingWindow(7)}
-MEMORIES |= {"discount": Discount(0.9), "restart": Restart(9)}
 Make: TypeAlias = Callable[[], Any]
 
 
-def example_past(seed: int = 3, horizon: int = 300) -> Past:
+def example_past(seed: int = 3) -> Past:
     """Logs of 600 rounds whose covariances change over four windows, and one of four coefficients with
     them.
     """
@@ -43,18 +40,7 @@ def example_past(seed: int = 3, horizon: int = 300) -> Past:
     drifting = np.repeat([2.0, -1.0, 0.5, -2.0], 150)
     rewards = features @ [1.0, -1.0, 0.5, 0.0] + drifting * features[:, 3] + rng.normal(size=600)
     logs = Feedback.from_arrays(offered, np.zeros(600, dtype=np.int64), rewards)
-    return Past(logs=logs, windows=4, horizon=horizon, actions=ACTIONS, suggested_window=12)
-
-
-def registered_makers() -> dict[str, Make]:
-    """Words -> maker of every registered policy, with every memory where it takes one."""
-    makers: dict[str, Make] = {}
-    for entry in POLICIES:
-        memories = MEMORIES if entry.takes("memory") else {"": None}
-        for words, memory in memories.items():
-            name, options = (f"{entry.name}, {words}", {"memory": memory}) if words else (entry.name, {})
-            makers[name] = maker_of(Contender(entry.name, options))
-    return makers
+    return Past(logs=logs, windows=4, horizon=300, actions=ACTIONS, suggested_window=12)
 
 
 def maker_of(maker: Any) -> Make:
@@ -81,7 +67,7 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
 
 
 def as_it_takes(policy: Any, rewards: Any) -> Array:
-    """Rewards, or clicks for a policy that takes nothing else."""
+    """Return rewards, or clicks for a policy that takes nothing else."""
     clicks = getattr(policy, "link", "identity") == "logit"
     return np.where(rewards > 0.0, 1.0, 0.0) if clicks else np.asarray(rewards)
 
@@ -368,7 +354,7 @@ def numbers_too_large_to_square_are_refused(make: Make) -> None:
 POLICY_CODE = "invariant_bandits.policies"
 THREADS = 4
 SHORTEST_TURN = 1e-6
-"""Seconds after which a thread has to let another one go on, 0.005 if nobody says so."""
+"""Seconds after which a thread has to let another one go on; Python's default is 0.005."""
 LINES, REST = 37, 5e-4
 """After so many lines of all threads one of them rests for so many seconds: long enough for a round of
 the others.
@@ -433,7 +419,7 @@ def threads_learn_as_if_one_after_another(make: Make) -> None:
 
 
 def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
-    """What readers ask a policy: every answer tells of one state."""
+    """Return what readers ask a policy; every answer must come from a single state."""
 
     def scored(policy: Any) -> bytes:
         scores = policy.scores(features[0])

@@ -19,7 +19,7 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     assert path.read_bytes() == before
     code, shown, _ = run_apart("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
     assert code == 0
-    active = {one["label"]: one["active"] for one in json.loads(shown)["arms"]}
+    active = {arm["label"]: arm["active"] for arm in json.loads(shown)["arms"]}
     assert active == {
         "banner_A": False,
         "banner_B": True,
@@ -37,7 +37,7 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     for words, message in (
         (("--add", "banner_A"), "labels are never used again"),
         (("--retire", "nobody"), "'nobody' is not known"),
-        (("--feature", "size=1"), "give --add, too"),
+        (("--feature", "size=1"), "give --add as well"),
         (("--add", "x", "--feature", "size"), "must be NAME=VALUE"),
         (("--add", "x", "--feature", "size=1"), "without a catalogue"),
     ):

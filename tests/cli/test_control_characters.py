@@ -95,7 +95,7 @@ def test_writing_out_leaves_writing_alone():
     text = "größe, 価格, قیمت‌ها, 👩‍🚀, prix\tà\n"
     assert escape_control_chars(text) == text
     assert escape_line("a\nb\tc") == r"a\nb\tc"
-    for sign in filter(lambda one: unicodedata.category(one) in KINDS, map(chr, range(sys.maxunicode + 1))):
+    for sign in filter(lambda item: unicodedata.category(item) in KINDS, map(chr, range(sys.maxunicode + 1))):
         shown = escape_control_chars(sign)
         assert json.loads(escape_json(json.dumps(sign, ensure_ascii=False))) == sign
         assert escape_control_chars(shown) == shown

@@ -19,7 +19,7 @@ import pytest
 import invariant_bandits as ib
 from browsers import until
 from invariant_bandits.cli.demonstration import DemonstrationPlan
-from invariant_bandits.simulation.sample_logs import FASHION, FEATURES, Shop
+from invariant_bandits.simulation.sample_logs import BASELINE, FASHION, FEATURES, NOISE, Shop
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -35,7 +35,7 @@ def test_the_alarm_rings_after_the_break_and_not_before(seed: int) -> None:
             assert not model.policy.alarm
             shop.break_invariance()
         products = shop.visit()
-        features = model.features({name: [one[name] for one in products] for name in FEATURES})
+        features = model.features({name: [product[name] for product in products] for name in FEATURES})
         action = model.policy.select(features)
         reward = shop.brings(products[action]) - model.baseline
         model.policy.update(features[action], reward, offered=features, action=action)
@@ -46,7 +46,8 @@ def test_what_a_visit_brings_is_what_was_planted() -> None:
     shop = Shop(3)
     products = shop.visit()
     found = np.mean([shop.brings(products[0]) for _ in range(2_000)])
-    assert abs(found - shop.expected(products[0])) < 5.0 * 0.7 / np.sqrt(2_000)
+    expected = BASELINE + shop.worth @ [products[0][name] for name in FEATURES]
+    assert abs(found - expected) < 5.0 * NOISE / np.sqrt(2_000)
 
 
 @pytest.mark.system

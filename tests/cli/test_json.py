@@ -29,9 +29,14 @@ def test_fit_and_inspect_answer_with_the_same_object(run_apart, log, tmp_path):
     fitted = one_object(out)
     assert "What lasts and what changed" in words
     assert fitted["rounds"] == fitted["quality"]["rounds"] == 1500
-    assert fitted["stable_dim"] + fitted["drifting_dim"] == 3 == sum(one["dim"] for one in fitted["blocks"])
-    assert [one["begins"] for one in fitted["windows"]][:2] == ["2024-01-01T00:00:00", "2024-01-02T00:00:00"]
-    slopes = {one["name"]: (one["coefficient"], one["error"]) for one in fitted["features"]}
+    assert (
+        fitted["stable_dim"] + fitted["drifting_dim"] == 3 == sum(block["dim"] for block in fitted["blocks"])
+    )
+    assert [window["begins"] for window in fitted["windows"]][:2] == [
+        "2024-01-01T00:00:00",
+        "2024-01-02T00:00:00",
+    ]
+    slopes = {feature["name"]: (feature["coefficient"], feature["error"]) for feature in fitted["features"]}
     for name, planted in zip(("x0", "x1", "x2"), (1.0, -0.2, 3.0), strict=True):
         assert abs(slopes[name][0] - planted) < 5.0 * slopes[name][1]
     assert fitted["value"]["known"]
@@ -49,7 +54,7 @@ def test_evaluate_answers_with_one_word_per_policy(run_apart, log):
     )
     assert code == 0, words
     found = one_object(out)
-    answers = {one["policy"]: one["answer"] for one in found["verdicts"]}
+    answers = {verdict["policy"]: verdict["answer"] for verdict in found["verdicts"]}
     assert answers == {"LinUCB warm": "yes", "uniform": "no difference"}
     first = found["verdicts"][0]["gain"]
     assert 0.0 < first["low"] < first["value"] < first["high"]

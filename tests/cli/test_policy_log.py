@@ -14,7 +14,7 @@ WORTH = {"a": 0.1, "b": 0.2, "c": 0.6}
 def write_log(path, chances, seed, rounds=3000):
     rng = np.random.default_rng(seed)
     labels = rng.choice(list(chances), size=rounds, p=list(chances.values()))
-    lines = [f"{one},{int(rng.random() < WORTH.get(one, 0.5))},{chances[one]}" for one in labels]
+    lines = [f"{label},{int(rng.random() < WORTH.get(label, 0.5))},{chances[label]}" for label in labels]
     path.write_text("\n".join(["arm,click,propensity", *lines]))
     return path
 
@@ -38,4 +38,4 @@ def test_arms_that_the_log_does_not_have_leave_no_answer(tmp_path, random_log):
     own = write_log(tmp_path / "own.csv", {"a": 0.5, "new": 0.5}, 2)
     said = CliRunner().invoke(app, ["evaluate", str(random_log), "--policy-log", str(own)])
     assert said.exit_code == 3
-    assert "% of what the policy plays is no arm of the other log" in " ".join(said.output.split())
+    assert "% of what the policy plays is not an arm of the other log" in " ".join(said.output.split())

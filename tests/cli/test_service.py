@@ -27,7 +27,7 @@ def run(*arguments: str, **environment: str) -> Result:
 
 def test_every_option_of_serve_has_an_environment_variable() -> None:
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
-    variables = {one.name: one.envvar for one in command.params}
+    variables = {param.name: param.envvar for param in command.params}
     assert variables == {name: f"INVARIANT_BANDITS_{name.upper()}" for name in variables}
     assert {"models", "store", "host", "port", "token_file", "rate", "role", "logs", "learn_at"} <= set(
         variables

@@ -40,7 +40,7 @@ def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_h
     """
     result = ib.compare(uniform_log(), jobs=2)
     assert result.policies == tuple(DEFAULT)
-    assert [(one.policy, one.estimator) for one in result.lines] == [
+    assert [(line.policy, line.estimator) for line in result.lines] == [
         (name, kind) for name in DEFAULT for kind in ESTIMATORS
     ]
     for name in result.policies:
@@ -74,7 +74,7 @@ def test_the_later_part_never_reaches_the_fit():
     rewards = feedback.rewards.copy()
     rewards[500:] = -rewards[500:]
     changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards).with_uniform_propensities()
-    before, after = (ib.compare(one, some("frozen", "LinUCB cold")) for one in (feedback, changed))
+    before, after = (ib.compare(item, some("frozen", "LinUCB cold")) for item in (feedback, changed))
     assert before.agreement["frozen"] == after.agreement["frozen"]
     assert before.agreement["LinUCB cold"] != after.agreement["LinUCB cold"]
     assert before.line("frozen", "IPS").value.value == pytest.approx(-after.line("frozen", "IPS").value.value)
@@ -88,7 +88,7 @@ def test_with_full_information_the_value_is_what_the_policy_earns():
     result = ib.compare(
         feedback, {"LinUCB cold": lambda past: ib.LinUCB(past.dim), "uniform": lambda: ib.Uniform(DIM)}
     )
-    assert [one.estimator for one in result.lines] == ["exact", "exact"]
+    assert [item.estimator for item in result.lines] == ["exact", "exact"]
     policy, earned, baseline = ib.LinUCB(DIM), [], feedback.rewards[:500].mean()
     for features, values in zip(offered[500:], rewards[500:], strict=True):
         action = policy.select(features)

@@ -96,7 +96,7 @@ def test_shifting_all_rewards_shifts_snips_and_doubly_robust_with_its_model():
         (estimators.snips, [{}, {}]),
         (estimators.doubly_robust, [earlier, earlier.shifted(-1e4)]),
     ):
-        options = [{"earlier": one} if isinstance(one, Feedback) else one for one in more]
+        options = [{"earlier": item} if isinstance(item, Feedback) else item for item in more]
         plain, moved = (
             estimator(later, target, **options[0]),
             estimator(later.shifted(-1e4), target, **options[1]),
@@ -146,7 +146,7 @@ def test_predictions_use_nothing_but_the_past():
     rewards[150:] += 10.0 * feedback.features[150:, 0]
     changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards)
     before, after = (
-        estimators.predict_rewards(one).values.reshape(300, ACTIONS) for one in (feedback, changed)
+        estimators.predict_rewards(item).values.reshape(300, ACTIONS) for item in (feedback, changed)
     )
     np.testing.assert_array_equal(before[:160], after[:160])
     assert (before[160:] != after[160:]).all()

@@ -138,8 +138,8 @@ def test_replay_covers_the_value_of_a_fixed_policy_whatever_the_logging_policy()
     for run in range(LOGS):
         feedback, _ = world.log(4000, np.random.default_rng((31, run)))
         estimates.append(replay(feedback, Always(GAMMA), seed=run))
-    coverage({"replay": [covers(one, truth) for one in estimates]})
-    values = np.array([one.value for one in estimates])
+    coverage({"replay": [covers(estimate, truth) for estimate in estimates]})
+    values = np.array([estimate.value for estimate in estimates])
     assert abs(values.mean() - truth) < 4.0 * values.std() / np.sqrt(LOGS)
 
 
@@ -231,11 +231,11 @@ def test_memory_that_is_long_against_a_block_is_counted_across_blocks():
     series = signal.lfilter([1.0], [1.0, -memory], shocks, zi=memory * first)[0]
     apart = np.arange(1, rounds)
     variance = (rounds + 2.0 * ((rounds - apart) * memory**apart).sum()) / rounds**2
-    estimates = [estimated(one, ones, effective_sample=float(rounds)) for one in series]
-    sums = np.array([block_sums(one - one.mean()) for one in series]) / rounds
+    estimates = [estimated(sample, ones, effective_sample=float(rounds)) for sample in series]
+    sums = np.array([block_sums(sample - sample.mean()) for sample in series]) / rounds
     assert (30 / 29 * (sums**2).sum(axis=1)).mean() / variance < 0.9
-    assert 0.95 < np.mean([one.standard_error**2 for one in estimates]) / variance < 1.15
-    coverage({"blocks": [covers(one, 0.0) for one in estimates]})
+    assert 0.95 < np.mean([estimate.standard_error**2 for estimate in estimates]) / variance < 1.15
+    coverage({"blocks": [covers(estimate, 0.0) for estimate in estimates]})
 
 
 # -- rare rewards --

@@ -77,7 +77,7 @@ def by_hand(parts, confidence=0.95):
 
     signs, alpha = (1, -1)[: len(parts)], (1 - confidence) / 2
     values = [sum(gains) / sum(weights) for gains, weights, _, _ in parts]
-    value = sum(sign * one for sign, one in zip(signs, values, strict=True))
+    value = sum(sign * item for sign, item in zip(signs, values, strict=True))
     z, up, down, reach = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     clusters = []
     for sign, one, (gains, weights, residuals, reaches) in zip(signs, values, parts, strict=True):
@@ -129,8 +129,8 @@ def test_an_unseen_reward_counts_on_either_side_of_a_difference(sign):
     weighted = of(weights * rewards, ones, rewards, weights, expected=0.0)
     logged = of(rewards, ones, rewards, ones)
     parts = [(weights * rewards, ones, rewards, weights), (rewards, ones, rewards - rewards.mean(), ones)]
-    for one, other, order in ((weighted, logged, parts), (logged, weighted, parts[::-1])):
-        difference = one.minus(other)
+    for item, other, order in ((weighted, logged, parts), (logged, weighted, parts[::-1])):
+        difference = item.minus(other)
         assert [getattr(difference, name) for name in ENDS] == pytest.approx(by_hand(order), rel=1e-10)
     plain = stats.t(29).ppf(0.975) * weighted.minus(logged).standard_error
     found = weighted.minus(logged)
@@ -201,7 +201,7 @@ def test_what_neighbouring_blocks_share_is_counted_and_a_slow_drift_is_not():
     other.
     """
     rng = np.random.default_rng(11)
-    independent = [dependence_of_blocks(one - one.mean()) for one in rng.standard_normal((100, 4000))]
+    independent = [dependence_of_blocks(item - item.mean()) for item in rng.standard_normal((100, 4000))]
     assert min(independent) == 1.0
     assert np.mean(independent) < 1.05
     wave = np.cos(2.0 * np.pi * (np.arange(4000) + 0.5) / 4000)
@@ -317,7 +317,7 @@ def test_a_higher_confidence_never_gives_a_narrower_interval():
     found = [
         estimators.snips(rare(feedback), target, confidence=level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)
     ]
-    lows, highs = np.array([one.low for one in found]), np.array([one.high for one in found])
+    lows, highs = np.array([item.low for item in found]), np.array([item.high for item in found])
     assert (np.diff(lows) < 0.0).all()
     assert (np.diff(highs) > 0.0).all()
 

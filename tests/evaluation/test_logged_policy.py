@@ -40,9 +40,9 @@ def test_intervals_hold_the_value_of_the_policy():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         result = ib.value_of_logged(log(rng, SHARES), log(rng, UNIFORM))
-        for name, one in result.estimates.items():
-            assert one.concludes
-            held[name] += one.low <= TRUTH <= one.high
+        for name, estimate in result.estimates.items():
+            assert estimate.concludes
+            held[name] += estimate.low <= TRUTH <= estimate.high
     assert min(held.values()) >= 16
 
 
@@ -79,7 +79,7 @@ def test_arms_that_the_other_log_does_not_have_are_said():
     own = log(rng, SHARES, labels=np.array(["a", "b", "new", "d"]))
     result = ib.value_of_logged(own, log(rng, UNIFORM))
     assert not result.estimates["DR"].concludes
-    assert "is no arm of the other log" in result.estimates["DR"].reasons[-1]
+    assert "is not an arm of the other log" in result.estimates["DR"].reasons[-1]
     assert "cannot be known" in str(result)
 
 

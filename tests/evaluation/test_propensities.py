@@ -182,7 +182,7 @@ def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to
     rounds = Feedback.from_arrays(offered, rng.integers(3, size=8000), np.zeros(8000))
     for propensities in (np.full(24_000, 1 / 3), np.full(24_000, 0.333), np.full(8000, 1 / 3)):
         found = calibration(rounds.with_propensities(propensities))
-        z = {one.name: one.z for one in found.checks}
+        z = {check.name: check.z for check in found.checks}
         assert z["feature 2"] == 0.0
         assert (
             z["feature 0"] < 4.5
@@ -203,7 +203,7 @@ def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
     right = calibration(rounds.with_uniform_propensities())
     assert right.harmless is None
     assert right.words.startswith("nothing speaks against them (p =")
-    assert [one.name for one in right.named(["price"]).checks][-1] == "price"
+    assert [check.name for check in right.named(["price"]).checks][-1] == "price"
 
 
 def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():

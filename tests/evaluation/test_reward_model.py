@@ -42,8 +42,8 @@ def test_slopes_are_ridge_regression_within_blocks_with_a_ridge_worth_p_rounds()
 def test_the_ridge_is_free_of_units():
     earlier, later = log(40), log(20, seed=1)
     scaled = [
-        Feedback.from_arrays(one.offered * [1000.0, 0.01], one.actions, one.rewards, counts=one.counts)
-        for one in (earlier, later)
+        Feedback.from_arrays(item.offered * [1000.0, 0.01], item.actions, item.rewards, counts=item.counts)
+        for item in (earlier, later)
     ]
     np.testing.assert_allclose(
         predict_rewards(later, earlier).values, predict_rewards(scaled[1], scaled[0]).values

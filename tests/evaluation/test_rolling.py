@@ -40,7 +40,7 @@ def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_t
             rewards = ahead.offered_rewards[played_rows(maker(past), ahead, baseline=past.baseline)]
             assert result.rewards[name][i].tolist() == [rewards[:50].mean(), rewards.mean()]
         by_round = np.split(ahead.offered_rewards, ahead.starts[1:-1])
-        assert result.average[i, 0] == pytest.approx(np.mean([one.mean() for one in by_round[:50]]))
+        assert result.average[i, 0] == pytest.approx(np.mean([item.mean() for item in by_round[:50]]))
 
 
 def test_nothing_after_the_origin_reaches_the_fit():

@@ -243,7 +243,7 @@ def test_no_worker_outlives_its_parent(how, tmp_path):
     parent.send_signal(how)
     said, _ = parent.communicate(timeout=60)
     assert said == ("interrupted\n" if how == signal.SIGINT else "")
-    wait_until(lambda: not any(is_alive(one) for one in asleep))
+    wait_until(lambda: not any(is_alive(item) for item in asleep))
 
 
 def workers(folder):

@@ -91,17 +91,19 @@ def test_vowpal_reads_what_is_written(tmp_path):
             for one in events:
                 parsed = workspace.parse(one)
                 costs = [example.get_label(pyvw.LabelType.CONTEXTUAL_BANDIT).costs for example in parsed]
-                costs = [[(cost.cost, cost.probability) for cost in one if cost.cost < 1e30] for one in costs]
+                costs = [
+                    [(cost.cost, cost.probability) for cost in item if cost.cost < 1e30] for item in costs
+                ]
                 seen.setdefault(kind, []).append(costs[-int(LOG.counts[len(seen.get(kind, []))]) :])
                 workspace.finish_example(parsed)
     text, from_json = seen.values()
     assert len(text) == len(from_json) == 200
     for costs, action, reward, share in zip(text, LOG.actions, LOG.rewards, LOG.propensities, strict=True):
-        assert [bool(one) for one in costs] == [place == action for place in range(len(costs))]
+        assert [bool(item) for item in costs] == [place == action for place in range(len(costs))]
         assert costs[action][0] == pytest.approx((-reward, share), rel=1e-6)
     for costs, again in zip(text, from_json, strict=True):
-        assert [bool(one) for one in again] == [bool(one) for one in costs]
-        assert again[-1] == [pytest.approx(one, rel=1e-6) for one in costs[-1]]
+        assert [bool(item) for item in again] == [bool(item) for item in costs]
+        assert again[-1] == [pytest.approx(item, rel=1e-6) for item in costs[-1]]
 
 
 def test_labels_of_arms_become_events_with_the_active_arms(tmp_path):
@@ -194,9 +196,13 @@ def test_lists_survive_json_lines(tmp_path):
 
 
 def test_every_format_of_files_can_be_written():
-    files = [one for one in FORMATS if one.suffixes and one.kind.__module__.startswith("invariant_bandits.")]
+    files = [
+        log_format
+        for log_format in FORMATS
+        if log_format.suffixes and log_format.kind.__module__.startswith("invariant_bandits.")
+    ]
     assert len(files) == 6
-    assert all({"write_table", "write_events"} & set(dir(one.kind)) for one in files)
+    assert all({"write_table", "write_events"} & set(dir(file.kind)) for file in files)
 
 
 def test_the_command_converts(tmp_path, monkeypatch, capsys):

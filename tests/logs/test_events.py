@@ -208,7 +208,7 @@ def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_pa
         {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]}
         for n in range(30)
     ]
-    path = written(tmp_path / "log.json", [event(n, context=one) for n, one in enumerate(context)])
+    path = written(tmp_path / "log.json", [event(n, context=item) for n, item in enumerate(context)])
     source = dsjson.DsjsonSource((str(path),), most_features=6, many_words=10)
     assert len(source.columns) == 6
     assert {"U.id", "U.age", "A.x"} <= set(source.columns)

@@ -99,7 +99,7 @@ def test_planted_combinations_are_found_with_their_coefficients():
     assert str(mix) == "mix = +2·a -0.5·b + a constant per window"
     assert str(seven) == "seven is constant within every window"
     whole = WindowedMoments.from_arrays(features, np.zeros(500), windows=4)
-    assert [one.name for one in collinear_features(whole, names)] == ["seven", "mix", "free"]
+    assert [feature.name for feature in collinear_features(whole, names)] == ["seven", "mix", "free"]
     nearly = WindowedMoments.from_arrays(np.column_stack([a, a + 1e-3 * b]), np.zeros(500), windows=4)
     assert collinear_features(nearly, ["a", "nearly"]) == []
 
@@ -109,7 +109,9 @@ def test_a_feature_that_varies_only_among_the_offered_is_left_out():
     offered = rng.normal(size=(300, 4, 2))
     offered[:, 0, 1] = 0.0
     moments = WindowedMoments.from_arrays(offered[:, 0], np.zeros(300), windows=2, offered=offered)
-    assert [one.name for one in collinear_features(moments, ["free", "never chosen"])] == ["never chosen"]
+    assert [feature.name for feature in collinear_features(moments, ["free", "never chosen"])] == [
+        "never chosen"
+    ]
 
 
 def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():

@@ -94,7 +94,7 @@ def test_a_format_that_was_forgotten_is_unknown(pairs):
 
 
 def test_our_formats_find_themselves():
-    assert {"csv", "obp", "parquet", "table"} <= {one.name for one in tuple(FORMATS)}
+    assert {"csv", "obp", "parquet", "table"} <= {log_format.name for log_format in tuple(FORMATS)}
 
 
 def test_what_is_in_memory_is_taken_by_the_format_that_was_registered_last():

@@ -176,7 +176,7 @@ def assert_offered_sets(log, active, most_wrong=20):
 @pytest.mark.parametrize("words", [False, True])
 def test_a_column_of_lists_says_what_was_offered(words):
     lists = [[LABELS[a] for a in np.flatnonzero(row)] for row in LOG.active]
-    column = pa.array(["|".join(one) for one in lists] if words else lists)
+    column = pa.array(["|".join(labels) for labels in lists] if words else lists)
     log = open_log(TABLE.append_column("offered_arms", column))
     assert log.schema.arms_offered == "offered_arms"
     assert log.arms.source == "lists"

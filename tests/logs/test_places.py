@@ -115,7 +115,7 @@ def test_sources_of_files_can_be_sent_to_another_machine(suffix, tmp_path):
     sent = pickle.loads(pickle.dumps(log.source))
     names = list(log.source.arrow_schema.names)
     for task in log.source.tasks:
-        here, there = ([batch for _, batch in one.batches(task, names)] for one in (log.source, sent))
+        here, there = ([batch for _, batch in item.batches(task, names)] for item in (log.source, sent))
         assert pa.Table.from_batches(here) == pa.Table.from_batches(there)
     assert sent.in_files
     assert set(pa.Table.from_batches(here)["day"].to_pylist()) == {7}

@@ -1,4 +1,4 @@
-"""Rows too many for memory are the rows that were added, whoever reads them and in whatever stretches."""
+"""Rows too many for memory are the rows that were added, in every process and for every slice."""
 
 import errno
 import gc
@@ -66,19 +66,6 @@ def test_changes_follow_each_other_as_rows_are_read(little_memory):
     )
     assert changed.shape == (80, 2)
     np.testing.assert_array_equal(changed[20:30], 2.0 * rows[30:40, [2, 0]])
-
-
-@pytest.mark.parametrize("many", [15, 150])
-def test_stretches_are_taken_in_any_order(little_memory, many):
-    """In memory, and from the file."""
-    rng = np.random.default_rng(2)
-    rows, sizes = rng.normal(size=(many, 2)), rng.integers(1, 5, size=many // 3)
-    starts = rng.permutation(many - 5)[: many // 3]
-    collector = RowCollector()
-    collector.append(rows)
-    taken = collector.taken(starts, sizes)
-    expected = np.concatenate([rows[start : start + size] for start, size in zip(starts, sizes, strict=True)])
-    np.testing.assert_array_equal(np.asarray(taken), expected)
 
 
 @pytest.mark.system

@@ -324,15 +324,18 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
     """A thread of the reader's own that called Python while the interpreter ended aborted the process."""
     threads = []
 
-    def watched(*, invalid_row_handler, **options):
+    def watched(text, reading, parsing, converting):
+        handler = parsing.invalid_row_handler
+
         def judge(row):
             threads.append(threading.get_ident())
-            return invalid_row_handler(row)
+            return handler(row)
 
-        return parse_options(invalid_row_handler=judge, **options)
+        parsing.invalid_row_handler = judge
+        return read_csv(text, reading, parsing, converting)
 
-    parse_options = csv_format.arrow_csv.ParseOptions
-    monkeypatch.setattr(csv_format.arrow_csv, "ParseOptions", watched)
+    read_csv = csv_format.arrow_csv.read_csv
+    monkeypatch.setattr(csv_format.arrow_csv, "read_csv", watched)
     (tmp_path / "log.csv").write_text("reward,x\n" + "1,2\n1,2,3\n" * 1000)
     source = open_source(tmp_path / "log.csv")
     assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 1000

@@ -48,7 +48,7 @@ def test_a_drift_is_found_in_a_warehouse_export_as_in_the_log_itself():
     times = np.datetime64("2024-01-01", "us") + np.arange(4000) * np.timedelta64(3600, "s")
     table = pa.table({"when": times, "reward": reward, **{f"x{j}": x[:, j] for j in range(3)}})
     fits = [
-        ib.InvariantSubspaceDecomposition().fit(read_moments(one).moments) for one in (table, shuffled(table))
+        ib.InvariantSubspaceDecomposition().fit(read_moments(log).moments) for log in (table, shuffled(table))
     ]
     assert [fit.split_.residual.shape[1] for fit in fits] == [1, 1]
     assert fits[0].split_.distance(fits[1].split_) < 1e-6
@@ -80,7 +80,7 @@ def test_equal_shares_of_very_many_times_come_from_a_sample():
 
 def test_statistics_of_labelled_arms_do_not_depend_on_the_order_of_rows():
     table = labelled_log(seed=5, rounds=1000).table()
-    first, second = (read_moments(one, windows=5) for one in (table, shuffled(table)))
+    first, second = (read_moments(log, windows=5) for log in (table, shuffled(table)))
     assert_same_moments(first.moments, second.moments)
     assert first.arms == second.arms
 
@@ -135,7 +135,7 @@ def test_a_log_in_order_is_left_alone():
 
 def test_feedback_of_an_unsorted_log_is_that_of_the_sorted_one(few_rows_at_once):
     table = labelled_log(seed=6, rounds=600).table()
-    first, second = (ib.read_feedback(one) for one in (table, shuffled(table)))
+    first, second = (ib.read_feedback(log) for log in (table, shuffled(table)))
     np.testing.assert_array_equal(first.feedback.rewards, second.feedback.rewards)
     np.testing.assert_allclose(first.feedback.offered, second.feedback.offered, atol=1e-12)
     assert not any("sorted" in note for note in first.notes)

@@ -25,7 +25,7 @@ def model():
 
 
 def offers(rng, n=4):
-    return [{"price": float(one)} for one in rng.gamma(3.0, size=n)]
+    return [{"price": float(item)} for item in rng.gamma(3.0, size=n)]
 
 
 def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_that_order(model):
@@ -36,12 +36,12 @@ def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_th
         context, arms = {"hour": float(rng.uniform(0, 24))}, offers(rng)
         made.append(model.decide(context, arms))
         contexts.append((context, arms))
-        assert made[-1].action == twin.select({**context, "price": [one["price"] for one in arms]})
+        assert made[-1].action == twin.select({**context, "price": [arm["price"] for arm in arms]})
     for index in rng.permutation(30):
         reward = float(rng.normal())
         context, arms = contexts[index]
         assert model.learn(made[index].id if index % 2 else made[index], reward)
-        twin.update({**context, "price": [one["price"] for one in arms]}, made[index].action, reward)
+        twin.update({**context, "price": [arm["price"] for arm in arms]}, made[index].action, reward)
     np.testing.assert_array_equal(model.policy.arrays()["means"], twin.policy.arrays()["means"])
     assert not model.ledger.open
 
@@ -82,8 +82,8 @@ def test_decisions_that_wait_survive_a_file(model, tmp_path):
     assert again.ledger == model.ledger
     assert again.identity == model.identity == decision.version
     assert again.decide(id="mine") == decision
-    for one in (model, again):
-        assert one.learn("mine", 2.5)
+    for item in (model, again):
+        assert item.learn("mine", 2.5)
     np.testing.assert_array_equal(model.policy.arrays()["means"], again.policy.arrays()["means"])
     with pytest.raises(ib.InputError, match="decided and rewarded before"):
         again.decide({"hour": 1.0}, [{"price": 1.0}], id="mine")
@@ -92,7 +92,7 @@ def test_decisions_that_wait_survive_a_file(model, tmp_path):
 def test_too_many_that_wait_are_forgotten_and_said(model):
     model.ledger.most = 3
     made = [model.decide({"hour": 9.0}, [{"price": 1.0}]) for _ in range(5)]
-    assert list(model.ledger.open) == [one.id for one in made[2:]]
+    assert list(model.ledger.open) == [decision.id for decision in made[2:]]
     with pytest.raises(ib.InputError, match="2 decisions were forgotten"):
         model.learn(made[0], 1.0)
 
@@ -102,12 +102,12 @@ def test_a_policy_that_randomises_draws_for_every_decision_anew():
     per arm.
     """
     model = ib.fit_logs(shop_log(), policy="epsilon-greedy")
-    made = [model.decide({"hour": 9.0}, [{"price": one} for one in (1.0, 2.0, 3.0)]) for _ in range(2000)]
-    counts = np.bincount([one.action for one in made], minlength=3) / 2000
+    made = [model.decide({"hour": 9.0}, [{"price": value} for value in (1.0, 2.0, 3.0)]) for _ in range(2000)]
+    counts = np.bincount([decision.action for decision in made], minlength=3) / 2000
     chances = model.policy.propensities(model.features({"hour": 9.0, "price": [1.0, 2.0, 3.0]}))
     assert (np.abs(counts - chances) < 4 * np.sqrt(chances * (1 - chances) / 2000)).all()
-    assert all(one.propensity == pytest.approx(chances[one.action]) for one in made)
-    draws = np.array([one.action for one in made])
+    assert all(decision.propensity == pytest.approx(chances[decision.action]) for decision in made)
+    draws = np.array([decision.action for decision in made])
     assert len(set(draws[:50])) > 1
 
 

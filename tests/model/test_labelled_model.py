@@ -56,7 +56,7 @@ def test_other_names_of_the_arms_change_no_decision(log):
     names = dict(zip(LABELS, ("zebra", "ant", "mole", "bee"), strict=True))
     table = log.table()
     renamed = table.set_column(
-        table.column_names.index("banner"), "banner", pa.array([names[one] for one in log.labels])
+        table.column_names.index("banner"), "banner", pa.array([names[label] for label in log.labels])
     )
     one, other = ib.fit_logs(table, every="30d"), ib.fit_logs(renamed, every="30d")
     rng = np.random.default_rng(1)
@@ -161,7 +161,7 @@ def test_frames_go_in_and_come_out(model):
     made = model.decide_many(contexts)
     assert list(made.columns) == ["id", "action", "propensity", "version"]
     assert list(made.index) == [7, 9]
-    assert [one.action for one in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
+    assert [item.action for item in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
     assert model.decide(contexts.iloc[:1]).action == made["action"].iloc[0]
     assert model.learn_many(zip(made["id"], [1.0, 0.0], strict=True)) == 2
     with pytest.raises(ib.InputError, match="one row"):
@@ -199,7 +199,9 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     words = model_page.text(model)
     assert "1 of 9 effects drift (b$ × age)" in words
     found = values.of_model(model)
-    assert [(one["arm"], one["of"]) for one in found["effects"] if one["drifts"]] == [("b$", "age")]
+    assert [(effect["arm"], effect["of"]) for effect in found["effects"] if effect["drifts"]] == [
+        ("b$", "age")
+    ]
     assert found["drifting_dim"] == 1
     page = model_page.report(model)
     assert "a&lt;b" in page
@@ -222,7 +224,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
-    assert not any(one.drifts for one in prior.effects)
+    assert not any(effect.drifts for effect in prior.effects)
     assert "30 have too few clicks to tell" in model_page.headline(model)
 
 

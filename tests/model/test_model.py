@@ -36,7 +36,7 @@ def model():
 
 def test_it_says_what_was_left_out_and_finds_what_was_planted(model):
     assert model.names == ("price", "country=DE", "country=FR")
-    assert [one.name for one in model.dropped] == ["price_in_cents", "country=IT"]
+    assert [item.name for item in model.dropped] == ["price_in_cents", "country=IT"]
     stable = dict(zip(model.names, model.decomposition.feature_stability_, strict=True))
     assert stable["price"] > 0.95
     assert max(stable["country=DE"], stable["country=FR"]) < 0.05
@@ -135,7 +135,7 @@ def test_windows_with_hardly_any_rounds_join_and_what_no_window_tells_is_left_ou
     assert usable.moments.counts.tolist() == [500, 500, 500, 500, 22]
     assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2000, 2022]
     assert usable.feature_map.names == ("a", "b", "c")
-    assert [str(one) for one in usable.dropped] == ["d is constant within every window"]
+    assert [str(item) for item in usable.dropped] == ["d is constant within every window"]
     assert usable.notes == (
         "2 of 7 windows had fewer than 10 rounds and were joined to a neighbour: 5 windows remain",
     )

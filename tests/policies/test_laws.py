@@ -11,7 +11,7 @@ import sharing_trials
 from invariant_bandits import testing
 
 REGISTERED = ("LinUCB, ", "LinTS, ", "Greedy, ", "EpsilonGreedy, ")  # with the same memories
-MAKERS = testing.registered_makers() | {
+MAKERS = policy_laws.registered_makers() | {
     name: make for name, make in policy_laws.MAKERS.items() if not name.startswith(REGISTERED)
 }
 ELSEWHERE = set(sharing_trials.LAWS)  # test_threads.py

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
+import policy_laws
 import sharing_trials
 from invariant_bandits import testing
 from invariant_bandits.storage import lock_of
@@ -120,7 +121,7 @@ def test_spawned_processes_continue_every_policy_bit_for_bit():
     assert there == [testing.play(policy, 25, 5) for policy in policies.values()]
 
 
-@pytest.mark.parametrize("memory", testing.MEMORIES.values(), ids=testing.MEMORIES)
+@pytest.mark.parametrize("memory", policy_laws.MEMORIES.values(), ids=policy_laws.MEMORIES)
 def test_memories_are_copied_and_pickled(memory):
     state = memory.begin(2, 0.5)
     for _ in range(12):

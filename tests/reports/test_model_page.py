@@ -84,12 +84,12 @@ def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(mo
 
 
 def test_no_two_labels_overlap(overview):
-    (axis,) = [one for one in overview.axes if "share of each feature" in one.get_title(loc="right")]
+    (axis,) = [item for item in overview.axes if "share of each feature" in item.get_title(loc="right")]
     boxes = sorted((label.get_window_extent() for label in axis.get_yticklabels()), key=lambda box: box.y0)
     assert len(boxes) == plots.MOST_FEATURES
     assert all(lower.y1 <= upper.y0 + 1.0 for lower, upper in itertools.pairwise(boxes))
     titles = [title_box(axis) for axis, *_ in panels(overview)]
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(titles, 2))
+    assert not any(item.overlaps(other) for item, other in itertools.combinations(titles, 2))
 
 
 def title_box(axis):

@@ -69,7 +69,7 @@ def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(
     with client_of(transport) as client:
         decision = client.decide({"hour": "1"}, scores=True)
     assert len(transport.seen) == 4
-    assert len({one["id"] for one in transport.seen}) == 1
+    assert len({item["id"] for item in transport.seen}) == 1
     assert engine.state.models["default"].counts.decisions == 1
     assert decision.action in "abc"
     assert set(decision.scores or {}) == set("abc")
@@ -81,7 +81,7 @@ def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(e
     with client_of(Unlucky(engine, failures=2)) as client:
         assert client.reward(decided, 1.0) == "unchanged"  # the answer to the first try was lost
         assert client.reward(decided, 1.0) == "waiting"  # another reward of the same size
-    assert [one["value"] for one in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]] == [
+    assert [reward["value"] for reward in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]] == [
         1.0,
         1.0,
     ]

@@ -2,7 +2,6 @@
 licence.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -11,10 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from invariant_bandits.cli.app import UNKNOWN, app, installed_licences
+from benchmarks.licences import UNKNOWN, installed_licences
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "invariant_bandits"
@@ -62,7 +60,7 @@ def files_of_package():
 def test_the_source_distribution_holds_the_package_and_a_few_files_beside_it(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     source = {name.removeprefix("src/") for name in names if name.startswith("src/")}
     assert {name for name in names if not name.startswith("src/")} == BESIDE
     assert {name for name in source if not name.startswith(f"{PACKAGE}.egg-info/")} == files_of_package()
@@ -90,16 +88,9 @@ def test_the_versions_that_build_and_test_are_pinned():
 
 
 def test_every_package_that_is_needed_states_a_licence():
-    found = {one.package: one for one in installed_licences()}
+    found = {licence.package: licence for licence in installed_licences()}
     assert {"numpy", "scipy", "numba", "llvmlite", "safetensors"} <= {
         name for name in found if found[name].needed
     }
     assert not found["pytest"].needed
-    assert all(one.words != UNKNOWN for one in found.values() if one.needed)
-
-
-def test_the_command_lists_them():
-    shown = CliRunner().invoke(app, ["licences"]).stdout
-    assert any(line.split()[:1] == ["numpy"] and line.split()[-1] == "needed" for line in shown.splitlines())
-    told = json.loads(CliRunner().invoke(app, ["licences", "--json"]).stdout)
-    assert {one["package"] for one in told["packages"]} >= {"numpy", "invariant-bandits"}
+    assert all(licence.words != UNKNOWN for licence in found.values() if licence.needed)

@@ -47,8 +47,8 @@ def test_every_reward_is_learned_once_whoever_reports_it():
     """
     model, alone = shop_model(), shop_model()
     made = [model.decide({"hour": 9.0}, ARMS, id=f"d{number}") for number in range(15)]
-    assert [alone.decide({"hour": 9.0}, ARMS, id=one.id) for one in made] == made
-    assert alone.learn_many([(one, 1.5) for one in made]) == 15
+    assert [alone.decide({"hour": 9.0}, ARMS, id=decision.id) for decision in made] == made
+    assert alone.learn_many([(decision, 1.5) for decision in made]) == 15
     new = []
 
     def report(thread):
@@ -74,12 +74,12 @@ def test_decisions_made_at_once_are_counted_once_and_drawn_as_one_after_another(
         made.append(model.decide({"hour": 9.0}, ARMS, id="of all"))
 
     at_once(*[lambda thread=thread: decide(thread) for thread in range(THREADS)], code=MODEL_CODE)
-    assert len({one.id for one in made}) == 10 * THREADS + 1
-    assert len({one for one in map(repr, made) if "of all" in one}) == 1
+    assert len({decision.id for decision in made}) == 10 * THREADS + 1
+    assert len({item for item in map(repr, made) if "of all" in item}) == 1
     assert model.ledger.made == len(model.ledger.open) == 10 * THREADS + 1
     expected = [alone.decide({"hour": 9.0}, ARMS) for _ in range(10 * THREADS + 1)]
-    answers = [(one.decision.action, one.decision.propensity) for one in model.ledger.open.values()]
-    assert answers == [(one.action, one.propensity) for one in expected]
+    answers = [(item.decision.action, item.decision.propensity) for item in model.ledger.open.values()]
+    assert answers == [(item.action, item.propensity) for item in expected]
 
 
 def test_a_model_saved_while_others_decide_and_learn_is_one_that_was():

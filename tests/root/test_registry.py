@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
+import policy_laws
 from invariant_bandits import cli, testing
 from invariant_bandits.evaluation.estimators import ESTIMATORS
 from invariant_bandits.experiments import cells
@@ -37,9 +38,9 @@ class DecayingLinUCB(ib.LinUCB):
         self.first = exploration if first is None else first
         super().__init__(dim, exploration=exploration, **rest)
 
-    def _refresh(self, volume):
+    def refresh_radii(self, volume):
         self.exploration = self.first / (1.0 + self.rounds / self.horizon)
-        super()._refresh(volume)
+        super().refresh_radii(volume)
 
     def settings(self):
         return {**super().settings(), "horizon": self.horizon, "first": self.first}
@@ -170,7 +171,7 @@ def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tm
     assert loaded.exploration == policy.exploration == 1.0 / 1.8
     assert testing.play(loaded, 50, seed=1) == testing.play(policy, 50, seed=1)
     testing.check_policy("linucb-decaying")
-    assert any(words.startswith("linucb-decaying") for words in testing.registered_makers())
+    assert any(words.startswith("linucb-decaying") for words in policy_laws.registered_makers())
 
 
 def test_a_new_policy_is_known_to_grids_and_models(module, tmp_path):

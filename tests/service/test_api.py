@@ -49,7 +49,7 @@ def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> Non
         "status": "learned",
     }
     told = client.get("/v1/decisions/d%2F1").json()
-    assert [one["value"] for one in told["rewards"]] == [1.0]
+    assert [reward["value"] for reward in told["rewards"]] == [1.0]
     assert sum(told["propensities"]) == pytest.approx(1.0)
     assert client.get("/v1/decisions/unknown").status_code == 404
     model = client.get("/v1/models/shop").json()
@@ -60,14 +60,14 @@ def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> Non
 def test_batches_are_done_whole_or_not_at_all(client: TestClient) -> None:
     asked = [{"context": {"age": 1.0}, "model": "shop", "id": f"b{n}"} for n in range(3)]
     decided = client.post("/v1/decisions", json={"decisions": asked}).json()["decisions"]
-    assert [one["id"] for one in decided] == ["b0", "b1", "b2"]
+    assert [event["id"] for event in decided] == ["b0", "b1", "b2"]
     before = hash_of(client, "shop")
     rewards = [{"id": "b0", "value": 1.0}, {"id": "b1", "value": 0.0}, {"id": "b0", "value": 0.5}]
     assert client.post("/v1/rewards", json={"rewards": rewards}).status_code == 409
     assert hash_of(client, "shop") == before
     assert client.get("/v1/decisions/b1").json()["rewards"] == []
     statuses = client.post("/v1/rewards", json={"rewards": rewards[:2]}).json()["rewards"]
-    assert [one["status"] for one in statuses] == ["learned", "learned"]
+    assert [status["status"] for status in statuses] == ["learned", "learned"]
 
 
 def test_a_word_is_not_a_batch(client: TestClient) -> None:
@@ -157,7 +157,7 @@ def test_arms_come_and_go_and_never_come_back(client: TestClient) -> None:
     assert client.post("/v1/models/shop/arms", json={"label": "arm_new"}).status_code == 201
     assert client.delete("/v1/models/shop/arms/arm_0").json() == {"label": "arm_0", "active": False}
     assert client.post("/v1/models/shop/arms", json={"label": "arm_0"}).status_code == 422
-    arms = {one["label"]: one["active"] for one in client.get("/v1/models/shop/arms").json()["arms"]}
+    arms = {arm["label"]: arm["active"] for arm in client.get("/v1/models/shop/arms").json()["arms"]}
     assert arms == {"arm_0": False, "arm_1": True, "arm_2": True, "arm_new": True}
     asked = {"context": {"age": 0.0}, "model": "shop", "arms": ["arm_0"]}
     assert client.post("/v1/decisions", json=asked).status_code == 422
@@ -172,7 +172,7 @@ def test_versions_are_uploaded_activated_and_rolled_back(client: TestClient, tmp
     assert client.get("/v1/models/shop").json()["version"] == second != first
     assert client.post("/v1/models/shop/rollback").json()["version"] == first
     versions = client.get("/v1/models/shop/versions").json()["versions"]
-    assert [one["active"] for one in versions] == [True, False]
+    assert [version["active"] for version in versions] == [True, False]
     assert client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"] == second
     assert client.post("/v1/models/shop/versions/9-none/activate").status_code == 404
     assert client.post("/v1/models/shop/versions", content=b"no model").status_code == 422
@@ -255,4 +255,6 @@ def test_a_version_that_takes_other_requests_is_refused_unless_differences_are_a
 
 def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
     upload = client.get("/openapi.json").json()["paths"]["/v1/model/versions"]["post"]
-    assert {"activate", "allow_differences", "note", "model"} == {one["name"] for one in upload["parameters"]}
+    assert {"activate", "allow_differences", "note", "model"} == {
+        parameter["name"] for parameter in upload["parameters"]
+    }

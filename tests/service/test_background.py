@@ -148,7 +148,7 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         assert (told["status"], told["active"]) == ("learned", True)
         assert told["evaluation"]["low"] > 0.0
         assert len(answers) > 20
-        assert {one.version for one in answers} <= {first, told["version"]}
+        assert {answer.version for answer in answers} <= {first, told["version"]}
         assert answers[0].version == first
         served = engine.state.models["default"]
         assert served.version == told["version"]

@@ -37,7 +37,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> Non
         if operation == power_loss.SYNC and "-wal" in file
     ]
     removed = set(syncs[1:])
-    without_syncs = [one for place, one in enumerate(operations) if place not in removed]
+    without_syncs = [item for place, item in enumerate(operations) if place not in removed]
     assert power_loss.cut_power(tmp_path / "image", acknowledged, without_syncs, 5)["lost"] > 0
 
 
@@ -45,7 +45,7 @@ def test_a_full_disk_is_503_and_passes() -> None:
     from disk_full import run
 
     told = run(1, clients=1, seconds=0.3)
-    assert [one["status_when_full"] for one in told["times"]] == [503], told
+    assert [time["status_when_full"] for time in told["times"]] == [503], told
     assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
 
 

@@ -64,7 +64,7 @@ def test_the_first_python_client(started: Started) -> None:
     authentication = pytest.importorskip("msrest.authentication")
     endpoint = f"{started.url}/models/first"
     client = personalizer.PersonalizerClient(endpoint, authentication.CognitiveServicesCredentials(TOKEN))
-    actions = [models.RankableAction(id=one, features=[{"kind": one}]) for one in ACTIONS]
+    actions = [models.RankableAction(id=action, features=[{"kind": action}]) for action in ACTIONS]
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
         told = client.rank(models.RankRequest(actions=actions, context_features=[{"time": time}]))
@@ -76,7 +76,7 @@ def test_the_first_python_client(started: Started) -> None:
     )
     told = client.rank(asked)
     assert told.event_id == "a/b ü"
-    assert [one.id for one in told.ranking] == list(ACTIONS)
+    assert [action.id for action in told.ranking] == list(ACTIONS)
     assert told.ranking[0].probability == 0.0
     assert client.rank(asked).reward_action_id == told.reward_action_id
     client.events.activate("a/b ü")
@@ -96,7 +96,7 @@ def test_the_second_python_client(started: Started) -> None:
     key = pytest.importorskip("azure.core.credentials").AzureKeyCredential(TOKEN)
     endpoint = f"{started.url}/models/second"
     client = personalizer.PersonalizerClient(endpoint, key)
-    actions = [{"id": one, "features": [{"kind": one}]} for one in ACTIONS]
+    actions = [{"id": action, "features": [{"kind": action}]} for action in ACTIONS]
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
         told = client.rank({"contextFeatures": [{"time": time}], "actions": actions})
@@ -109,7 +109,7 @@ def test_the_second_python_client(started: Started) -> None:
     ]
     asked = {"actions": actions, "slots": slots, "eventId": "m/1", "deferActivation": True}
     told = client.rank_multi_slot(asked)
-    assert len({one["rewardActionId"] for one in told["slots"]}) == 2
+    assert len({slot["rewardActionId"] for slot in told["slots"]}) == 2
     client.activate_multi_slot("m/1")
     client.reward_multi_slot("m/1", {"reward": [{"slotId": "top", "value": 1.0}]})
     client.activate(client.rank({"actions": actions, "deferActivation": True})["eventId"])
@@ -133,12 +133,12 @@ def _administrate(client: Any) -> None:
     body = {"name": "mine", "startTime": "2020-01-01T00:00:00Z", "endTime": "2100-01-01T00:00:00Z"}
     client.create_evaluation("e 1", body | {"policies": []})
     assert client.get_evaluation("e 1", **span)["status"] == "Succeeded"
-    assert [one["id"] for one in client.list_evaluations()] == ["e 1"]
+    assert [evaluation["id"] for evaluation in client.list_evaluations()] == ["e 1"]
     client.apply_from_evaluation({"evaluationId": "e 1", "policyName": "linucb"})
     client.delete_evaluation("e 1")
     client.create_feature_importance("f1", body)
     assert client.get_feature_importance("f1")["featureScores"][0]["score"] == 100.0
-    assert [one["id"] for one in client.list_feature_importances()] == ["f1"]
+    assert [importance["id"] for importance in client.list_feature_importances()] == ["f1"]
     client.delete_feature_importance("f1")
     content = b"".join(client.export_model())
     client.reset_model()

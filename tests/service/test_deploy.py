@@ -54,31 +54,31 @@ def test_the_container_starts_the_service_on_a_store_in_its_volume_and_asks_whet
 def test_the_container_is_built_from_what_is_there() -> None:
     for line in lines("Containerfile", "COPY"):
         *sources, _ = line.split()
-        assert all((DEPLOY.parent / one).exists() for one in sources), line
+        assert all((DEPLOY.parent / source).exists() for source in sources), line
     ran = " ".join(lines("Containerfile", "RUN"))
     extras = re.search(r"/source\[([a-z,]+)\]", ran)
     assert extras is not None
     declared = (DEPLOY.parent / "pyproject.toml").read_text()
-    assert all(re.search(rf"^{one} = \[", declared, re.MULTILINE) for one in extras[1].split(","))
+    assert all(re.search(rf"^{item} = \[", declared, re.MULTILINE) for item in extras[1].split(","))
 
 
 def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_learner_before_its_deciders() -> (
     None
 ):
     services = compose()["services"]
-    given = {name: options(one["command"]) for name, one in services.items() if "command" in one}
-    assert {name: one["role"] for name, one in given.items()} == {
+    given = {name: options(service["command"]) for name, service in services.items() if "command" in service}
+    assert {name: value["role"] for name, value in given.items()} == {
         "learner": "learner",
         "standby": "learner",
         "decider": "decider",
     }
-    assert len({one["store"] for one in given.values()}) == 1
+    assert len({item["store"] for item in given.values()}) == 1
     assert given["learner"]["store"].startswith("postgresql://bandits@postgres/decisions")
     assert "healthcheck" in services["postgres"]
     assert services["learner"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     assert services["decider"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
     known = {"tokens": "/run/secrets/tokens"}
-    assert all(str(one["token_file"]) == known["tokens"] for one in given.values())
+    assert all(str(item["token_file"]) == known["tokens"] for item in given.values())
     assert set(compose()["secrets"]) == set(known)
 
 

@@ -185,7 +185,7 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
         waiting = [pool.submit(engine.call, damaged, alone=True) for _ in range(2)]
         waiting += [pool.submit(engine.call, DecisionCommand()) for _ in range(3)]
         broken.result(30.0)
-        for one in waiting:
+        for item in waiting:
             with pytest.raises(UnavailableError, match="event 7 is damaged"):
-                one.result(30.0)
+                item.result(30.0)
     engine.stop()

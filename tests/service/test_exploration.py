@@ -33,8 +33,8 @@ RARELY = 1e-6
 def misfit(decided: list[Decided]) -> tuple[float, int]:
     """Pearson's statistic of decisions in one state about one context, and its degrees of freedom."""
     labels = decided[0].labels
-    expected = np.sum([one.propensities for one in decided], axis=0)
-    counts = np.bincount([one.place for one in decided], minlength=len(labels))
+    expected = np.sum([event.propensities for event in decided], axis=0)
+    counts = np.bincount([event.place for event in decided], minlength=len(labels))
     possible = expected > 0.0
     assert counts[~possible].sum() == 0
     return float(np.sum((counts - expected)[possible] ** 2 / expected[possible])), int(possible.sum()) - 1
@@ -43,7 +43,7 @@ def misfit(decided: list[Decided]) -> tuple[float, int]:
 def taught(engine: Engine, rounds: int = 40) -> None:
     rng = np.random.default_rng(2)
     asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=rounds).tolist()]
-    play_together(engine, asked, lambda one: float(rng.random() < 0.3 + 0.2 * one.place), size=10)
+    play_together(engine, asked, lambda event: float(rng.random() < 0.3 + 0.2 * event.place), size=10)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def stored() -> dict[str, tuple[type[Learner], bytes]]:
         "fitted": FittedLearner(model, 12),
         "fitted, randomises by itself": FittedLearner(by_itself),
     }
-    return {name: (type(one), one.to_bytes()) for name, one in made.items()}
+    return {name: (type(value), value.to_bytes()) for name, value in made.items()}
 
 
 @pytest.mark.parametrize("which", ["empty", "fitted", "fitted, randomises by itself"])
@@ -74,19 +74,19 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         total, freedom = 0.0, 0
         for age in (-1.0, 0.4):
             decided = engine.call(all_of([DecisionCommand(context={"age": age})] * 800))
-            assert len({tuple(one.propensities) for one in decided}) == 1
+            assert len({tuple(event.propensities) for event in decided}) == 1
             one_total, one_freedom = misfit(decided)
             total, freedom = total + one_total, freedom + one_freedom
         if mode != "online":  # the first arm, for certain
             assert freedom == 0
             assert total == 0.0
-            assert {one.place for one in decided} == {0}
+            assert {event.place for event in decided} == {0}
             return
         assert freedom >= 2
         assert chi2.sf(total, freedom) > RARELY
         swapped = [
-            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1])
-            for one in decided
+            msgspec.structs.replace(event, propensities=event.propensities[1:] + event.propensities[:1])
+            for event in decided
         ]
         assert chi2.sf(*misfit(swapped)) < RARELY, (
             "the test could not tell wrong propensities from right ones"
@@ -98,7 +98,7 @@ def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:
         serve(engine)
         taught(engine)
         decided = engine.call(all_of([DecisionCommand(context={"age": 0.0})] * 200))
-        assert min(min(one.propensities) for one in decided) == pytest.approx(0.05 / 3)
+        assert min(min(event.propensities) for event in decided) == pytest.approx(0.05 / 3)
         told = engine.call(commands.inspect(lambda state: exploration_of(state.model("default"))))
         assert told["floor"] == 0.05
         assert 0.0 < told["share"] < 1.0
@@ -111,7 +111,9 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
         engine.call(commands.configure("default", Configuration(floor=0.3)), alone=True)
 
         def played(rounds: int) -> None:
-            play_together(engine, [DecisionCommand(context={})] * rounds, lambda one: float(one.place == 1))
+            play_together(
+                engine, [DecisionCommand(context={})] * rounds, lambda event: float(event.place == 1)
+            )
 
         def counts(state: State) -> tuple[int, float]:
             one = state.model("default").counts

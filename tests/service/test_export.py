@@ -48,7 +48,9 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
         serve(engine)
         engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
         return play_together(
-            engine, asked, lambda one: noisy(rng, SLOPES[one.labels[one.place]] * (one.context or {})["age"])
+            engine,
+            asked,
+            lambda event: noisy(rng, SLOPES[event.labels[event.place]] * (event.context or {})["age"]),
         )
 
 
@@ -87,8 +89,8 @@ def test_labelled_arms_are_fitted_with_no_schema_by_hand(
     assert told.exit_code == 0, told.output
     assert "1,500 decisions, 1,500 rows" in told.output
     table = parquet.read_table(tmp_path / "log.parquet")
-    assert table.column("decision_id").to_pylist() == [one.id for one in decided]
-    assert table.column("propensity").to_pylist() == [one.propensities[one.place] for one in decided]
+    assert table.column("decision_id").to_pylist() == [event.id for event in decided]
+    assert table.column("propensity").to_pylist() == [event.propensities[event.place] for event in decided]
     model = ib.fit_logs(tmp_path / "log.parquet")
     assert (model.schema.arm, model.schema.arms_offered) == ("action", "arms_offered")
     assert set(model.schema.features) == {"age", "city"}
@@ -151,9 +153,9 @@ def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     decided = labelled_world(tmp_path / "d.db", 60)
     export(tmp_path / "d.db", tmp_path / "log.dsjson")
     lines = [json.loads(line) for line in (tmp_path / "log.dsjson").read_text().splitlines()]
-    for line, one in zip(lines, decided, strict=True):
-        assert line["p"] == [one.propensities[place - 1] for place in line["a"]]
-        assert line["a"][0] == one.place + 1
+    for line, item in zip(lines, decided, strict=True):
+        assert line["p"] == [item.propensities[place - 1] for place in line["a"]]
+        assert line["a"][0] == item.place + 1
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
@@ -175,7 +177,7 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine, FittedLearner(ib.Model.from_bytes(model.to_bytes(), "it")))
         asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=500).tolist()]
-        play_together(engine, asked, lambda one: float(rng.random() < 0.5))
+        play_together(engine, asked, lambda event: float(rng.random() < 0.5))
     export(tmp_path / "d.db", tmp_path / "log.parquet")
     update = ib.update_model(model, tmp_path / "log.parquet")
     assert update.model.moments.rounds == before + 500
@@ -199,7 +201,10 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(tmp_path: Pat
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:
         settled = [
-            [(one.decided.id, one.reward) for one in settled_decisions(store, "default", most_open=most)]
+            [
+                (settled.decided.id, settled.reward)
+                for settled in settled_decisions(store, "default", most_open=most)
+            ]
             for most in (5, 20_000)
         ]
     assert settled[0] == settled[1]

@@ -96,10 +96,10 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: Po
             played = list(pool.map(lambda n: play(deciders[n % 2], 150, n), range(8)))
         until(lambda: learner.state.models["default"].counts.learned == 1_200)
         live = learner.state.hashes()
-    assert np.mean([one[-38:] for one in played]) >= 0.5
-    decisions = [one for one in events_of(address) if isinstance(one, Decided)]
-    assert len({one.at for one in decisions}) > 3
-    assert len({one.draw for one in decisions}) == len(decisions) == 1_200
+    assert np.mean([item[-38:] for item in played]) >= 0.5
+    decisions = [event for event in events_of(address) if isinstance(event, Decided)]
+    assert len({decision.at for decision in decisions}) > 3
+    assert len({decision.draw for decision in decisions}) == len(decisions) == 1_200
     store = open_store(address, writing=False)
     state = replay_all(store)
     assert state.hashes() == live
@@ -130,7 +130,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
         with ThreadPoolExecutor(3) as pool:
             first, second, third = pool.map(ask, [*deciders, learner])
         assert first == second == third
-    assert len([one for one in events_of(address) if isinstance(one, Decided)]) == 40
+    assert len([event for event in events_of(address) if isinstance(event, Decided)]) == 40
 
 
 @pytest.mark.system
@@ -190,11 +190,11 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
         live, learned = learner.state.hashes(), learner.state.models["default"].counts.learned
         assert learner.failure is None
     events = events_of(address)
-    settled = [one.id for one in events if isinstance(one, Closed)]
+    settled = [event.id for event in events if isinstance(event, Closed)]
     assert len(set(settled)) == len(settled) == learned
     assert acknowledged <= set(settled)
-    places = {one.id: one.place for one in events if isinstance(one, Decided)}
-    assert len(places) == len([one for one in events if isinstance(one, Decided)])
+    places = {event.id: event.place for event in events if isinstance(event, Decided)}
+    assert len(places) == len([event for event in events if isinstance(event, Decided)])
     for player in players:
         assert player.decided.items() <= places.items()
     store = open_store(address, writing=False)
@@ -258,7 +258,7 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
         status, refused = decider.ask("POST", "/v1/model/versions/none/activate")
         assert (status, refused["error"]["code"]) == (409, "conflict")
         successor.end()
-    settled = [one.id for one in events_of(address) if isinstance(one, Closed)]
+    settled = [event.id for event in events_of(address) if isinstance(event, Closed)]
     assert len(set(settled)) == len(settled)
     assert set(acknowledged) <= set(settled)
     store = open_store(address, writing=False)

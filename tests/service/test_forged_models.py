@@ -171,9 +171,11 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
             if number % 20 == 0:
                 play("default")
                 play("shop")
-        assert [one for one in statuses if not all(400 <= status < 500 for status in one[2:])] == []
+        assert [item for item in statuses if not all(400 <= status < 500 for status in item[2:])] == []
         assert versions_of(client) == versions
-        live = {one: client.get(f"/v1/models/{one}").json()["state_hash"] for one in ("default", "shop")}
+        live = {
+            value: client.get(f"/v1/models/{value}").json()["state_hash"] for value in ("default", "shop")
+        }
     assert run("verify", store).exit_code == 0
     assert json.loads(run("replay", store, "--json").stdout)["state_hashes"] == live
     again = open_service(ServiceSettings(store=str(store)))
@@ -227,7 +229,7 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
     with TestClient(application(service), raise_server_exceptions=False) as client:
         assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2}
         listed = client.get("/v1/model").json()["set_aside"]
-        assert [one["event"] for one in listed] == [seq, seq + 1]
+        assert [item["event"] for item in listed] == [seq, seq + 1]
         assert "limit" in listed[0]["why"]
         decided = client.post("/v1/decisions", json={"context": {"x": 1.0}}).json()
         assert (
@@ -290,7 +292,7 @@ def test_a_learner_that_fails_costs_its_own_request_only(
             engine.call(RewardCommand(decided[1].id, -1.0))
         assert engine.state.hashes() == before
         both = commands.all_or_none(
-            [RewardCommand(one.id, value) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
+            [RewardCommand(item.id, value) for item, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
         )
         with pytest.raises(IndexError):
             engine.call(both)
@@ -314,8 +316,8 @@ def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
         serve(engine)
         engine.call(commands.configure("default", Configuration(reward_wait=10.0)), alone=True)
         decided = [engine.call(DecisionCommand("default", {"x": float(n)}, [], None)) for n in range(4)]
-        for one, value in zip(decided, (1.0, -1.0, 1.0, 1.0), strict=True):
-            assert engine.call(RewardCommand(one.id, value)) == "waiting"
+        for item, value in zip(decided, (1.0, -1.0, 1.0, 1.0), strict=True):
+            assert engine.call(RewardCommand(item.id, value)) == "waiting"
         clock.now += 60.0
         engine.call(DecisionCommand("default", {"x": 0.0}, [], None))
         counts = engine.call(commands.inspect(lambda state: state.models["default"].counts.learned))

@@ -175,7 +175,7 @@ class Through(httpx.BaseTransport):
 def test_the_client_names_the_model_of_a_decision(client: TestClient) -> None:
     http = ib.Client("http://test", transport=Through(client), retries=0)
     shop, teaser = (http.decide(id="x/y", model=name, defer=True) for name in ("shop", "teaser"))
-    assert [http.activate(one) for one in (shop, teaser)] == ["activated", "activated"]
+    assert [http.activate(item) for item in (shop, teaser)] == ["activated", "activated"]
     assert [http.reward(shop, 1.0), http.reward("x/y", 0.5, model="teaser")] == ["learned", "learned"]
     assert [learned(client, name) for name in MODELS] == [(0, 0.0), (1, 1.0), (1, 0.5)]
     assert http.decision("x/y", model="shop")["rewards"][0]["value"] == 1.0
@@ -217,7 +217,7 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
 
 def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None:
     flags = client.post("/ofrep/v1/evaluate/flags", json={"context": {"targetingKey": "u"}}).json()["flags"]
-    ids = {one["key"]: one["metadata"]["id"] for one in flags}
+    ids = {flag["key"]: flag["metadata"]["id"] for flag in flags}
     assert set(ids) == set(MODELS)
     for name in MODELS:  # the id of one flag, asked of another model by the caller
         decide(client, name, ids["shop"], context={}, defer=name == "shop")
@@ -247,7 +247,7 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
                 assert (told["id"], told["model"]) == (id, name)
                 body = {"id": id, "value": values[name], "model": name}
                 assert client.post("/v1/rewards", json=body).json()["status"] in ("learned", "unchanged")
-                event = {"actions": [{"id": one} for one in MODELS[name]], "eventId": f"event {n}"}
+                event = {"actions": [{"id": model} for model in MODELS[name]], "eventId": f"event {n}"}
                 assert client.post(f"{prefix}/rank", json=event).json()["rewardActionId"] in MODELS[name]
                 assert personalizer_reward(client, f"event {n}", values[name], prefix=prefix) == 204
                 flag = client.post(f"/ofrep/v1/evaluate/flags/{name}", json={}).json()
@@ -288,7 +288,11 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
         for _ in range(5):
             engine.call(commands.inspect(lambda state: None))
         counts = {name: served.counts for name, served in engine.state.models.items()}
-        assert [(one.learned, one.reward_sum) for one in counts.values()] == [(20, 20.0), (20, 1.0), (0, 0.0)]
+        assert [(count.learned, count.reward_sum) for count in counts.values()] == [
+            (20, 20.0),
+            (20, 1.0),
+            (0, 0.0),
+        ]
         clock.now += 1_000.0
         engine.call(DecisionCommand("shop", id="waits"))
         engine.call(DecisionCommand("default", id="waits"))
@@ -298,17 +302,17 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
     assert store.keys_from(decision_key("1")) == {decision_key("1", name) for name in MODELS}  # and not of 10
     for name, total in (("default", 20.0), ("shop", 1.0), ("teaser", 0.0)):
         those = list(settled_decisions(store, name))
-        assert sum(one.reward for one in those) == total
-        assert {one.decided.model for one in those} <= {name}
-        assert [one for _, one in learned_decisions(store, name, 0, store.head().seq)] == those
+        assert sum(settled.reward for settled in those) == total
+        assert {settled.decided.model for settled in those} <= {name}
+        assert [item for _, item in learned_decisions(store, name, 0, store.head().seq)] == those
     assert export(store, tmp_path / "shop.dsjson", model="shop").decisions == 20
     lines = [json.loads(line) for line in (tmp_path / "shop.dsjson").read_text().splitlines()]
-    assert [(one["EventId"], sum(o["v"] for o in one["o"])) for one in lines] == [
+    assert [(line["EventId"], sum(o["v"] for o in line["o"])) for line in lines] == [
         (str(n), float(n == 1)) for n in range(20)
     ]
     compact(store, clock.now - 500.0)
-    kept = [one for one in (decode_event(row.event) for row in store.rows()) if isinstance(one, Decided)]
-    assert {(one.id, one.model) for one in kept} == {("waits", "shop"), ("waits", "default")}
+    kept = [item for item in (decode_event(row.event) for row in store.rows()) if isinstance(item, Decided)]
+    assert {(event.id, event.model) for event in kept} == {("waits", "shop"), ("waits", "default")}
     assert restore(store).hashes() == replay_all(store).hashes() == live
     store.close()
 

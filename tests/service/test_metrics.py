@@ -41,9 +41,11 @@ def test_metrics_have_their_names_and_count_what_happened(loops: TestClient) -> 
     assert requests["none", "404"] == 1.0
     durations = families["invariant_bandits_request_duration_seconds"].samples
     counted = [
-        one for one in durations if one.name.endswith("_count") and one.labels["route"] == "decisions.decide"
+        duration
+        for duration in durations
+        if duration.name.endswith("_count") and duration.labels["route"] == "decisions.decide"
     ]
-    assert [one.value for one in counted] == [4.0]
+    assert [item.value for item in counted] == [4.0]
 
 
 def test_latencies_of_routes_are_shown_with_their_count(loops: TestClient) -> None:

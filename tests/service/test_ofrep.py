@@ -76,7 +76,7 @@ def test_failures_have_the_protocols_body(
 def test_all_flags_at_once_are_deferred_and_kept_until_something_changes(client: TestClient) -> None:
     answered = client.post(FLAGS, json={"context": CONTEXT})
     assert answered.status_code == 200
-    flags = {one["key"]: one for one in answered.json()["flags"]}
+    flags = {flag["key"]: flag for flag in answered.json()["flags"]}
     assert set(flags) == {"banner", "beta", "size"}
     tag = answered.headers["etag"]
     unchanged = client.post(FLAGS, json={"context": CONTEXT}, headers={"If-None-Match": tag})
@@ -93,13 +93,13 @@ def test_all_flags_at_once_are_deferred_and_kept_until_something_changes(client:
     assert client.post("/v1/models/banner/arms", json={"label": "green"}).status_code == 201
     changed = client.post(FLAGS, json={"context": CONTEXT}, headers={"If-None-Match": tag})
     assert changed.status_code == 200
-    assert {one["key"]: one for one in changed.json()["flags"]}["beta"] == flags["beta"]
+    assert {flag["key"]: flag for flag in changed.json()["flags"]}["beta"] == flags["beta"]
 
 
 def test_a_flag_that_fails_does_not_spoil_the_others(client: TestClient) -> None:
     made = client.post("/v1/models", json={"name": "strict", "arms": ["a", "b"], "columns": ["age"]})
     assert made.status_code == 201
-    flags = {one["key"]: one for one in client.post(FLAGS, json={"context": CONTEXT}).json()["flags"]}
+    flags = {flag["key"]: flag for flag in client.post(FLAGS, json={"context": CONTEXT}).json()["flags"]}
     assert flags["strict"]["errorCode"] == "INVALID_CONTEXT"
     assert "value" in flags["banner"]
     broken = client.post(FLAGS, content=b"{")

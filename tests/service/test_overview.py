@@ -42,11 +42,11 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
             engine.call(RewardCommand(id, float(n % 2)))
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
         story = model["story"]
-        assert sum(one[0] for one in story["stretches"]) == story["settled"] == 70
+        assert sum(stretch[0] for stretch in story["stretches"]) == story["settled"] == 70
         assert story["mean"]["value"] == 0.5
         assert story["points"][-1]["settled"] == 70
         assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
-        assert [one["id"] for one in story["latest"]] == ids[:-13:-1]
+        assert [decision["id"] for decision in story["latest"]] == ids[:-13:-1]
         assert (story["settlements"][0]["id"], story["settlements"][0]["value"]) == (ids[69], 1.0)
         assert story["uniform"]["error"] > 0.0
         low, high = model["about"]["logged_reward_interval"]

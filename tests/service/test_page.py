@@ -43,7 +43,9 @@ def serious(watched: Watched) -> list[str]:
     )
     found = axe.Axe().run(watched.page).response["violations"]
     return [
-        f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")
+        f"{item['id']}: {item['nodes'][0]['html']}"
+        for item in found
+        if item["impact"] in ("serious", "critical")
     ]
 
 
@@ -51,7 +53,7 @@ def calm(watched: Watched, url: str) -> None:
     """No complaint of the console, and no other origin was asked."""
     assert watched.complaints == []
     assert watched.asked
-    assert all(one.startswith((url, "data:")) for one in watched.asked)
+    assert all(address.startswith((url, "data:")) for address in watched.asked)
 
 
 def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any, shown: Any) -> None:
@@ -92,7 +94,7 @@ def reached_by_keyboard(watched: Watched) -> set[str]:
         watched.page.keyboard.press("Tab")
         reached.add(watched.page.evaluate("document.activeElement.id || document.activeElement.innerText"))
     there = controls(watched)
-    return {one for one in reached if one in there}
+    return {item for item in reached if item in there}
 
 
 def test_the_alarm_shows_when_the_world_breaks(browser: Any, shown: Any) -> None:
@@ -157,5 +159,5 @@ def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: A
     watched.expect("document.querySelector('#notice').innerText.includes('does not answer')")
     assert watched.page.is_visible("#figures")  # what was last seen
     assert serious(watched) == []
-    assert all(one.startswith((url, "data:")) for one in watched.asked)
+    assert all(address.startswith((url, "data:")) for address in watched.asked)
     window.__exit__(None, None, None)

@@ -23,8 +23,8 @@ from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, de
 def test_rank_reward_and_the_same_event_again(loops: TestClient, prefix: str) -> None:
     told = rank(loops, prefix, eventId="a/b c", excludedActions=["Sport"])
     assert set(told) == {"ranking", "eventId", "rewardActionId"}
-    assert [one["id"] for one in told["ranking"]] == ["News", "Sport", "Film"]
-    chances = {one["id"]: one["probability"] for one in told["ranking"]}
+    assert [action["id"] for action in told["ranking"]] == ["News", "Sport", "Film"]
+    chances = {action["id"]: action["probability"] for action in told["ranking"]}
     assert chances["Sport"] == 0.0
     assert sum(chances.values()) == pytest.approx(1.0)
     assert told["rewardActionId"] in ("News", "Film")
@@ -57,7 +57,7 @@ def test_a_call_that_a_client_repeats_counts_once_where_rewards_add_up(loops: Te
     id = rank(loops)["eventId"]
     for key, value in (("one", 0.25), ("one", 0.25), ("two", 0.25), ("", 0.125), ("", 0.125)):
         assert reward(loops, id, value, key) == 204
-    assert [one["value"] for one in decision(loops, id)["rewards"]] == [0.25, 0.25, 0.125, 0.125]
+    assert [item["value"] for item in decision(loops, id)["rewards"]] == [0.25, 0.25, 0.125, 0.125]
 
 
 def test_a_deferred_event_counts_once_it_is_activated(loops: TestClient) -> None:
@@ -82,7 +82,7 @@ def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -
     assert answered.status_code == 201, answered.text
     told = answered.json()
     assert told["eventId"] == "m/1"
-    chosen = {one["id"]: one["rewardActionId"] for one in told["slots"]}
+    chosen = {slot["id"]: slot["rewardActionId"] for slot in told["slots"]}
     assert list(chosen) == ["top", "side"]
     assert chosen["top"] in ("Sport", "Film")
     assert chosen["side"] != chosen["top"]
@@ -116,7 +116,7 @@ def test_more_slots_than_the_protocol_has_are_refused(loops: TestClient) -> None
     )
     slots[0]["id"] = "\N{GRINNING FACE}" * 256
     told = loops.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()
-    assert len({one["rewardActionId"] for one in told["slots"]}) == 50
+    assert len({slot["rewardActionId"] for slot in told["slots"]}) == 50
     rewards = {"reward": [{"slotId": slots[0]["id"], "value": 1.0}]}
     assert loops.post(f"{V1}/multislot/events/{told['eventId']}/reward", json=rewards).status_code == 204
     assert loops.get("/v1/model").json()["rounds"] == 1
@@ -162,7 +162,7 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None
     path = "/models/shop/personalizer/v1.0/rank"
     actions = [{"id": f"arm_{n}", "features": [{"colour": "red"}]} for n in range(3)]
     told = loops.post(path, json={"contextFeatures": [{"age": 0.5}], "actions": actions}).json()
-    assert [one["id"] for one in told["ranking"]] == ["arm_0", "arm_1", "arm_2"]
+    assert [action["id"] for action in told["ranking"]] == ["arm_0", "arm_1", "arm_2"]
     assert reward(loops, told["eventId"], 1.0, prefix="/models/shop/personalizer/v1.0") == 204
     assert decision(loops, told["eventId"])["settled"]["value"] == 1.0
     answered = loops.post(f"{V1}/rank", json={"actions": actions}, headers={"x-model": "shop"})

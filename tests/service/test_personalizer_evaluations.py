@@ -36,7 +36,7 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     assert loops.put(f"{NEW}/evaluations/e1", json=asked).status_code == 200
     told = loops.get(f"{NEW}/evaluations/e1", params=SPAN).json()
     assert told["status"] == "Succeeded"
-    found = {one["policySource"]: one for one in told["content"]["value"]}
+    found = {entry["policySource"]: entry for entry in told["content"]["value"]}
     assert found["Online"]["summary"]["expectedReward"] == pytest.approx(sum(rewards) / 240)
     assert abs(found["Random"]["summary"]["expectedReward"] - 1 / 3) < 5 * error
     assert found["Baseline"]["summary"]["expectedReward"] == 0.0
@@ -47,12 +47,12 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     assert last["expectedReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
     made = loops.post(f"{V1}/evaluations", json=asked)
     assert made.status_code == 201
-    total = {one["policySource"]: one["totalSummary"] for one in made.json()["policyResults"]}
+    total = {result["policySource"]: result["totalSummary"] for result in made.json()["policyResults"]}
     assert total["Online"]["ipsEstimatorDenominator"] == 240
     assert total["Random"]["averageReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
     assert loops.get(made.headers["location"]).json() == made.json()
     assert len(loops.get(f"{V1}/evaluations").json()) == 2
-    assert [one["id"] for one in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
+    assert [entry["id"] for entry in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
     name = {"evaluationId": "e1", "policyName": "linucb"}
     assert loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code == 204
     refused(
@@ -99,16 +99,16 @@ def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp
 
 
 def test_important_features_come_first(loops: TestClient) -> None:
-    kinds = [{"id": one["id"], "features": one["features"][:1]} for one in ACTIONS]
+    kinds = [{"id": action["id"], "features": action["features"][:1]} for action in ACTIONS]
     for n in range(90):
         told = rank(loops, contextFeatures=[{"noise": n % 2}], actions=kinds)
         reward(loops, told["eventId"], float(told["rewardActionId"] == "Film"))
     assert loops.put(f"{NEW}/featureImportances/f1", json={"name": "mine", **SPAN}).status_code == 200
     told = loops.get(f"{NEW}/featureImportances/f1").json()
-    names = [f"{one['namespace']}.{one['featureName']}" for one in told["featureScores"]]
+    names = [f"{score['namespace']}.{score['featureName']}" for score in told["featureScores"]]
     assert names[0] == "action.kind"
     assert told["featureScores"][0]["score"] == 100.0
     assert ".noise" in names
-    assert [one["id"] for one in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
+    assert [entry["id"] for entry in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
     assert loops.delete(f"{NEW}/featureImportances/f1").status_code == 204
     refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "ResourceNotFound")

@@ -17,11 +17,11 @@ def test_an_apprentice_shows_the_baseline_and_learns_and_a_logger_does_not(loops
         assert loops.put(f"{NEW}/configurations/service", json=rules).json()["learningMode"] == mode
         told = rank(loops, excludedActions=["News"])
         assert told["rewardActionId"] == "Sport"
-        assert [one["probability"] for one in told["ranking"]] == [0.0, 1.0, 0.0]
+        assert [action["probability"] for action in told["ranking"]] == [0.0, 1.0, 0.0]
         reward(loops, told["eventId"], 1.0)
         assert loops.get("/v1/model").json()["rounds"] == rounds
         slots = loops.post(f"{NEW}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS}).json()["slots"]
-        assert [one["rewardActionId"] for one in slots] == ["Film", "News"]
+        assert [slot["rewardActionId"] for slot in slots] == ["Film", "News"]
 
 
 def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:

@@ -53,8 +53,8 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
     for player in players:
         for id, place in player.decided.items():
             kinds = [decode_event(row.event) for row in store.of_key(decision_key(id, "default"))]
-            assert [one.place for one in kinds if isinstance(one, commands.Decided)] == [place]
-            settled = [one for one in kinds if type(one).__name__ == "Closed"]
+            assert [kind.place for kind in kinds if isinstance(kind, commands.Decided)] == [place]
+            settled = [kind for kind in kinds if type(kind).__name__ == "Closed"]
             assert len(settled) <= 1
             assert settled or id not in player.rewarded
             closed += len(settled)

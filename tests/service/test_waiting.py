@@ -32,7 +32,7 @@ def settled(engine: Engine, *ids: str) -> list[str | None]:
 
     def look(state: State) -> list[str | None]:
         closed = [state.record(id, "default", {}).closed for id in ids]  # type: ignore[union-attr]
-        return [None if one is None else one.why for one in closed]
+        return [None if item is None else item.why for item in closed]
 
     for _ in range(3):  # what is due is settled after a step
         engine.call(commands.inspect(lambda state: None))

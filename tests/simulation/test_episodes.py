@@ -101,7 +101,7 @@ def test_recurring_states_are_states_of_the_logs_and_come_back_in_turn():
 
 
 def test_fixed_actions_are_the_same_in_every_round_and_of_length_one_if_asked():
-    free, unit = (PaperEpisodes(logged=100, fixed_actions=7, unit_actions=one) for one in (False, True))
+    free, unit = (PaperEpisodes(logged=100, fixed_actions=7, unit_actions=value) for value in (False, True))
     one, other = (episodes.draw(30, np.random.default_rng(5)).offered for episodes in (free, unit))
     for offered in (one, other):
         assert offered.shape == (30, 7, 10)

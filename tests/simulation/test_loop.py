@@ -92,8 +92,8 @@ def test_all_policies_play_the_same_rounds_whatever_the_others_do():
 
     makers = {"spoiler": watched("spoiler", spoils=True), "between": linucb, "after": watched("after")}
     together = ib.simulate(makers, EPISODES, horizon=25, replications=2, seed=9)
-    for one, other in zip(seen["spoiler"], seen["after"], strict=True):
-        for first, second in zip(one.told, other.told, strict=True):
+    for item, other in zip(seen["spoiler"], seen["after"], strict=True):
+        for first, second in zip(item.told, other.told, strict=True):
             for mine, theirs in zip(first, second, strict=True):
                 np.testing.assert_array_equal(mine, theirs)
     alone = ib.simulate({"between": linucb}, EPISODES, horizon=25, replications=2, seed=9)

@@ -69,7 +69,7 @@ def test_the_page_marks_what_misses_its_bound():
     good = {
         (kind, rounds): [all_right(kind)] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS
     }
-    good = {key: [replace(one, component_error=0.05) for one in runs] for key, runs in good.items()}
+    good = {key: [replace(run, component_error=0.05) for run in runs] for key, runs in good.items()}
     marks = [line for line in page_of(good).splitlines() if "✓" in line or "✗" in line]
     assert len(marks) == len(offline_study.GOALS) == 13
     assert all(line.count("✓") == 3 and "✗" not in line for line in marks)

@@ -42,8 +42,8 @@ def test_a_fainter_world_has_the_same_noise(world):
     np.testing.assert_allclose(world.rewards - world.means, plain.rewards - plain.means, atol=1e-12)
     np.testing.assert_allclose(world.means, 0.3 * plain.means)
     own, others = (
-        one.logs.rewards - np.einsum("tp,tp->t", one.logs.features, one.logs.coefficients)
-        for one in (world, plain)
+        item.logs.rewards - np.einsum("tp,tp->t", item.logs.features, item.logs.coefficients)
+        for item in (world, plain)
     )
     np.testing.assert_allclose(own, others, atol=1e-12)
 
@@ -62,8 +62,8 @@ def test_logs_of_a_randomised_policy_evaluated_with_its_propensities_cover_the_t
         target = np.eye(scores.shape[1])[scores.argmax(axis=1)].ravel()
         truth = study.true_value(challenger, world.offered[::10], episode.coefficients)
         found = (estimators.doubly_robust(log, target), estimators.snips(log, target))
-        assert all(one.concludes for one in found)
-        covered += [one.low <= truth <= one.high for one in found]
+        assert all(estimate.concludes for estimate in found)
+        covered += [item.low <= truth <= item.high for item in found]
         weights.append(estimators.importance_weights(log, target))
     assert (covered >= 49).all()
     mean = np.concatenate(weights)

@@ -74,7 +74,7 @@ def opened(
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     watched = Watched(context.new_page())
     watched.page.on(
-        "console", lambda one: one.type in ("error", "warning") and watched.complaints.append(one.text)
+        "console", lambda item: item.type in ("error", "warning") and watched.complaints.append(item.text)
     )
     watched.page.on("pageerror", lambda error: watched.complaints.append(str(error)))
     watched.page.on("request", lambda request: watched.asked.append(request.url))

@@ -25,8 +25,8 @@ class Held:
 def running(folder):
     """The processes that hold a task back, with the parts that they hold."""
     found = {}
-    for one in Path(folder).glob("*.*"):
-        found.setdefault(int(one.stem), set()).add(int(one.suffix[1:]))
+    for path in Path(folder).glob("*.*"):
+        found.setdefault(int(path.stem), set()).add(int(path.suffix[1:]))
     return found
 
 

@@ -69,15 +69,15 @@ def seen_by_vowpal(workspace, line):
 
     parsed = workspace.parse(line)
     found = []
-    for one in parsed:
+    for item in parsed:
         features = {}
-        for place in range(one.num_namespaces()):
-            if one.namespace(place) != 128:  # the constant
-                for index in range(one.num_features_in(place)):
-                    key = one.feature(place, index) % 2**BITS
-                    features[key] = features.get(key, 0.0) + one.feature_weight(place, index)
-        costs = [(cost.cost, cost.probability) for cost in one.get_label(LabelType.CONTEXTUAL_BANDIT).costs]
-        found.append((one.get_tag(), costs, features))
+        for place in range(item.num_namespaces()):
+            if item.namespace(place) != 128:  # the constant
+                for index in range(item.num_features_in(place)):
+                    key = item.feature(place, index) % 2**BITS
+                    features[key] = features.get(key, 0.0) + item.feature_weight(place, index)
+        costs = [(cost.cost, cost.probability) for cost in item.get_label(LabelType.CONTEXTUAL_BANDIT).costs]
+        found.append((item.get_tag(), costs, features))
     workspace.finish_example(parsed)
     shared = found[0][2]
     sums = [

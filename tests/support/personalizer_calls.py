@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 
 V1, NEW = "/personalizer/v1.0", "/personalizer"
 ACTIONS = [
-    {"id": one, "features": [{"kind": one.lower()}, {"size": n}]}
-    for n, one in enumerate(("News", "Sport", "Film"))
+    {"id": item, "features": [{"kind": item.lower()}, {"size": n}]}
+    for n, item in enumerate(("News", "Sport", "Film"))
 ]
 CONTEXT = [{"user": {"age": 31, "city": "Bern"}}, {"hour": 9}]
 RULES = {

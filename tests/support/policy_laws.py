@@ -7,9 +7,17 @@ from __future__ import annotations
 import numpy as np
 
 import invariant_bandits as ib
-from invariant_bandits.testing import ACTIONS, DIM, MEMORIES, bits, example_past, play
+from invariant_bandits.policies.registry import POLICIES
+from invariant_bandits.testing import ACTIONS, DIM, bits, example_past, maker_of, play
 
 __all__ = ["ACTIONS", "COMPONENT", "DIM", "MAKERS", "MEMORIES", "SPLIT", "bits", "history", "play"]
+
+MEMORIES = {
+    "forever": ib.Forever(),
+    "window": ib.SlidingWindow(7),
+    "discount": ib.Discount(0.9),
+    "restart": ib.Restart(9),
+}
 
 SPLIT = ib.Split.from_residual(np.linalg.qr(np.random.default_rng(5).normal(size=(DIM, 2)))[0])
 COMPONENT = SPLIT.invariant @ np.array([0.7, -0.4])
@@ -22,6 +30,17 @@ NOTHING = ib.Split(np.zeros((DIM, 0)), np.eye(DIM))
 def history(seed: int = 3):
     """Logs whose covariances change over four windows, and one coefficient with them."""
     return example_past(seed).moments
+
+
+def registered_makers():
+    """Words -> maker of every registered policy, with every memory where it takes one."""
+    makers = {}
+    for entry in POLICIES:
+        memories = MEMORIES if entry.takes("memory") else {"": None}
+        for words, memory in memories.items():
+            name, options = (f"{entry.name}, {words}", {"memory": memory}) if words else (entry.name, {})
+            makers[name] = maker_of(ib.Contender(entry.name, options))
+    return makers
 
 
 def _makers():

@@ -36,7 +36,7 @@ def other_user() -> str | None:
     """PostgreSQL refuses to run as root: a user to run it as, None to run it as oneself."""
     if os.geteuid() != 0:
         return None
-    known = {one.pw_name for one in pwd.getpwall()}
+    known = {item.pw_name for item in pwd.getpwall()}
     return "postgres" if "postgres" in known else "nobody"
 
 

@@ -63,7 +63,7 @@ def fitted(seed: int = 7) -> FittedLearner:
 def all_of(works: Iterable[Command]) -> Command:
     """Several works in one batch: one commit for all, every decision in the state before it."""
     those = list(works)
-    return lambda state, batch: [one(state, batch) for one in those]
+    return lambda state, batch: [settled(state, batch) for settled in those]
 
 
 def play_together(
@@ -72,7 +72,7 @@ def play_together(
     """Decide and reward rounds, so many at a time."""
     played: list[Decided] = []
     for start in range(0, len(asked), size):
-        decided = engine.call(all_of(one for one in asked[start : start + size]))
-        engine.call(all_of(RewardCommand(one.id, reward(one), model=one.model) for one in decided))
+        decided = engine.call(all_of(item for item in asked[start : start + size]))
+        engine.call(all_of(RewardCommand(event.id, reward(event), model=event.model) for event in decided))
         played += decided
     return played

@@ -16,7 +16,7 @@ SPECIAL = (
     "Randomised twice",
     "Randomised BOBLinUCB",
 )
-MAKERS = testing.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
+MAKERS = policy_laws.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
 LAWS = [words for words in testing.LAWS if "thread" in words]
 
 
@@ -46,7 +46,7 @@ def broken(words):
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if not one.startswith("--")]
+    given = [item for item in sys.argv[1:] if not item.startswith("--")]
     if "--without-locks" in sys.argv:
         storage.RLock = NoLock
     print(json.dumps({words: broken(words) for words in given}))

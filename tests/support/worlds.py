@@ -38,12 +38,12 @@ def draw_log(seed, rounds, offered=True):
 
 def assert_same_moments(first, second, rtol=1e-10):
     """Equal counts and edges; all power sums equal relative to the size of their own kind."""
-    for one, other in ((first.chosen, second.chosen), (first.offered, second.offered)):
-        assert (one is None) == (other is None)
-        if one is None:
+    for item, other in ((first.chosen, second.chosen), (first.offered, second.offered)):
+        assert (item is None) == (other is None)
+        if item is None:
             continue
-        np.testing.assert_array_equal(one.count, other.count)
-        for name, array in one.arrays().items():
+        np.testing.assert_array_equal(item.count, other.count)
+        for name, array in item.arrays().items():
             theirs = other.arrays()[name]
             np.testing.assert_allclose(array, theirs, rtol=rtol, atol=rtol * max(1.0, np.abs(theirs).max()))
 

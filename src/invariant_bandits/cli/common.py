@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import mmap
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -101,7 +102,7 @@ def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
 
 
 def one_thread_each() -> None:
-    """Linear algebra keeps to one thread: the processes have the cores, and the bits do not depend on their
+    """Limit linear algebra to one thread: the processes use the cores, and results do not depend on their
     number.
     """
     import numpy  # noqa: F401  (its library must be loaded to be limited)
@@ -111,13 +112,12 @@ def one_thread_each() -> None:
 
 
 def width() -> int:
-    """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
-    known = plain_console.is_terminal or "COLUMNS" in os.environ
-    return max(60, min(plain_console.width, 140)) if known else 100
+    """Return the width of lines: that of the terminal, from 60 to 140; 100 without a terminal."""
+    return max(60, min(shutil.get_terminal_size((100, 24)).columns, 140))
 
 
 def print_json(values: dict[str, Any]) -> None:
-    """The answer for programs, on standard output."""
+    """Print the answer for programs on standard output."""
     from invariant_bandits.reports.values import as_json
 
     print(as_json(values), flush=True)
@@ -205,7 +205,7 @@ def check_targets(out: Path, report: Path, *, force: bool, reads: Iterable[objec
 def check_target(
     path: Path, option: str, what: str, *, force: bool | None = False, reads: Iterable[object] = ()
 ) -> None:
-    """Fail before hours of reading, not after; and write over nothing that would be missed.
+    """Check before hours of reading that a result can be written, and overwrites no other file.
 
     what: the kind of file that will be there, "model" or one of STARTS; files of another kind are replaced
     with `force` only. None says that the command has no such option. reads: paths that the command reads,
@@ -224,7 +224,7 @@ def check_target(
 
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
-    """InputError if a path is one of the files that the command reads, by whatever name."""
+    """InputError if a path is one of the files that the command reads, also under another name."""
     files = [Path(str(read)) for read in reads if read is not None]
     if path.exists() and any(file.exists() and path.samefile(file) for file in files):
         raise InputError(f"{option}: {path} is read by this command; it is never written over")

@@ -35,7 +35,7 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class DemonstrationPlan:
-    """What will happen.
+    """Settings of a demonstration.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Visitors:
     shop : Shop
     plan : DemonstrationPlan
     say : callable
-        Told of what happens, a line each time.
+        Called with a line about each thing that happens.
     """
 
     def __init__(self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = str) -> None:
@@ -88,7 +88,7 @@ class Visitors:
                 self.say(f"the visitors stay away: {error}")
 
     def stop(self) -> None:
-        """No further visit."""
+        """Stop after the present visit."""
         self._enough.set()
 
     def visit(self) -> None:
@@ -117,7 +117,7 @@ class Visitors:
 
 
 def prepared(
-    store: Path, shop: Shop, plan: DemonstrationPlan, *, host: str = "127.0.0.1", port: int, say: Say
+    store: Path, shop: Shop, plan: DemonstrationPlan, *, port: int, say: Say
 ) -> tuple[Service, ServiceSettings]:
     """A service, not yet listening, with two versions of a model of the shop and an empty model of its
     banners.
@@ -126,7 +126,7 @@ def prepared(
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
     models = {weeks: fit_logs(part, windows=weeks) for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))}
-    settings = ServiceSettings(store=str(store), models={}, host=host, port=port)
+    settings = ServiceSettings(store=str(store), port=port)
     service = open_service(settings, empty_model=False)
     engine = service.engine
     if SHOP not in engine.state.models:
@@ -162,7 +162,7 @@ def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say
 
 
 def free_port() -> int:
-    """A port nobody listens at."""
+    """Return a port at which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +92,16 @@ def simulate(
     jobs: int = PROCESSORS,
     replications: int | None = None,
     seed: int | None = None,
-    allow_code: bool = False,
     force: bool = False,
 ) -> None:
-    """Play one's own grid of worlds and policies; finished cells are not played again."""
+    """Play a grid of your own worlds and policies; finished cells are not played again."""
     from invariant_bandits.experiments import cells
     from invariant_bandits.reports import plots
     from invariant_bandits.reports.page import number, table_lines
 
     one_thread_each()
-    if allow_code:
-        sys.path.insert(0, "")  # a console script does not look in the present folder by itself
     say_how_to_go_on(GOING_ON)
-    grid = cells.read_grid(config, allow_code=allow_code)
+    grid = cells.read_grid(config)
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)

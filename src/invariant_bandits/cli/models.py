@@ -319,7 +319,7 @@ def arms(
 ) -> None:
     """List the arms of a model, add one or retire some."""
     if feature and add is None:
-        raise InputError("--feature describes a new arm: give --add, too")
+        raise InputError("--feature describes a new arm: give --add as well")
     target = model if out is None else out
     common.check_target(target, "--out", "model", force=force)
     from invariant_bandits.model.model import Model

@@ -169,8 +169,8 @@ class InvariantSubspaceDecomposition:
         return self
 
     def __repr__(self) -> str:
-        given = self.get_params().items()
-        changed = (f"{name}={value!r}" for name, value in given if value is not getattr(type(self), name))
+        settings = self.get_params().items()
+        changed = (f"{name}={value!r}" for name, value in settings if value is not getattr(type(self), name))
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def names(self, dim: int) -> list[str]:
@@ -503,7 +503,7 @@ def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMom
 
 
 def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
-    """Whether the rewards leave no noise at all; levels: their mean was to be explained, too."""
+    """Whether the rewards leave no noise at all; levels: whether their mean was to be explained as well."""
     varied = float(moments.reward_square.sum()) / moments.rounds
     level = float(moments.counts @ moments.reward_mean**2) / moments.rounds
     if varied <= EXACT * level:

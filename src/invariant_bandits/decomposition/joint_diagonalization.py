@@ -6,7 +6,6 @@ import warnings
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy import special
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
 
@@ -236,6 +235,8 @@ def merge_dependent(
     varied: (m, p), how much of each column every window sees vary; m counts the windows that see both blocks
     vary.
     """
+    from scipy import special
+
     from invariant_bandits.decomposition import kernels
 
     statistic = np.zeros((len(blocks), len(blocks)))

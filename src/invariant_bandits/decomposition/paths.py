@@ -156,7 +156,7 @@ class CoefficientPaths:
         Their sampling covariances.
     partial : PartialWindows, optional
         If some windows cannot estimate every direction: what they know. In such directions the two above hold
-        what the other windows expect, which is no evidence.
+        what the other windows expect, which is not evidence.
     """
 
     coefficients: Array
@@ -348,7 +348,7 @@ def check_estimable(
     Parameters
     ----------
     use_offered : bool
-        The offered actions must vary in every direction, too.
+        The offered actions must vary in every direction as well.
     every : bool
         Each window must carry a fit of its own.
     """

@@ -30,7 +30,7 @@ from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.model.fit import PolicyStart
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.optional import frame_of
+from invariant_bandits.optional import require
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, build_policy, checked_makers, find_policy
@@ -251,7 +251,7 @@ class Comparison:
 
     def to_frame(self) -> pandas.DataFrame:
         """The `rows` as a pandas frame. Needs pandas."""
-        return frame_of(self.rows(), "to_frame")
+        return require("pandas", "to_frame").DataFrame(self.rows())
 
     def plot(self, *, theme: str = "light") -> Figure:
         """Gains over the log with their intervals, a line per policy by its preferred estimator. Needs

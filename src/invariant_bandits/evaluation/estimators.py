@@ -113,7 +113,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     feedback : Feedback
         n rounds with `rows` offered actions.
     earlier : Feedback, optional
-        Rounds before these, which predict, too.
+        Rounds before these, which also predict.
 
     Returns
     -------
@@ -610,7 +610,7 @@ def replay(
     Returns
     -------
     Estimate
-        Reward per round.
+        Mean reward of the accepted rounds.
     """
     accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
     return accepted_value(feedback, accepted, confidence=confidence)

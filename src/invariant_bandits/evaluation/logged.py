@@ -87,8 +87,8 @@ def read_feedback(
     """Read the rounds of a log, in time order. The log must have its offered actions.
 
     What belongs to a round is kept in memory. So are features of the offered actions if they are at most 128
-    MB; else they are kept in a temporary file (in TMPDIR) until nobody needs them any more, and are read part
-    by part.
+    MB; else they are kept in a temporary file (in TMPDIR) until no object refers to them any more, and are
+    read part by part.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ class _PolicyLog:
         """Why nothing can be concluded: arms that the other log does not have."""
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
         share = f"{100.0 * missing:.0f} %"
-        words = f"support missing: {share} of what the policy plays is no arm of the other log"
+        words = f"support missing: {share} of what the policy plays is not an arm of the other log"
         return words if missing > UNSUPPORTED else None
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:

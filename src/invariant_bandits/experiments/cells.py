@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from importlib import import_module
-from inspect import isclass
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -24,7 +22,7 @@ import numpy as np
 import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.registry import POLICIES, Contender, RegisteredPolicy, find_policy
+from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import ENVIRONMENTS, Episode, described
 from invariant_bandits.simulation.loop import Environment, Observer, SimulationResult, simulate
 from invariant_bandits.storage import FileError, read_toml, replace_file
@@ -176,7 +174,7 @@ class Cell:
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
 
     def modules(self) -> tuple[str, ...]:
-        """Modules that define its policies and its world, one's own included."""
+        """Modules that define its policies and its world, those of the user included."""
         kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
@@ -295,7 +293,7 @@ def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
 
 
 def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) -> bool:
-    """Whether a stored result is one of this cell in this run, whatever the code was."""
+    """Whether a stored result is one of this cell in this run, also if the code has changed since."""
     noted, wanted = result.settings, json.loads(_plain(cell.settings()))
     same_run = (noted.get("run_seed"), result.replications) == (seed, replications)
     return same_run and _plain(noted.get("cell") or {}) == _plain(wanted)
@@ -371,8 +369,8 @@ class Grid:
     seed: int
 
 
-def read_grid(path: Path, *, allow_code: bool = False) -> Grid:
-    """One's own grid of worlds and policies, from a TOML file: every combination of its lists is a cell.
+def read_grid(path: Path) -> Grid:
+    """Read a grid of worlds and policies from a TOML file: every combination of its lists is a cell.
 
     replications = 50
     horizon = 500
@@ -388,25 +386,22 @@ def read_grid(path: Path, *, allow_code: bool = False) -> Grid:
     [policies."LinUCB, tuned"]
     kind = "linucb"
     exploration = 0.3
-    [policies.mine]
-    kind = "my_module:make"     # code of one's own: only where it is allowed, by allow_code or --allow-code
 
-    Every error names the file and the entry. allow_code: whether the `kind` of a policy may be
-    "module:function", which is imported and runs with your rights.
+    Every error names the file and the entry.
     """
     config = read_toml(path)
     try:
-        return grid_of(config, allow_code=allow_code)
+        return grid_of(config)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def grid_of(config: Mapping[str, Any], *, allow_code: bool = False) -> Grid:
+def grid_of(config: Mapping[str, Any]) -> Grid:
     """The grid of a configuration that is already a dictionary."""
     entries = _table(_table(config, "the file", TOP).get("policies", {}), "policies")
     if not entries:
         raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
-    policies = {name: _contender(name, options, allow_code) for name, options in entries.items()}
+    policies = {name: _contender(name, options) for name, options in entries.items()}
     environment = dict(_table(config.get("environment", {}), "environment"))
     worlds = _worlds(ENVIRONMENTS.find(environment.pop("kind", "paper")).kind, environment)
     horizons = config.get("horizon", 500)
@@ -421,34 +416,11 @@ def grid_of(config: Mapping[str, Any], *, allow_code: bool = False) -> Grid:
     return Grid(cells, replications, whole_seed(config.get("seed", 0)))
 
 
-def _contender(name: str, options: Any, allow_code: bool) -> Contender:
+def _contender(name: str, options: Any) -> Contender:
     rest = dict(_table(options, f"policies.{name}"))
-    kind = str(rest.pop("kind", name))
-    if ":" in kind and not allow_code:
-        raise InputError(
-            f"policies.{name}: {kind!r} names code, which runs with your rights; --allow-code allows it"
-        )
-    policy = _imported(kind) if ":" in kind else find_policy(kind)
+    policy = find_policy(str(rest.pop("kind", name)))
     policy.check(rest)
     return Contender(policy.name, rest)
-
-
-def _imported(address: str) -> RegisteredPolicy:
-    """The class of policies, or the function of (past, options) that returns one, at "module:name";
-    registered so.
-    """
-    module, _, name = address.partition(":")
-    try:
-        kind = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{address!r} cannot be imported: {error}") from None
-    if not callable(kind):
-        raise InputError(
-            f"{address!r} must be a class of policies or a function that returns one, got {kind!r}"
-        )
-    if not isclass(kind):
-        kind = type(name, (), {"from_past": staticmethod(kind), "__module__": module})
-    return POLICIES.add(RegisteredPolicy(address, kind, address))
 
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:

@@ -92,7 +92,7 @@ def play(
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """InputError if a folder is no run's and has files that a run would write over."""
+    """Raise InputError if a folder does not hold a run but has files that a run would overwrite."""
     with suppress(FileError):
         _read_run(folder)
         return

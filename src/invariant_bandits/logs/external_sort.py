@@ -340,23 +340,6 @@ class RowCollector:
         """Whether anything was added."""
         return bool(self._held) or self._stored is not None
 
-    def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
-        """Segments of what was added, one after the other: `sizes` (n,) rows from each of `starts` (n,)."""
-        apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
-        runs = np.concatenate([[0], apart])
-        lengths, rows = np.add.reduceat(sizes, runs), self.rows()
-        if len(runs) == 1 and isinstance(rows, StoredRows):
-            return rows.between(int(starts[0]), int(starts[0] + lengths[0]))
-        if not isinstance(rows, StoredRows):
-            ends = np.cumsum(sizes)
-            return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
-        most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
-        begins, ends = starts[runs].tolist(), (starts[runs] + lengths).tolist()
-        pieces = (
-            (at, end) for begin, end in zip(begins, ends, strict=True) for at in range(begin, end, most)
-        )
-        return collect_rows(rows[at : min(at + most, end)] for at, end in pieces)
-
     def rows(self) -> Array | StoredRows:
         """All that were added: an array if they are few."""
         if self._stored is None:

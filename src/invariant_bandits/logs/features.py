@@ -89,7 +89,9 @@ class Column:
         """
         try:
             raw = np.asarray(values)
-            if raw.dtype.kind in "Mm":
+            objects = raw.flat if raw.dtype.kind == "O" else ()
+            dates = any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects)
+            if raw.dtype.kind in "Mm" or dates:
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -1017,6 +1019,9 @@ def offered_columns(
     {'hour': [9, 9], 'price': [2.0, 3.0]}
     """
     columns = {**_columns(context, "context"), **_columns(actions, "actions")}
+    masked = [name for name, value in columns.items() if _is_masked(value)]
+    if masked:
+        raise InputError(f"column {masked[0]!r} has masked entries: give None for what is missing")
     several = {name: value for name, value in columns.items() if _is_many(value, name in vectors)}
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
@@ -1085,6 +1090,12 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
         if lacking:
             raise InputError(f"{name}: row {index} lacks {', '.join(lacking)}, which other rows have")
     return {key: [row[key] for row in rows] for key in keys}
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether a column, or one of its values, is a masked array."""
+    entries = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(entry, np.ma.MaskedArray) for entry in entries)
 
 
 def _is_many(value: Any, is_vector: bool) -> bool:

@@ -825,10 +825,8 @@ def read_feature_map(source: Any, schema: SchemaLike = None, options: AnyFeature
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        Where the rows come from.
-    schema : Schema, mapping, path of a TOML file or None
-        What the columns mean; what is not said is inferred.
+    source, schema :
+        As in `read_rounds`.
     options : FeatureOptions, optional
         Interactions, centring, and how many categories a column may have.
 

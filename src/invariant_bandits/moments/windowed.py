@@ -237,10 +237,8 @@ class WindowedMoments:
 
         Parameters
         ----------
-        features : array, shape (n, p)
-            Features of the chosen actions.
-        rewards : array, shape (n,)
-            Their rewards.
+        features, rewards : arrays, shapes (n, p) and (n,)
+            Features of the chosen actions, and their rewards.
         window : int, or array of int, shape (n,)
             Which window each round belongs to; or else give times.
         times : array of numbers or datetimes, shape (n,)

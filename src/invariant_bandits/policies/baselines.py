@@ -175,7 +175,7 @@ class Uniform(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, seed: Seed = 0) -> Self:
-        """It needs nothing of the past but the number of features."""
+        """Return a policy for the past's number of features, which is all it needs."""
         return cls(past.dim, seed=seed)
 
     def select(self, features: Any) -> int:

@@ -41,15 +41,10 @@ class InvariantPart:
 
     Parameters
     ----------
-    split : Split
-        Invariant and residual part.
-    component : array, shape (p,)
-        β̂_inv.
-    precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them.
-        None if the component is known exactly (Theorem 1).
-    radius, logged_rounds, min_eigenvalue, subspace_error :
+    split, component, radius, logged_rounds, min_eigenvalue, subspace_error :
         As in ISDLinUCB.
+    precision :
+        As component_precision there.
     """
 
     split: Split
@@ -322,7 +317,7 @@ class ISDPolicy(LinearPolicy):
         self._take(InvariantPart(*estimated, known.radius, *logs))
         self._begin()
         self._memory.recall(recomputation.record, self.split.residual, self.component)
-        self._refresh(self._memory.log_volume())
+        self.refresh_radii(self._memory.log_volume())
 
     # -- storing --
 
@@ -471,11 +466,7 @@ class ISDLinTS(ISDPolicy):
 
     Parameters
     ----------
-    split : Split
-        Invariant and residual part.
-    component : array, shape (p,)
-        β̂_inv.
-    component_precision : array, shape (p_inv, p_inv) or (p, p), optional
+    split, component, component_precision :
         As in ISDLinUCB.
     seed : int or numpy.random.Generator
         Draws the coefficients.
@@ -491,12 +482,6 @@ class ISDLinTS(ISDPolicy):
     options = (*LinearPolicy.options, "seed")
 
     def __init__(
-        self,
-        split: Split,
-        component: Any,
-        *,
-        component_precision: Any = None,
-        seed: Seed = 0,
-        **rest: Any,
+        self, split: Split, component: Any, *, component_precision: Any = None, seed: Seed = 0, **rest: Any
     ) -> None:
         super().__init__(split, component, component_precision, {}, draws=Draws(seed), **rest)

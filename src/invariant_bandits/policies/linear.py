@@ -107,10 +107,10 @@ class LinearPolicy(BasePolicy):
         self._invariant = invariant
         self._decision: tuple[Array, Array, float, float] | None = None
         self._begin()
-        self._refresh(0.0)
+        self.refresh_radii(0.0)
 
     def _begin(self) -> None:
-        """An empty memory in the coordinates of the invariant part; radii are those of `_refresh`."""
+        """An empty memory in the coordinates of the invariant part; radii are those of `refresh_radii`."""
         part = self._invariant
         self._lift = np.zeros((self.dim, 0)) if part is None else part.lift
         self._memory = self.memory.begin(self.dim if part is None else part.residual_dim, self.ridge)
@@ -288,7 +288,7 @@ class LinearPolicy(BasePolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
+        """Learn the reward of the chosen action with features (p,); the other arguments are not used."""
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
@@ -301,12 +301,15 @@ class LinearPolicy(BasePolicy):
             if volume < 0.0:
                 base.refuse_round(features, reward, self.dim)
             self.rounds += 1
-            self._refresh(volume)
+            self.refresh_radii(volume)
         finally:
             lock.release()
 
-    def _refresh(self, volume: float) -> None:
-        """What decisions need after a change of the memory, whose log det A/det λI is `volume`."""
+    def refresh_radii(self, volume: float) -> None:
+        """Recompute what decisions need after a change of the memory, whose log det A/det λI is `volume`.
+
+        Derived policies may change `exploration` here before they call this method.
+        """
         memory, part, assumed = self._memory, self._invariant, self._assumed
         if self._samples:
             residual = bounds.thompson_scale(memory.rounds, memory.dim, self.confidence, self.noise_scale)
@@ -365,7 +368,7 @@ class LinearPolicy(BasePolicy):
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
         self._memory.restore(under(arrays, "memory."), inside)
-        self._refresh(self._memory.log_volume())
+        self.refresh_radii(self._memory.log_volume())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"

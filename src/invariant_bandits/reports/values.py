@@ -36,9 +36,9 @@ NOTABLE = 4.0
 def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
     """Return what `fit` and `inspect` say about a model and, after an update, what changed."""
     if model.arms is None:
-        found = {"blocks": blocks(model.decomposition), "features": features(model.decomposition)}
+        structure = {"blocks": blocks(model.decomposition), "features": features(model.decomposition)}
     else:
-        found = {"arms": [asdict(arm) for arm in model.arms.arms], "effects": effects(model)}
+        structure = {"arms": [asdict(arm) for arm in model.arms.arms], "effects": effects(model)}
     drifts, dimensions = drifting(model)
     return {
         "policy": model.policy_name,
@@ -46,7 +46,7 @@ def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
         "rounds": model.moments.rounds,
         "stable_dim": dimensions - drifts,
         "drifting_dim": drifts,
-        **found,
+        **structure,
         "windows": windows(model.moments),
         "value": None if model.value is None else dict(model.value),
         **_of_log(model, model.quality),

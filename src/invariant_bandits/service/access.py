@@ -80,7 +80,7 @@ def _content(path: str | PathLike[str]) -> bytes:
 
 @dataclass
 class Access:
-    """Tokens and what they allow. Without any, everybody may do everything: for loopback only.
+    """Tokens and what they allow. Without tokens every caller may do everything: for loopback only.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Access:
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """Refuse what a page of another site has a browser ask, where no token says who asks.
+    """Refuse requests that a page of another site makes through a browser, unless tokens are required.
 
     Browsers say which site asks (Origin, Sec-Fetch-Site). It must be this one, under a name of this
     machine: a foreign name that was made to point to it is another site's.

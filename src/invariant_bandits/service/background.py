@@ -62,7 +62,7 @@ Decisions = Callable[[], Iterable[history.SettledDecision]]
 
 
 def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
-    """A new learner, and what it was made of in words.
+    """Return a new learner, and a description of what it was fitted to.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ MOST_WAITING = 100_000
 
 
 class Judge:
-    """Gathers, decision by decision, what a new version would have earned more.
+    """Estimates, decision by decision, how much more a new version would have earned.
 
     Every decision says Σ_a (π(a) − p(a))·q̂(a) + (w − 1)·(r − q̂ of what was played): π are the probabilities
     of the new version in the state it had learned by then, p the logged ones, w = π/p of what was played, q̂
@@ -198,7 +198,7 @@ class Judge:
         self._rewards: list[float] = []
 
     def decided(self, learner: Learner, event: Decided) -> None:
-        """The running version decided: what would the new one have done?"""
+        """Compare a decision of the running version with what the new one would have done."""
         if event.version != self.version or len(self._waiting) >= MOST_WAITING:
             return
         try:
@@ -214,7 +214,7 @@ class Judge:
         self._waiting[event.id] = (weight, difference, means[event.place])
 
     def settled(self, id: str, reward: float) -> None:
-        """What the running version earned with a decision."""
+        """Add what the running version earned with a decision."""
         seen = self._waiting.pop(id, None)
         if seen is not None:
             self._seen.append(seen)
@@ -388,7 +388,7 @@ log = logging.getLogger("invariant_bandits.service")
 
 @dataclass(frozen=True)
 class RefitSchedule:
-    """When to learn, and what to do with what comes of it.
+    """When a model is fitted again, and when the new version takes over.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ class RefitSchedule:
     activate: Activation = "better"
 
     def seconds_to_next(self, moment: float) -> float:
-        """How long to wait from a time (seconds since 1970) on.
+        """Return the seconds from a time (seconds since 1970) to the next start.
 
         >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
         >>> RefitSchedule(at=(13, 30)).seconds_to_next(noon), RefitSchedule(at=(11, 0)).seconds_to_next(noon)
@@ -478,7 +478,7 @@ class Learning:
         self._requests.put((model, by))
 
     def outcome(self, model: str) -> dict[str, Any]:
-        """Return what became of the last time, plain values."""
+        """Return the outcome of the last refit as plain values."""
         return dict(self._outcomes.get(model, {"status": "never"}))
 
     # -- the thread --
@@ -529,7 +529,7 @@ class Learning:
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Have the new version learn what came meanwhile, and add it."""
+        """Let the new version learn what happened meanwhile, and add it to the model."""
         learner, upto = refit.learner, refit.upto
         while (last := self.engine.state.seq) - upto > CLOSE:
             follow(learner, self.engine.store, model, upto, last)

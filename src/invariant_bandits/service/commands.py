@@ -68,7 +68,7 @@ class EventBatch:
             self.pending[key].take(event)
 
     def copy(self) -> EventBatch:
-        """Return a batch of its own, to try several commands of which all are wanted or none."""
+        """Return an independent copy, on which several commands can be tried before all or none are taken."""
         pending = {key: record.copy() for key, record in self.pending.items()}
         events, stored, contents = list(self.events), list(self.stored), list(self.contents)
         return replace(
@@ -80,7 +80,7 @@ class EventBatch:
         vars(self).update(vars(other))
 
     def tick(self) -> float:
-        """Return a time of its own for the next event."""
+        """Return a unique time for the next event."""
         self.moment += 1e-6
         return self.moment
 
@@ -103,7 +103,7 @@ Answer = TypeVar("Answer")
 def returns_command(
     function: Callable[Concatenate[State, EventBatch, Parameters], Answer],
 ) -> Callable[Parameters, Callable[[State, EventBatch], Answer]]:
-    """Make a function of a state, a batch and more one that takes the rest and returns the command."""
+    """Turn a function of (state, batch, …) into one that takes the other arguments and returns a command."""
 
     @wraps(function)
     def make(

@@ -1,5 +1,5 @@
-"""The engine: one thread that owns the state, decides and learns, and commits what happened before anybody
-hears of it.
+"""The engine: one thread that owns the state, decides and learns, and commits what happened before it
+answers.
 
 Requests that come while a commit is under way are taken together in the next one. Within such a batch every
 decision sees the state before it; what is learned is learned after the commit. So nothing has to be taken
@@ -96,7 +96,7 @@ class Engine:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what was asked, take a snapshot, let go of the store."""
+        """Finish pending commands, take a snapshot and close the store."""
         if self._started:
             self._queue.put(None)
             self._thread.join()
@@ -137,7 +137,7 @@ class Engine:
             self._refuse_rest()
 
     def _step(self) -> bool:
-        """Take what was asked, commit it, tell; False when it is time to end."""
+        """Serve the pending commands; False when it is time to end."""
         self._taken, go_on = self._take()
         while self._taken:
             alone = next((place for place, item in enumerate(self._taken) if item.alone), len(self._taken))
@@ -151,7 +151,7 @@ class Engine:
         return go_on
 
     def _tend(self, moment: float) -> None:
-        """What there is to do without being asked: follow others, settle what is due, take a snapshot."""
+        """Do the periodic work: follow other processes, settle what is due, take a snapshot."""
         if self.store.shared and self.available:
             with contextlib.suppress(UnavailableError):
                 self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
@@ -165,7 +165,7 @@ class Engine:
                 self._snapshot()
 
     def _follow(self, rows: Iterable[Row]) -> None:
-        """Make the state that of after events which others have added."""
+        """Apply events that other processes have added."""
         for row in rows:
             try:
                 replay.follow(self.state, [row])
@@ -310,7 +310,7 @@ class Engine:
             raise StoreError("the store has lost events that were acknowledged")
 
     def _try_again(self) -> None:
-        """Find out now and then, without waiting for a request, whether the store takes events again."""
+        """Retry the store from time to time, without waiting for a request."""
         if not self.available and time.monotonic() - self._tried >= self.retry_every:
             with contextlib.suppress(UnavailableError):
                 self._recover()
@@ -325,7 +325,7 @@ class Engine:
         self.store.save_snapshot(self.state.seq, self.state.to_bytes())
 
     def _show(self, moment: float) -> None:
-        """Make a new view for those who only look."""
+        """Publish a new view of the state for readers."""
         if moment - self._viewed >= VIEW_EVERY:
             self._viewed = moment
             view: dict[str, Any] = {"time": moment, "seq": self.state.seq, "available": self.available}
@@ -377,7 +377,7 @@ class Decider(Engine):
         super().start()
 
     def stop(self) -> None:
-        """Finish what was asked, let go of the store."""
+        """Finish pending commands and close the store."""
         self._stopping.set()
         if self._looking.is_alive():
             self._looking.join()
@@ -406,7 +406,7 @@ class Decider(Engine):
         self._take_newer()
 
     def _snapshot(self) -> None:
-        """Snapshots are the learner's."""
+        """Do nothing: only the learner takes snapshots."""
 
     def _idle_for(self) -> float:
         return LOOK_EVERY
@@ -423,7 +423,7 @@ class Decider(Engine):
         return super()._propose(queued)
 
     def _follow(self, rows: Iterable[Row]) -> None:
-        """What others have added is asked for again when it matters."""
+        """Do nothing: a decider reads events of other processes when it needs them."""
 
     def _append(self, batch: EventBatch) -> None:
         self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.pending))

@@ -195,7 +195,7 @@ class Grouped(AnyEvent, frozen=True, array_like=True, tag="group"):
 
 
 class DocumentSaved(AnyEvent, frozen=True, array_like=True, tag="kept"):
-    """Something a door wants to find again under a name; None: no longer. Decisions do not depend on it."""
+    """A document that a protocol stores under a name; None deletes it. Decisions do not depend on it."""
 
     model: str
     name: str
@@ -204,7 +204,7 @@ class DocumentSaved(AnyEvent, frozen=True, array_like=True, tag="kept"):
 
 
 class SetAside(AnyEvent, frozen=True, array_like=True, tag="aside"):
-    """Nothing follows from these events: number -> why it could not be applied. They stay in the store."""
+    """These events have no effect: number -> why it could not be applied. They stay in the store."""
 
     events: dict[int, str]
 
@@ -238,8 +238,9 @@ def decision_key(id: str, model: str = "") -> str:
     """The key of a decision in memory and in the index of a store; without a model, what all keys of the id
     begin with.
 
-    Ids are printable, so the first line break ends the id whatever the model is called. The id comes first:
-    ids that the service makes begin with their time, and neighbours in time stay neighbours in the index.
+    Ids are printable, so the first line break ends the id, also if the name of the model has one. The id
+    comes first: ids that the service makes begin with their time, and neighbours in time stay neighbours in
+    the index.
     """
     return f"{id}\n{model}"
 

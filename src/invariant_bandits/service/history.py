@@ -244,7 +244,7 @@ def _roles(schema: Schema) -> dict[str, str]:
 
 
 def _wider(kind: Kind, value: Any) -> Kind:
-    """What a column holds that has held `kind` and holds `value`, too."""
+    """Return the kind of a column that has held `kind` and also holds `value`."""
     if isinstance(value, str) or kind == "word":
         return "word"
     return "list" if isinstance(value, list | tuple) else kind

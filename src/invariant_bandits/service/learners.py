@@ -170,7 +170,7 @@ class Learner(ABC):
         """Names of the columns it needs, and what each holds; None if it takes what comes."""
 
     def differences(self, other: Learner) -> list[str]:
-        """In what another learner would take other requests than this one, in words."""
+        """Describe in words how the requests that another learner takes differ from those of this one."""
         words = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
         if (self.input_columns is None) != (other.input_columns is None):
             words.append("columns: one takes any, the other only its own")
@@ -220,10 +220,6 @@ def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
     if not all(labels):
         raise InputError("arms: a label is empty")
     return tuple(labels)
-
-
-SPEAKS = 2.0
-"""A direction is listed as moved if it stands at least so many standard deviations from the logs."""
 
 
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -350,9 +346,7 @@ class FittedLearner(Learner, kind="model"):
     def learn(
         self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
     ) -> None:
-        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from,
-        too.
-        """
+        """Learn the reward of the action at `place`. Retired arms are learned from as well."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
         else:

@@ -31,6 +31,8 @@ DEEPEST = 16
 """Levels of nested JSON."""
 LONGEST = 1_024
 """Characters of a name or a text."""
+LONGEST_ID, LONGEST_MESSAGE = 256, 500
+"""Characters of an id, and of an error message."""
 LARGEST = 1e12
 """Largest number."""
 
@@ -160,10 +162,10 @@ class ErrorAnswer(msgspec.Struct):
         return cls(ErrorDetails(code, *about))
 
 
-def printable(text: str, longest: int = 500) -> str:
+def printable(text: str) -> str:
     """Return a text without control characters, cut to a bearable length."""
     shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+    return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -203,8 +205,8 @@ def has_field(body: bytes, name: str) -> bool:
         return False
 
 
-def check_id(id: str, field: str = "id", longest: int = 256) -> str:
+def check_id(id: str, field: str = "id") -> str:
     """Return an id that can be kept, or refuse it."""
-    if not 0 < len(id) <= longest or not id.isprintable():
-        raise RefusedError(422, f"{field}: must have 1 to {longest} printable characters")
+    if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
+        raise RefusedError(422, f"{field}: must have 1 to {LONGEST_ID} printable characters")
     return id

@@ -63,7 +63,7 @@ class Deadlines:
         bisect.insort(self._sorted, (end, id))
 
     def discard(self, id: str) -> None:
-        """Wait for a decision no longer."""
+        """Stop waiting for a decision."""
         if id in self._ends:
             del self._sorted[bisect.bisect_left(self._sorted, (self._ends.pop(id), id))]
 
@@ -172,9 +172,7 @@ class ServedModel:
         return self.activations[-2]
 
     def forget_old_versions(self, newest: str) -> None:
-        """Let go of versions from background learning that `roll back` will not come to, all but the
-        newest.
-        """
+        """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
         for name in [name for name, added in self.versions.items() if added.origin == "background"]:
             if name != newest and name not in self.activations:
@@ -310,7 +308,7 @@ class Records:
         return self._near.get(key)
 
     def forget(self) -> None:
-        """Ask the store from now on: others have added to it."""
+        """Drop all records, so that they are read again from the store, to which other processes add."""
         self._near.clear()
 
     def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
@@ -393,7 +391,7 @@ class UnappliableError(StoreError):
 
 
 class NotFoundError(InputError):
-    """Something that was named does not exist."""
+    """A model, version or decision that does not exist."""
 
 
 class State:
@@ -417,9 +415,7 @@ class State:
         self.seq = 0
 
     def _rows_of(self, key: str) -> list[Row]:
-        """What the store tells of a decision, as far as this state goes; all of it, where that is only
-        decided from.
-        """
+        """Return the stored events of a decision up to this state; all, if the state is only for deciding."""
         rows: list[Row] = self.store.of_key(key)
         end = self.seq if self.at is None else math.inf
         return [row for row in rows if row.seq < end and row.seq not in self.aside]
@@ -434,7 +430,7 @@ class State:
     # -- what follows from an event: `_on_` and its kind --
 
     def apply(self, event: AnyEvent | None) -> None:
-        """Make the state that of after the next event; UnappliableError if no state follows from it.
+        """Apply the next event; UnappliableError if that is impossible.
 
         An event is applied by the method with the name of its kind. Nothing follows from one that is set
         aside, but that its decision is not settled again. Such an event may be None: it could not be read.

@@ -200,7 +200,7 @@ class PaperEpisodes:
     online : "constant", "rotating", "abrupt" or "recurring"
         Path of the residual coordinates online. "constant": drawn afresh, then fixed, as in the paper. With a
         drift of the world below 1 they move that part of the way only. "rotating": the seventh experiment,
-        `simulation.paths.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring":
+        `simulation.paper.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring":
         at every change point the next of `states` values that the logs had.
     violation : float
         Length by which the invariant part moves in a random direction, against the assumption.

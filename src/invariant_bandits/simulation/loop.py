@@ -20,7 +20,7 @@ import numpy as np
 import invariant_bandits
 from invariant_bandits import parallel, storage
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
-from invariant_bandits.optional import frame_of, require
+from invariant_bandits.optional import require
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
 from invariant_bandits.simulation.episodes import Episode
@@ -167,7 +167,7 @@ def _observations(noted: list[Mapping[str, float]]) -> dict[str, Array]:
 def play(policy: Policy, episode: Episode) -> Array:
     """Play one policy through all rounds of an episode: it decides and learns.
 
-    The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
+    The policy sees copies of the features: one that changes them leaves the rounds of the others alone.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ class SimulationResult:
         """A pandas frame with one line per policy, replication (from `first`) and round. Needs pandas."""
         names = np.array(list(self.regret), dtype=object)
         columns = self._columns()
-        return frame_of(columns | {"policy": names[columns["policy"]]}, "to_frame")
+        return require("pandas", "to_frame").DataFrame(columns | {"policy": names[columns["policy"]]})
 
     def summary(self) -> str:
         """A table a person can read: regret of every policy at the end, the lowest mean first."""
@@ -422,8 +422,8 @@ class SimulationResult:
 
     @classmethod
     def may_replace(cls, path: str | PathLike[str]) -> bool:
-        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody
-        else's.
+        """Whether a file is empty, or a stored simulation, damaged or not; other Parquet files are not ours
+        to replace.
         """
         arrow = _pyarrow("load")
         try:

@@ -189,7 +189,7 @@ class PaperWorld:
         return [sum(sizes[:block]) + j for block in varying for j in range(sizes[block])]
 
     def draw_noise(self, rounds: int, rng: np.random.Generator) -> Array:
-        """Noise of so many rounds (rounds,), standard deviation noise_scale whatever its tails."""
+        """Noise of so many rounds (rounds,), of standard deviation noise_scale for every kind of tails."""
         if self.noise == "gaussian":
             return self.noise_scale * rng.standard_normal(rounds)
         nu = self.noise_freedom

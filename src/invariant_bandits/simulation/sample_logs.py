@@ -207,8 +207,6 @@ class Shop:
     ----------
     worth : array, shape (7,)
         What each feature is worth now, in euros per standard unit.
-    broken : bool
-        Whether what used to last has changed.
 
     >>> shop = Shop(seed=0)
     >>> products = shop.visit()
@@ -223,7 +221,6 @@ class Shop:
     def __init__(self, seed: int = 0) -> None:
         self._rng = np.random.default_rng(whole_seed(seed))
         self.worth, self.spread = self._new_week()
-        self.broken = False
 
     def _new_week(self) -> tuple[Array, Array]:
         """What features are worth in a week, and how much products differ in each."""
@@ -252,10 +249,6 @@ class Shop:
         """What showing this product brings, in euros, with the luck of the day."""
         return round(self._brings(np.array([product[name] for name in FEATURES])), 2)
 
-    def expected(self, product: dict[str, float]) -> float:
-        """The same without luck."""
-        return BASELINE + float(np.array([product[name] for name in FEATURES]) @ self.worth)
-
     def person(self) -> dict[str, str]:
         """The next visitor, for the choice of a banner."""
         return {"device": str(self._rng.choice(SHOP_DEVICES, p=(0.55, 0.35, 0.10)))}
@@ -266,7 +259,6 @@ class Shop:
 
     def break_invariance(self) -> None:
         """From now on other things are wanted than ever before."""
-        self.broken = True
         self.worth = np.where(LASTING != 0.0, AFTER_BREAK, self.worth)
 
     def _offered(self) -> Array:

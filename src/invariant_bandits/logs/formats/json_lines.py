@@ -11,20 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.logs import sources
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import format_names
-from invariant_bandits.logs.sources import (
-    Batches,
-    FileSource,
-    Task,
-    cut_at,
-    first_lines,
-    naming_file,
-    require_usable_names,
-    text_blocks,
-    too_deep,
-    value_of,
-)
+from invariant_bandits.logs.sources import Batches, FileSource, Task, text_blocks
 from invariant_bandits.optional import LazyModule
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
@@ -54,7 +44,7 @@ class JsonLinesSource(FileSource):
         for path in self.paths[1:]:
             self._nested = _both(path, self._nested, _seen_schema(path))
         self.arrow_schema = _flat(self._nested)
-        require_usable_names(self.paths[0], self.arrow_schema.names)
+        sources.require_usable_names(self.paths[0], self.arrow_schema.names)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one file."""
@@ -63,10 +53,10 @@ class JsonLinesSource(FileSource):
         for block in text_blocks(task.file):
             if block.isspace():
                 continue
-            with naming_file(task.file):
+            with sources.naming_file(task.file):
                 table, wanted, bad = _parsed(block, wanted)
             chosen = table.select(list(columns)).combine_chunks()
-            for first, batch in cut_at(chosen, bad):
+            for first, batch in sources.cut_at(chosen, bad):
                 yield row + first, batch
             skipped.extend(row + line for line in bad)
             row += len(table) + len(bad)
@@ -95,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 def _seen_schema(path: str) -> Any:
     """Names and types in the first lines of a file, objects as structs."""
-    sample = first_lines(path)
+    sample = sources.first_lines(path)
     start = sample.lstrip()[:1]
     if start == b"[":
         raise FileError(f"{path} is one JSON array; what is needed is one object per line (JSON lines)")
@@ -110,7 +100,7 @@ def _seen_schema(path: str) -> Any:
         return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(row) for row in _objects(sample) if row is not None]
-    if not objects and too_deep(sample):
+    if not objects and sources.too_deep(sample):
         raise FileError(too_nested)
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
@@ -204,7 +194,7 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore"
     or "infer".
     """
-    if too_deep(text):
+    if sources.too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
@@ -223,7 +213,7 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
     for line in filter(bytes.strip, text.splitlines()):
         objects.append(None)
         with suppress(ValueError):
-            value = value_of(line)
+            value = sources.value_of(line)
             objects[-1] = value if isinstance(value, dict) else None
     return objects
 

@@ -78,7 +78,7 @@ function fail(error) {
   if (error.status === 401) {
     pulse("token needed", "bad");
     hide();
-    notice("A token is needed to look in.", state.token ? "The one this tab has is not known here." : "Ask whoever runs the service for one with the role read.", "", el("button", { type: "button", "data-hold": "token", on: { click: openToken } }, "Enter a token"));
+    notice("A token is needed to look in.", state.token ? "The one this tab has is not known here." : "Ask the operator of the service for one with the role read.", "", el("button", { type: "button", "data-hold": "token", on: { click: openToken } }, "Enter a token"));
   } else if (error.status === 404 && state.model) {
     state.model = null;
     refresh();

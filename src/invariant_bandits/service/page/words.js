@@ -54,7 +54,7 @@ export const el = (tag, attributes, ...children) => filled(document.createElemen
 
 export const svg = (tag, attributes, ...children) => filled(document.createElementNS(NS, tag), attributes, children);
 
-// Put new content into a node, unless it would be the same; whatever had the focus keeps it.
+// Put new content into a node, unless it would be the same; the element that had the focus keeps it.
 export function fill(node, key, build) {
   const now = JSON.stringify(key);
   if (node.dataset.key === now) return;

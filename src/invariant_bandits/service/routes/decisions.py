@@ -46,10 +46,11 @@ class DecisionBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DecisionAnswer(msgspec.Struct, omit_defaults=True):
-    """What was decided: `action` is the label of an arm, or the place of a row."""
+    """What was decided."""
 
     id: str
     action: str | int
+    """The label of an arm, or the place of a row."""
     propensity: float
     version: str
     model: str

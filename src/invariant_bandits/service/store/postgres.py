@@ -118,7 +118,7 @@ class PostgresConnection(Connection):
         self.execute(ADD, *(list(column) for column in zip(*rows, strict=True)), *head)
 
     def close(self) -> None:
-        """Let go, of the turn first if there is one."""
+        """Close, after giving up the turn if there is one."""
         if self.epoch is not None:
             with suppress(UnavailableError):
                 self.execute("SELECT pg_advisory_unlock_all()")

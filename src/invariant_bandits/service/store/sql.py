@@ -32,11 +32,11 @@ class StoreError(FileError):
 
 
 class EmptyStoreError(StoreError):
-    """A place where a store can be, and is not yet."""
+    """A database that does not hold a store yet."""
 
 
 class UnavailableError(Exception):
-    """The store could not take events now (full, not reachable); nothing was acknowledged. It may later."""
+    """The store cannot take events at the moment (full, unreachable); nothing was acknowledged."""
 
 
 class Row(NamedTuple):
@@ -540,7 +540,7 @@ class SqlStore:
             self._writer.execute("DELETE FROM snapshots WHERE seq < ?", seq)
 
     def shrink(self) -> None:
-        """Give back the room of what was removed."""
+        """Return the space of removed events to the file system."""
         for statement in self.database.shrink:
             self._writer.execute(statement)
 
@@ -554,7 +554,7 @@ class SqlStore:
         self.database.resume(self._connection)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and release the lock."""
         self._is_closed = True
         for connection in (*self._readers, self._connection):
             if connection is not None:
