@@ -73,7 +73,7 @@ def online(
     out: Page = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
-    seed: Seed = 20261122,
+    seed: Seed = 20261131,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
@@ -84,7 +84,7 @@ def online(
 def stress(
     out: Page = Path("docs/studies/stress.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
-    seed: Seed = 20261121,
+    seed: Seed = 20261130,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret, widths and alarm of AutoISD where the logs mislead, and with arms that never change."""
@@ -96,7 +96,7 @@ def arms(
     out: Page = Path("docs/studies/arms.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
     logs: Annotated[int, typer.Option(min=2, help="Logs to name drifting effects in.")] = 200,
-    seed: Seed = 20261218,
+    seed: Seed = 20261231,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Logs of contexts, a label and a click: regret, drifting effects named, new arms found."""

@@ -198,7 +198,7 @@ def run(
     *,
     replications: int = 40,
     logs: int = 200,
-    seed: int = 20261218,
+    seed: int = 20261231,
     jobs: int = 2,
     horizon: int = HORIZON,
     progress: Progress | None = None,

@@ -138,13 +138,16 @@ def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], fac
     return Goal(words, row, judge, policy)
 
 
-def worst_at_most(words: str, row: str, policy: str, rival: str, *, strictly: bool = False) -> Goal:
-    """Largest regret of `policy` over all repetitions ≤ that of `rival`, or < where `strictly`."""
+def worst_at_most(
+    words: str, row: str, policy: str, rival: str, *, strictly: bool = False, factor: float = 1.0
+) -> Goal:
+    """Largest regret of `policy` over all repetitions ≤ factor × that of `rival`, or < where `strictly`."""
 
     def judge(regret: Regret) -> GoalVerdict:
         ours, theirs = (float(regret[row][name].max()) for name in (policy, rival))
-        reached = ours < theirs if strictly else ours <= theirs
-        return GoalVerdict(reached, Measurement(ours), numbers=f"{ours:.0f}, bound {theirs:.0f}")
+        bound = factor * theirs
+        reached = ours < bound if strictly else ours <= bound
+        return GoalVerdict(reached, Measurement(ours), numbers=f"{ours:.0f}, bound {bound:.0f}")
 
     return Goal(words, row, judge, policy)
 

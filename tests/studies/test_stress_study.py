@@ -11,7 +11,7 @@ def test_goals_name_worlds_and_players_that_exist():
     assert len(set(names)) == len(names)
     for goal in stress_study.goals():
         assert goal.where in names
-    assert {world.name for world in stress_study.ALL_CHANGE} <= set(names)
+    assert {world.name for world in stress_study.FIXED} <= set(names)
 
 
 def test_a_linear_policy_with_a_baseline_learns_an_arm_coded_as_zero():
