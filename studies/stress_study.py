@@ -262,8 +262,9 @@ def report(outcome: StudyOutcome) -> str:
         " Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
         " is their exploration. AutoISD comes as it is.",
         "",
-        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds and on the first halves of"
-        " real data, about sixty configurations of 20 to 60 repetitions. This page is the one run after that.",
+        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds and on the first halves"
+        " of real data, about sixty configurations of 20 to 60 repetitions. This page is the one run after"
+        " that.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
