@@ -316,6 +316,12 @@ class Comparison:
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary and the picture."""
+        from invariant_bandits import plotting
+
+        return plotting.notebook_html(self.summary(), self.plot)
+
     def __str__(self) -> str:
         return self.summary()
 

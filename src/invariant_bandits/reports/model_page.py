@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, p_value_words
-from invariant_bandits.model.fit import arm_prior
+from invariant_bandits.model.effects import EffectPath, effect_paths
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -21,19 +21,30 @@ from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, 
 if TYPE_CHECKING:
     from invariant_bandits.logs.arms import ArmTable
 
-SCALES = {"identity": "in units of the reward", "logit": "in the log-odds of a reward of 1"}
 EFFECTS = (
-    "What an arm earns is its level plus its slopes times the context, which is standardised on the log."
-    " Estimate: over the whole log, ± one standard error; drift: standard deviation between windows beyond"
-    " sampling error; p-value: how likely estimates that differ so much between windows would be without"
-    " drift. An effect is said to drift if that still holds for all of them together (Holm, 5 %)."
+    "Numbers are in units of the reward: probabilities where it is 0 or 1. Level: what the arm earns in the"
+    " mean context; other effects: what one standard deviation of the column adds to that. Arms that share a"
+    " slope, or a category of the catalogue, are named by what they share. Estimate: over the whole log, ± one"
+    " standard error; drift: standard deviation between windows beyond sampling error; p-value: how likely"
+    " estimates that differ so much between windows would be without drift. An effect is said to drift if"
+    " that still holds for all of them together (Holm, 5 %). Stable is said only where a drift of half the"
+    " effect would have been detected; elsewhere, no drift above the number given was detected."
 )
+CURVES = (
+    "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are dashed."
+)
+DIRECTIONS = (
+    "What one standard deviation along each direction adds to the reward, named by the features that make it"
+    " up; verdicts and p-values are those of its block."
+)
+MOST_CURVES = 9
 BLOCKS = (
-    "The reward model has two parts. Along stable directions one coefficient fits all windows, along"
-    " drifting ones it does not. p-value: how likely coefficients that differ so much would be if they were"
-    " all equal; drift: standard deviation of the coefficient between windows beyond sampling error; in"
-    " reward: what such a drift changes in the reward of an action one standard deviation away; error:"
-    " standard error within one window."
+    "The reward model has two parts. Along drifting directions no single coefficient fits all windows; along"
+    " the others one does, as far as the log can tell. p-value: how likely coefficients that differ so much"
+    " would be if they were all equal; drift: standard deviation of the coefficient between windows beyond"
+    " sampling error; in reward: what such a drift changes in the reward of an action one standard deviation"
+    " away; error: standard error within one window; detectable: the drift that would have been detected in"
+    " about four of five such logs. Stable is said only if half the size of the coefficients is more."
 )
 FEATURES = (
     "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
@@ -50,6 +61,7 @@ OVERVIEW = (
 )
 ARMS = (
     "Gaps: windows in which an arm was not played. Bars: 95 % intervals of the mean, whatever the contexts."
+    " Recent: over the latest windows that hold 100 plays of the arm together, ± one standard error."
 )
 
 
@@ -72,19 +84,22 @@ def headline(model: Model) -> str:
     """Return the finding in one sentence."""
     if model.arms is None:
         split = model.decomposition.split_
-        finding = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
+        finding = (
+            f"{split.residual_dim} of {split.dim} dimensions drift, in {split.invariant_dim} no drift was"
+            " detected"
+        )
     else:
-        finding = _effects_in_words(values.effects(model), model.arms)
+        finding = _effects_in_words(effect_paths(model), model.arms)
     return (
         f"{finding}; {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy"
         f" {model.policy_name}, fitted by invariant-bandits {model.version}."
     )
 
 
-def _effects_in_words(effects: list[dict[str, Any]], arms: ArmTable) -> str:
-    names = [f"{effect['arm']} × {effect['of']}" for effect in effects if effect["drifts"]]
+def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
+    names = [effect.title for effect in effects if effect.drifts]
     named = f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})" if names else ""
-    untested = sum(np.isnan(effect["p_value"]) for effect in effects)
+    untested = sum(np.isnan(effect.p_value) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
     return (
         f"{len(names)} of {len(effects)} effects drift{named}{rest}; {len(arms)} arms,"
@@ -105,7 +120,7 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
         yield _features(model.decomposition)
     else:
         yield _arms(model, model.arms, pictures)
-        yield _effects(model)
+    yield _effects(model, pictures)
     if isinstance(policy, AutoISD):
         yield _exploration(policy)
     yield _expected_value(model)
@@ -115,10 +130,9 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
 
 
 def _verdict(row: dict[str, Any]) -> Mark:
-    """What is said of a block of directions or of an effect of an arm."""
-    if np.isnan(row["p_value"]):
-        return Mark("cannot tell", "unsure")
-    return Mark("drifts", "bad") if row["drifts"] else Mark("stable", "good")
+    """What is said of a block of directions or of an effect."""
+    kinds = {"drifts": "bad", "cannot tell": "unsure"}
+    return Mark(row["verdict"], kinds.get(row["verdict"], "good"))
 
 
 def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
@@ -131,9 +145,10 @@ def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
         "drift": ">{drift:.3g}",
         "in reward": ">{drift_in_reward:.3g}",
         "error": ">{error:.3g}",
+        "detectable": ">{detectable:.3g}",
         "main features": "{main_features}",
     }
-    return Section.of_records("Stable and drifting", [BLOCKS], columns, values.blocks(fit), picture)
+    return Section.of_records("Directions", [BLOCKS], columns, values.blocks(fit), picture)
 
 
 def _features(fit: InvariantSubspaceDecomposition) -> Section:
@@ -151,11 +166,12 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
-    mean, error = values.arm_rewards(model)
+    mean, error, played = values.arm_rewards(model)
+    recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
     for place, (label, plays, first, last, state) in enumerate(arms.rows()):
-        known = mean[place][np.isfinite(mean[place])] if place < len(mean) else np.zeros(0)
-        shown = f"{round(float(known[-1]), 12):.4g}" if len(known) else "?"
+        known = place < len(recent) and bool(np.isfinite(recent[place, 0]))
+        shown = f"{recent[place, 0]:.4g} ± {recent[place, 1]:.2g}" if known else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     drawing = ""
@@ -166,25 +182,35 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
         figure = plots.arm_rewards(mean, error, plays_of, arms.labels, edges=model.moments.edges)
         name = "Mean reward of every arm over the windows"
         drawing = page.picture(page.svg_of(figure), "arms", name, ARMS)
-    headings = ("arm", "", "plays", "first use", "last use", "mean reward, last window")
+    headings = ("arm", "", "plays", "first use", "last use", "recent mean reward")
     return Section("Arms", [], headings, rows, drawing)
 
 
-def _effects(model: Model) -> Section:
+def _effects(model: Model, pictures: bool) -> Section:
     def p_value(effect: dict[str, Any]) -> Mark:
         tested = not np.isnan(effect["p_value"])
         return number(p_value_words(float(np.log(max(effect["p_value"], 1e-300)))) if tested else "")
 
-    columns: Columns = {
-        "arm": "{arm}",
-        "effect": "{of}",
+    columns: Columns = {} if model.arms is None else {"arm": "{arm}"}
+    columns |= {
+        "effect": "{effect}",
         "verdict": _verdict,
+        "from what to what, when": lambda effect: effect["words"] if effect["drifts"] else "",
         "estimate": ">{estimate:+.3g} ± {error:.2g}",
         "drift": ">{drift:.2g}",
+        "detectable": lambda effect: number(
+            "" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}"
+        ),
         "p-value": p_value,
     }
-    words = [EFFECTS, f"Estimates are {SCALES[arm_prior(model).link]}."]
-    return Section.of_records("Stable and drifting", words, columns, values.effects(model))
+    rows, drawing = values.effects(model), ""
+    if pictures:
+        drifting_effects = sum(row["drifts"] for row in rows)
+        axes = model.plot(most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1)))
+        name = f"{drifting_effects} drifting effects over the windows"
+        drawing = page.picture(page.svg_of(axes[0].figure), "effects", name, CURVES)
+    words = EFFECTS if model.arms is not None else DIRECTIONS
+    return Section.of_records("Drift", [words], columns, rows, drawing)
 
 
 def _expected_value(model: Model) -> Section:
@@ -286,7 +312,7 @@ def _overview(model: Model) -> str:
 
     split = model.decomposition.split_
     drawing = page.svg_of(plots.overview(model.decomposition, edges=model.moments.edges))
-    name = f"Overview: {split.invariant_dim} of {split.dim} dimensions are stable"
+    name = f"Overview: {split.residual_dim} of {split.dim} dimensions drift"
     return page.picture(drawing, "overview", name, OVERVIEW)
 
 
