@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,56 +127,41 @@ def regret_paths(
     return figure
 
 
-class Curve(NamedTuple):
-    """An effect over m windows, for `curves`: its name, the finding, values and interval (m,), NaN for gaps.
-
-    unit: "reward", or what is shown in hundredths.
-    """
-
-    title: str
-    words: str
-    values: Array
-    low: Array
-    high: Array
-    drifts: bool
-    unit: str = "reward"
-
-
 def curves(
-    panels: Sequence[Curve], edges: Any = None, *, axes: Any = None, theme_name: str = "light"
+    paths: Sequence[Any], edges: Any = None, *, axes: Any = None, theme_name: str = "light"
 ) -> np.ndarray[Any, Any]:
-    """One panel per curve with its interval, drifting ones orange and dashed; the axes, as an array.
+    """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
 
     Parameters
     ----------
-    panels : sequence of Curve
+    paths : sequence of EffectPath
     edges : array, shape (m + 1,), optional
         Times that bound the windows; windows are numbered if they are not given.
     axes : Axes or array of Axes, optional
         Where to draw; a new figure if not given.
     """
-    plt = require("matplotlib.pyplot", "plot")
     with theme(theme_name) as colours:
         if axes is None:
-            columns = max(min(3, len(panels)), 1)
-            rows = -(-max(len(panels), 1) // columns)
+            columns = max(min(3, len(paths)), 1)
+            rows = -(-max(len(paths), 1) // columns)
+            plt = require("matplotlib.pyplot", "plot")
             figure = plt.figure(figsize=(3.4 * columns, 0.3 + 2.1 * rows), layout="constrained")
             axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
         flat = np.atleast_1d(axes).ravel()
-        for axis, panel in zip(flat, panels, strict=False):
-            colour = colours["varies" if panel.drifts else "stable"]
-            time = window_times(len(panel.values), edges)
-            bounds = {"color": colour, "alpha": 0.22, "lw": 0}
-            axis.fill_between(time, panel.low, panel.high, **bounds)
+        for axis, path in zip(flat, paths, strict=False):
+            colour = colours["varies" if path.drifts else "stable"]
+            time = window_times(len(path.values), edges)
             axis.axhline(0.0, color=colours["faint"], lw=0.8, zorder=0.5)
-            axis.plot(time, panel.values, color=colour, ls="--" if panel.drifts else "-", marker="o", ms=3)
-            axis.set_title(f"{literal(panel.title, 40)}\n{literal(panel.words, 48)}", fontsize=8.0)
-            axis.set_ylim(*readable_range(panel.values, panel.high - panel.values))
-            few_times(axis, edges)
-            axis.set_ylabel(panel.unit)
-            if panel.unit != "reward":
+            axis.fill_between(time, path.low, path.high, color=colour, alpha=0.22, lw=0)
+            axis.plot(time, path.values, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
+            axis.set_title(f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}", fontsize=8.0)
+            axis.set_ylim(*readable_range(path.values, path.high - path.values))
+            axis.set_ylabel(path.unit)
+            if path.unit != "reward":
                 axis.yaxis.set_major_formatter(lambda value, _: f"{100.0 * value:.3g}")
-        for axis in flat[len(panels) :]:
+        for column in np.atleast_2d(axes).T:
+            few_times(column[0], edges)
+        for axis in flat[len(paths) :]:
             axis.set_visible(False)
     return flat
 

@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.model.fit import arm_prior, read_log_odds
+from invariant_bandits.model.fit import read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
 
@@ -197,7 +197,7 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     )
     model = ib.fit_logs(table, windows=months)
     words = model_page.text(model)
-    assert "1 of 9 effects drift (b$ × age)" in words
+    assert "1 of 12 effects drift (b$ × age)" in words
     found = values.of_model(model)
     assert [(one["arm"], one["of"]) for one in found["effects"] if one["drifts"]] == [("b$", "age")]
     assert found["drifting_dim"] == 1
@@ -218,7 +218,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
     table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
     model = ib.fit_logs(table)
-    prior = arm_prior(model)
+    prior = model.arm_evidence()[0]
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3

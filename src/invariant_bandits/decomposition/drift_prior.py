@@ -536,8 +536,8 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
 def effect_path(
     effects: ConditionedWindows, direction: Array, functional: Array, size: float
 ) -> tuple[Array, Array]:
-    """The effect fᵀθ_i along a direction d (p,), fᵀd = 1, in every window (m,), free in each of them, and its covariance (m,
-    m); NaN and infinite variance in windows that do not inform it.
+    """The effect fᵀθ_i along a direction d (p,), fᵀd = 1, in every window (m,), free in each of them, and its
+    covariance (m, m); NaN and infinite variance in windows that do not inform it.
 
     size: its drift in the fit, which is taken out of Ω; W_i then is W_i + sW_iddᵀW_i/(1 − sdᵀW_id) (Sherman
     and Morrison). With θ_i = μ + dδ_i and flat δ, (μ, δ) have the joint precision [[Π + ΣW_i, W_id], [·,

@@ -687,9 +687,8 @@ def _summary(fit: InvariantSubspaceDecomposition) -> str:
             f"  {index + 1:>5}  {len(block):>3}  {verdict:<{wide}}   {evidence}   {main_features(fit, index)}"
         )
     legend = (
-        f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks; detectable:"
-        " drift sd that\n  four of five such logs would show; stable: half the block's coefficients would be"
-        " more"
+        f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks\n"
+        "  detectable: drift sd that four of five such logs show; stable: half the coefficients are more"
     )
     if published:
         legend = (

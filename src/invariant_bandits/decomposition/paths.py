@@ -26,7 +26,8 @@ INFORMS = 1e-6
 """Share of what all windows know of a direction below which a window does not inform it."""
 LEAST_DRIFT, LARGEST_DRIFT = 1e-300, 1e100
 POWER = 0.85
-"""Nominal power of `detectable_drift`; in simulations the tests then detect such drift in four of five logs."""
+"""Nominal power of `detectable_drift`; in simulations the tests detect such drift in about four of five logs.
+"""
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""

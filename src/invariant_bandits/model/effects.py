@@ -147,9 +147,12 @@ def window_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
     if isinstance(model.feature_map, ArmFeatures):
-        paths = _of_arms(model.feature_map, *model.arm_evidence())
-    else:
-        paths = _of_rows(model.decomposition)
+        return _strongest_first(_of_arms(model.feature_map, *model.arm_evidence()))
+    return direction_effects(model.decomposition)
+
+
+def _strongest_first(paths: list[EffectPath]) -> list[EffectPath]:
+    """Drifting effects first, then by their p-values."""
     return sorted(paths, key=lambda path: (not path.drifts, np.nan_to_num(path.p_value, nan=2.0)))
 
 
@@ -188,7 +191,7 @@ def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
     return paths
 
 
-def _of_rows(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
+def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     """Effects along the directions of the blocks: what one standard deviation adds.
 
     Directions of a drifting block are tested one by one; the strongest evidence stands for the block.
@@ -216,7 +219,7 @@ def _of_rows(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             effect = Effect(-1, j, j, *numbers, p_value, bool(fit.varies_[block] and log_p <= limit))
             value = np.where(known, values[:, j], np.nan)
             paths.append(_path(("", names[j]), effect, value, np.diag(variances[:, j])))
-    return paths
+    return _strongest_first(paths)
 
 
 def _path(names: tuple[str, str], effect: Effect, value: Array, covariance: Array) -> EffectPath:

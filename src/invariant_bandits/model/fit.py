@@ -29,7 +29,6 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, find_policy
 
-
 SHORT = 0.25
 """Share of the usual rounds of a window below which the first or last one joins its neighbour."""
 

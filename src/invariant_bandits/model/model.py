@@ -27,8 +27,8 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import base
 from invariant_bandits.optional import frame_of
+from invariant_bandits.policies import base
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
@@ -387,23 +387,8 @@ class Model(ThreadSafe):
         from invariant_bandits import plotting
         from invariant_bandits.model.effects import effect_paths
 
-        paths = effect_paths(self)
-        shown = paths[: most if axes is None else np.size(axes)]
-        edges = self.moments.edges
-        units = {"probability": "probability, %"}
-        panels = [
-            plotting.Curve(
-                path.title,
-                path.in_words(edges),
-                path.values,
-                path.low,
-                path.high,
-                path.drifts,
-                units.get(path.unit, path.unit),
-            )
-            for path in shown
-        ]
-        return plotting.curves(panels, edges, axes=axes, theme_name=theme)
+        shown = effect_paths(self)[: most if axes is None else np.size(axes)]
+        return plotting.curves(shown, self.moments.edges, axes=axes, theme_name=theme)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the drifting effects in words and as curves."""

@@ -20,7 +20,7 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdd
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.features import ArmFeatures, FeatureMap
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_moments

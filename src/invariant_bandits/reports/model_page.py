@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 EFFECTS = (
     "Numbers are in units of the reward: probabilities where it is 0 or 1. Level: what the arm earns in the"
-    " mean context; other effects: what one standard deviation of the column adds to that. Arms that share a"
-    " slope, or a category of the catalogue, are named by what they share. Estimate: over the whole log, ± one"
-    " standard error; drift: standard deviation between windows beyond sampling error; p-value: how likely"
-    " estimates that differ so much between windows would be without drift. An effect is said to drift if"
+    " mean context; other effects: what one standard deviation of the column adds to that. Arms that share"
+    " a slope, or a category of the catalogue, are named by what they share. Estimate: over the whole log, ±"
+    " one standard error; drift: standard deviation between windows beyond sampling error; p-value: how"
+    " likely estimates that differ so much between windows would be without drift. An effect is said to drift if"
     " that still holds for all of them together (Holm, 5 %). Stable is said only where a drift of half the"
     " effect would have been detected; elsewhere, no drift above the number given was detected."
 )
@@ -204,7 +204,7 @@ def _effects(model: Model, pictures: bool) -> Section:
         "p-value": p_value,
     }
     rows, drawing = values.effects(model), ""
-    if pictures:
+    if pictures and model.arms is not None:  # the overview has those of rows
         drifting_effects = sum(row["drifts"] for row in rows)
         axes = model.plot(most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1)))
         name = f"{drifting_effects} drifting effects over the windows"

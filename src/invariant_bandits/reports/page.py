@@ -14,7 +14,6 @@ from invariant_bandits.checks import InputError, escape_control_chars, escape_li
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.plotting import svg_of as svg_of
 
-
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
 
 Cell: TypeAlias = "str | Mark"

@@ -21,85 +21,16 @@ from matplotlib.patches import Rectangle
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
-    p_value_words,
     principal_directions,
 )
-from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.plotting import (
-    PATH_COLOURS,
-    PATH_STYLES,
-    few_times,
-    literal,
-    one_line_each,
-    readable_range,
-    theme,
-    window_times,
-)
+from invariant_bandits.model.effects import direction_effects
+from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
 from invariant_bandits.storage import replace_file
 
 COLUMNS = 4
 ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
-NOTE = (
-    "Coefficient along each direction, named by its main feature; bands: 95 % sampling error; p-value: of the"
-    " block"
-)
-
-
-def draw_paths(
-    figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str], edges: Any
-) -> None:
-    """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
-    basis = principal_directions(fit)
-    scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
-    paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
-    values, variances = paths.marginals()
-    known = np.isfinite(variances)
-    errors = np.sqrt(np.where(known, variances, np.nan))
-    values = np.where(known, values, np.nan)  # a gap where a window does not inform the direction
-    order = _order(fit, paths)[:directions]
-    columns = min(COLUMNS, directions)
-    axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
-    time = window_times(len(fit.coefficients_), edges)
-    main = np.abs(basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None]).argmax(axis=0)
-    for axis, (block, j) in zip(axes.flat, order, strict=False):
-        varies = bool(fit.varies_[block])
-        colour = colours["varies" if varies else "stable"]
-        value, error = values[:, j], 1.96 * errors[:, j]
-        axis.axhline(0.0, color=colours["faint"], lw=0.8)
-        axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
-        axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
-        if not varies:
-            axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
-        name = literal(fit.names(len(basis))[main[j]], LONGEST_NAME)
-        p_value = p_value_words(fit.log_p_values_[block])
-        verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value}"
-        axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
-    for axis in axes.flat[directions:]:
-        axis.set_visible(False)
-    axes[0, 0].set_ylim(*readable_range(values[known], 1.96 * errors[known]))
-    for axis in axes[:, 0]:
-        axis.set_ylabel("reward per sd")
-    for column in axes.T:
-        lowest = [axis for axis in column if axis.get_visible()][-1]
-        few_times(lowest, edges)
-        lowest.tick_params(labelbottom=True)
-    hidden = f" ({directions} of {len(basis)} shown)" if directions < len(basis) else ""
-    figure.suptitle(NOTE + hidden, x=0.01, ha="left", fontsize=9.0)
-
-
-def _order(fit: InvariantSubspaceDecomposition, paths: CoefficientPaths) -> list[tuple[int, int]]:
-    """(block, direction) by the p-value of the block, then by that of the direction alone."""
-    alone = [constancy_test(_single(paths, j)).log_p for j in range(paths.coefficients.shape[1])]
-    every = [(block, int(j)) for block, members in enumerate(fit.blocks_) for j in members]
-    return sorted(every, key=lambda pair: (fit.log_p_values_[pair[0]], pair[0], alone[pair[1]]))
-
-
-def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
-    return paths.along(np.eye(paths.coefficients.shape[1])[:, [j]])
-
-
+NOTE = "What one standard deviation along each direction adds to the reward, with 95 % intervals"
 WINDOWS_SHOWN = 4
 MOST_ARMS = 8
 MOST_FEATURES = 24
@@ -145,7 +76,11 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
-        draw_paths(bottom, fit, directions, colours, edges)
+        columns = min(COLUMNS, directions)
+        axes = bottom.subplots(-(-directions // columns), columns, squeeze=False, sharex=True)
+        curves(direction_effects(fit)[:directions], edges, axes=axes, theme_name=theme_name)
+        hidden = f" ({directions} of {fit.n_features_in_} shown)" if directions < fit.n_features_in_ else ""
+        bottom.suptitle(NOTE + hidden, x=0.01, ha="left", fontsize=9.0)
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
@@ -169,10 +104,7 @@ def coefficient_paths(
 
     edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
     """
-    directions = min(fit.n_features_in_, most)
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(10.0, 0.4 + ROW_HEIGHT * -(-directions // 4)), layout="constrained")
-        draw_paths(figure, fit, directions, colours, edges)
+    figure: Figure = curves(direction_effects(fit)[:most], edges, theme_name=theme_name)[0].figure
     return figure
 
 
