@@ -140,8 +140,11 @@ def test_arms_in_another_order_are_the_same_arms():
     one, other = DriftPrior.from_arms(statistics), DriftPrior.from_arms(reordered(statistics, order))
     assert other.layout.by_arm(other.mean) == pytest.approx(one.layout.by_arm(one.mean)[order], abs=1e-6)
     assert other.population.spread == pytest.approx(one.population.spread, rel=1e-5)
-    assert other.population.p_values == pytest.approx(
-        one.layout.by_arm(one.population.p_values)[order].ravel(), abs=1e-5
+    mine, theirs = (prior.layout.by_arm(prior.population.evidence) for prior in (one, other))
+    assert theirs == pytest.approx(mine[:, order], abs=1e-5)
+    common = one.layout.dim
+    assert other.population.evidence[:, common:] == pytest.approx(
+        one.population.evidence[:, common:], abs=1e-5
     )
 
 

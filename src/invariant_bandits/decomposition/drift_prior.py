@@ -162,13 +162,12 @@ class ArmPopulation:
         Standardised features of the arms, and how they were standardised.
     likeness : float
         Part of the arms' variance that these explain.
-    estimates, errors, drift_sizes, p_values, detectable : arrays, shapes (p,)
-        Of every effect: mean over the log, standard error, variance over windows, the test of no drift, and
-        the drift (standard deviation) that would have been detected.
     together : array, shape (p, g)
         Directions in which arms move together (`ArmStatistics.common_directions`).
-    common_effects : array, shape (5, g)
-        The same numbers along these, in this order.
+    evidence : array, shape (5, p + g)
+        Of every coefficient, and along every direction in which arms move together: mean over the log,
+        standard error, variance over windows, p-value of no drift (NaN without a test), and the drift
+        (standard deviation) that would have been detected.
     plays : array, shape (A,)
         Rounds of every arm.
     context_square : array, shape (d, d)
@@ -184,20 +183,18 @@ class ArmPopulation:
     catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
     catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
     likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
-    estimates: Coefficients
-    errors: Variances
-    drift_sizes: Variances
-    p_values: Annotated[Array, ArraySpec(("p",), least=0.0, most=1.0, or_nan=True)]
-    detectable: Variances
     together: Annotated[Array, _spread(("p", "g"))]
-    common_effects: Annotated[Array, ArraySpec((5, "g"), least=-LARGEST_MEAN, most=LARGEST_VARIANCE)]
+    evidence: Annotated[Array, _spread((5, "f"), or_nan=True)]
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, _spread(("d", "d"))]
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
-        if self.layout != ArmLayout(A, own, len(self.estimates) - A * own):
+        p, g = self.together.shape
+        if self.layout != ArmLayout(A, own, p - A * own) or self.evidence.shape[1] != p + g:
             raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
+        if (self.evidence[1:] < 0.0).any() or np.isnan(self.evidence[[0, 1, 2, 4]]).any():
+            raise InputError("evidence must be numbers, and not negative but for the means")
 
     def direction(self, place: int) -> tuple[Array, Array]:
         """Direction (p,) of the effect at a place, a coefficient or what arms have in common, and the linear
@@ -217,11 +214,10 @@ class ArmPopulation:
         """
         layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
         seen = np.repeat(self.plays > 0, layout.own)
-        common = self.common_effects if (self.plays > 0).sum() > 1 else self.common_effects[:, :0]
-        own = (self.estimates, self.errors, self.drift_sizes, self.p_values, self.detectable)
-        estimate, error, size, p_value, detectable = np.hstack([np.stack(own), common])
+        estimate, error, size, p_value, detectable = self.evidence
         first = layout.dim if crossed else layout.own_dim  # products stand for the terms of the catalogue
-        listed = [*np.flatnonzero(seen).tolist(), *range(first, len(p_value))]
+        last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
+        listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
         tested = sorted((j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__)
         limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
         drifting = set(tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()])
@@ -244,7 +240,7 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        A, d, size = len(self.plays), len(self.spread), len(self.estimates) + intercept
+        A, d, size = len(self.plays), len(self.spread), self.layout.dim + intercept
         Q, count = np.zeros((size, size)), A * d
         Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
         if self.layout.shared:
@@ -273,29 +269,24 @@ class ArmPopulation:
         missing = (1.0 - float(total @ relation)) / float(total.sum())
         rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
         weights = inverse @ relation + total * missing
-        of_effects: dict[str, Any] = {
-            name: np.insert(getattr(self, name), self.layout.own_dim, np.full(self.layout.own, value))
-            for name, value in (("errors", 0.0), ("drift_sizes", 0.0), ("p_values", 1.0), ("detectable", 0.0))
-        }
+        place, means = self.layout.own_dim, self.layout.insertion(weights)
+        new = np.zeros((5, self.layout.own))
+        new[0] = (means @ self.evidence[0, : self.layout.dim])[place : place + self.layout.own]
+        new[3] = 1.0
         grown = replace(
             self,
             layout=replace(self.layout, arms=self.layout.arms + 1),
             relation=np.block([[self.relation, relation[:, None]], [relation[None, :], np.array([[own]])]]),
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
-            estimates=self.layout.insertion(weights) @ self.estimates,
-            together=self.layout.insertion(weights) @ self.together,
-            **of_effects,
+            together=means @ self.together,
+            evidence=np.insert(self.evidence, np.full(self.layout.own, place), new, axis=1),
         )
         return grown, weights, rest
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
         at, others = self.layout.coordinates_without(arm), np.delete(np.arange(self.layout.arms), arm)
-        of_effects: dict[str, Any] = {
-            name: getattr(self, name)[at]
-            for name in ("estimates", "errors", "drift_sizes", "p_values", "detectable")
-        }
         return replace(
             self,
             layout=replace(self.layout, arms=len(others)),
@@ -303,7 +294,7 @@ class ArmPopulation:
             catalogue=self.catalogue[others],
             plays=self.plays[others],
             together=self.together[at],
-            **of_effects,
+            evidence=np.delete(self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1),
         )
 
 
@@ -923,9 +914,9 @@ class DriftPrior:
             enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
             tests[:count] = np.where(enough, tests[:count], np.nan)
         slopes = len(statistics.context_square) - 1
-        along = common_measures(layout, plain.along, catalogue, slopes)
-        common_error = np.sqrt(np.einsum("pe,pq,qe->e", along, plain.windows.covariance, along))
-        common = (along.T @ plain.windows.mean, common_error, plain.sizes, tests[count:], detectable[count:])
+        measures = np.hstack([coordinates, common_measures(layout, plain.along, catalogue, slopes)])
+        errors = np.sqrt(((plain.windows.covariance @ measures) * measures).sum(axis=0))
+        evidence = np.vstack([measures.T @ plain.windows.mean, errors, sizes, tests, detectable])
         population = ArmPopulation(
             layout=layout,
             common=fit.sizes[: layout.own],
@@ -936,13 +927,8 @@ class DriftPrior:
             catalogue_mean=center,
             catalogue_scale=scale,
             likeness=likeness,
-            estimates=plain.windows.mean,
-            errors=np.sqrt(np.diagonal(plain.windows.covariance)),
-            drift_sizes=plain.own,
-            p_values=tests[:count],
-            detectable=detectable[:count],
             together=plain.along,
-            common_effects=np.stack(common),
+            evidence=evidence,
             plays=statistics.rounds.sum(axis=0),
             context_square=statistics.context_square,
         )

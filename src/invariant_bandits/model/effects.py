@@ -173,11 +173,10 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
 
 def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics) -> list[EffectPath]:
     population = prior.arms
-    together, dim = population.together, prior.layout.dim
-    sizes = np.append(population.drift_sizes, population.common_effects[2])
-    drift = np.diag(population.drift_sizes) + (together * population.common_effects[2]) @ together.T
+    together, dim, sizes = population.together, prior.layout.dim, population.evidence[2]
+    drift = np.diag(sizes[:dim]) + (together * sizes[dim:]) @ together.T
     windows = condition_windows(statistics, drift, prior.mean_precision(statistics))
-    levels = prior.layout.by_arm(population.estimates)[:, 0]
+    levels = prior.layout.by_arm(population.evidence[0, :dim])[:, 0]
     usual = float(population.plays @ levels / max(population.plays.sum(), 1.0))
     paths = []
     for effect in prior.effects:

@@ -26,9 +26,9 @@ EFFECTS = (
     " mean context; other effects: what one standard deviation of the column adds to that. Arms that share"
     " a slope, or a category of the catalogue, are named by what they share. Estimate: over the whole log, ±"
     " one standard error; drift: standard deviation between windows beyond sampling error; p-value: how"
-    " likely estimates that differ so much between windows would be without drift. An effect is said to drift if"
-    " that still holds for all of them together (Holm, 5 %). Stable is said only where a drift of half the"
-    " effect would have been detected; elsewhere, no drift above the number given was detected."
+    " likely estimates that differ so much between windows would be without drift. An effect is said to"
+    " drift if that still holds for all of them together (Holm, 5 %). Stable is said only where a drift of"
+    " half the effect would have been detected; elsewhere, no drift above the number given was detected."
 )
 CURVES = (
     "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are dashed."
