@@ -4,11 +4,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from support.news_logs import BREAK, SCHEMA, news_log
 
 import invariant_bandits as ib
 from invariant_bandits.model.effects import effect_paths
 from invariant_bandits.reports import model_page, values
+from news_logs import BREAK, SCHEMA, news_log
 
 mpl.use("Agg")
 START = np.datetime64("2024-01-01", "us")
@@ -179,7 +179,7 @@ def test_notebooks_show_results_with_nothing_in_them_as_markup(model):
     assert "no drift detected" in fit.fit(logs.features, logs.rewards, windows=4)._repr_html_()
     result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=2, seed=0)
     assert "<svg" in result._repr_html_()
-    compared = ib.compare(ib.Feedback(**played(logs)), ["linucb", "uniform"])
+    compared = ib.compare(ib.Feedback.from_arrays(**played(logs)), ["linucb", "uniform"])
     assert "<svg" in compared._repr_html_()
 
 

@@ -275,3 +275,22 @@ def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
     decision = after.decide({"age": 60.0, "hour": 9.0, "country": "DE"})
     odds = log.truth[3] @ [1.0, 2.0]
     assert decision.scores["banner_D"] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.1)
+
+
+def test_isd_linucb_runs_on_labelled_logs_whatever_the_arms_are_called():
+    """No arm is the reference: other names, in another order, lead to the same scores and decisions."""
+    table = labelled_log(3).table()
+    names = {"banner_A": "z", "banner_B": "c", "banner_C": "q", "banner_D": "a"}
+    renamed = table.set_column(1, "banner", pa.array([names[word] for word in table["banner"].to_pylist()]))
+    one, other = (ib.fit_logs(log, policy="isd-linucb", every="30d") for log in (table, renamed))
+    assert one.policy.split.dim == one.feature_map.dim
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        context = {"age": rng.normal(40.0, 10.0), "hour": rng.uniform(0.0, 24.0), "country": "DE"}
+        mine, theirs = one.decide(context), other.decide(context)
+        assert theirs.scores == pytest.approx({names[arm]: score for arm, score in mine.scores.items()})
+        assert theirs.action == names[mine.action]
+        reward = float(rng.integers(2))
+        one.learn(mine, reward)
+        other.learn(theirs, reward)
+    assert "drifting" in str(one.explain())

@@ -30,7 +30,8 @@ def news_log(seed, rounds=20_000, articles=40, columns=8, step=0.8):
     labels = np.array([f"article {j:02}" for j in range(articles)])
     log = pd.DataFrame(
         {
-            "time": np.datetime64("2024-01-01", "us") + (share * 80 * 86_400_000_000).astype("timedelta64[us]"),
+            "time": np.datetime64("2024-01-01", "us")
+            + (share * 80 * 86_400_000_000).astype("timedelta64[us]"),
             "article": labels[shown],
             "clicked": (rng.random(rounds) < 1.0 / (1.0 + np.exp(-odds))).astype(int),
             "propensity": 1.0 / active.sum(axis=1),
