@@ -158,7 +158,7 @@ def test_a_short_last_week_is_not_a_window_of_its_own(labelled):
 
 
 def test_plots_take_axes_and_return_them(model):
-    figure, axes = mpl.pyplot.subplots(1, 2)
+    _, axes = mpl.pyplot.subplots(1, 2)
     drawn = model.plot(axes, theme="dark")
     assert drawn.tolist() == list(axes)
     assert axes[0].get_title(loc="left").startswith("b × age\n")

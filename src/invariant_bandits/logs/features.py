@@ -640,8 +640,8 @@ class ArmFeatures:
         every, weights = ("all arms", *names, *self.catalogue_references), np.array(terms)
         if self.coding == "own":
             return every, weights
-        known = ~weights[:, 1 + self.crossed :].any(axis=1)
-        return tuple(compress(every, known)), weights[known, : 1 + self.crossed]
+        known = np.asarray(~weights[:, 1 + self.crossed :].any(axis=1))
+        return tuple(compress(every, known.tolist())), weights[known, : 1 + self.crossed]
 
     @cached_property
     def entries(self) -> Array:

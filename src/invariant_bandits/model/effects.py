@@ -264,7 +264,9 @@ def _as_probability(path: EffectPath, base: float, is_level: bool) -> EffectPath
 
     at = float(special.expit(base + path.estimate))
     slope = at * (1.0 - at)
-    numbers = {name: float(probability(getattr(path, name))) for name in ("estimate", "before", "after")}
-    spreads = {name: slope * getattr(path, name) for name in ("error", "drift", "detectable")}
+    numbers: dict[str, Any] = {
+        name: float(probability(getattr(path, name))) for name in ("estimate", "before", "after")
+    }
+    spreads: dict[str, Any] = {name: slope * getattr(path, name) for name in ("error", "drift", "detectable")}
     curves = {name: probability(getattr(path, name)) for name in ("values", "low", "high")}
     return replace(path, **numbers, **spreads, **curves, unit=PROBABILITY if is_level else POINTS)

@@ -337,8 +337,9 @@ class Model(ThreadSafe):
         odds = self.log_odds.padded(places) if self.log_odds is not None and len(places) else self.log_odds
         statistics = ArmStatistics.from_moments(features, moments, odds)
         prior = getattr(unwrapped(self.policy), "prior", None)
-        known = isinstance(prior, DriftPrior) and prior.population is not None
-        return prior if known else DriftPrior.from_arms(statistics), statistics
+        if not isinstance(prior, DriftPrior) or prior.population is None:
+            prior = DriftPrior.from_arms(statistics)
+        return prior, statistics
 
     def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
         """Every effect, and whether, when and from what to what it drifts, drifting ones first. Needs pandas.

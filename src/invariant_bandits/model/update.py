@@ -259,8 +259,8 @@ def update_model(
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=features, strict=strict, progress=progress, **how)
-    arms_known = isinstance(features, ArmFeatures)
-    places = new_places(model.moments, features) if arms_known else np.zeros(0, dtype=np.int64)
+    labelled = features if isinstance(features, ArmFeatures) else None
+    places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
     old = model.moments.padded(places) if len(places) else model.moments
     _require_new(old, read.moments, read.quality)
     odds, new_odds = _log_odds(model, log, features, places, how)
@@ -269,9 +269,9 @@ def update_model(
     same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
     changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
     after = model_of(_joined(old, read.moments), features, start, **same, **changed)
-    if arms_known:
+    if labelled is not None:
         enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
-        new = ArmStatistics.from_moments(features, read.moments, new_odds) if enough else None
+        new = ArmStatistics.from_moments(labelled, read.moments, new_odds) if enough else None
         moves, p_value = moved_arms(model.arm_evidence()[0], model.names, new, features.names)
     else:
         moves, p_value = moved(model, read.moments)
