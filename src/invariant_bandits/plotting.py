@@ -156,13 +156,16 @@ def curves(
             axis.plot(time, path.values, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
             axis.set_title(f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}", fontsize=8.0)
             axis.set_ylim(*readable_range(path.values, path.high - path.values))
-            axis.set_ylabel(path.unit)
+            axis.set_ylabel("probability, %" if path.unit == "probability" else path.unit)
             if path.unit != "reward":
                 axis.yaxis.set_major_formatter(lambda value, _: f"{100.0 * value:.3g}")
-        for column in np.atleast_2d(axes).T:
-            few_times(column[0], edges)
         for axis in flat[len(paths) :]:
             axis.set_visible(False)
+        for column in np.atleast_2d(axes).T:
+            lowest = [axis for axis in column if axis.get_visible()][-1:]
+            for axis in lowest:
+                few_times(axis, edges)
+                axis.tick_params(labelbottom=True)
     return flat
 
 

@@ -66,7 +66,7 @@ def test_frame_json_page_and_terminal_say_the_same(model):
     path = effect_paths(model)[0]
     words = path.in_words(model.moments.edges)
     assert "points, 2024-01-29" in words
-    assert f"{100.0 * path.before:+.3g} points → {100.0 * path.after:+.3g} points" in words
+    assert f"{100.0 * path.before:+.3g} → {100.0 * path.after:+.3g} points" in words
     assert "b × age" in model_page.headline(model)
     assert words in model_page.report(model)
     (row,) = [effect for effect in values.of_model(model)["effects"] if effect["drifts"]]

@@ -101,16 +101,13 @@ class EffectPath:
 
     def in_words(self, edges: Any) -> str:
         """The verdict and, of a drifting effect, from what to what and when."""
+        factor, words = {REWARD: (1.0, ""), PROBABILITY: (100.0, " %"), POINTS: (100.0, " points")}[self.unit]
         if not self.windows:
-            bound = f" above {self._number(self.detectable, '.2g')}" if self.verdict == NOT_DETECTED else ""
+            bound = f" above {factor * self.detectable:.2g}{words}" if self.verdict == NOT_DETECTED else ""
             return f"{self.verdict}{bound}"
-        sign = ".3g" if self.unit == PROBABILITY else "+.3g"
-        change = f"{self._number(self.before, sign)} → {self._number(self.after, sign)}"
+        sign = "" if self.unit == PROBABILITY else "+"
+        change = f"{factor * self.before:{sign}.3g} → {factor * self.after:{sign}.3g}{words}"
         return f"{change}, {self.changed(edges)}"
-
-    def _number(self, value: float, how: str) -> str:
-        words = {REWARD: "", PROBABILITY: " %", POINTS: " points"}[self.unit]
-        return f"{value if self.unit == REWARD else 100.0 * value:{how}}{words}"
 
 
 def _begins(edges: Any, window: int) -> str:
