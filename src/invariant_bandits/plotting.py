@@ -7,13 +7,17 @@ orange drifting or lost; the pair stays apart for colour-blind readers and in gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, one_of
+from invariant_bandits.checks import Array, escape_control_chars, one_of
 from invariant_bandits.optional import require
 
 if TYPE_CHECKING:
@@ -121,6 +125,102 @@ def regret_paths(
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(frameon=False)
     return figure
+
+
+def curves(
+    paths: Sequence[Any], edges: Any = None, *, axes: Any = None, theme_name: str = "light"
+) -> np.ndarray[Any, Any]:
+    """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
+
+    Parameters
+    ----------
+    paths : sequence of EffectPath
+    edges : array, shape (m + 1,), optional
+        Times that bound the windows; windows are numbered if they are not given.
+    axes : Axes or array of Axes, optional
+        Where to draw; a new figure if not given.
+    """
+    with theme(theme_name) as colours:
+        if axes is None:
+            columns = max(min(3, len(paths)), 1)
+            rows = -(-max(len(paths), 1) // columns)
+            plt = require("matplotlib.pyplot", "plot")
+            figure = plt.figure(figsize=(3.4 * columns, 0.3 + 2.1 * rows), layout="constrained")
+            axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        flat = np.atleast_1d(axes).ravel()
+        for axis, path in zip(flat, paths, strict=False):
+            colour = colours["varies" if path.drifts else "stable"]
+            time = window_times(len(path.values), edges)
+            axis.axhline(0.0, color=colours["faint"], lw=0.8, zorder=0.5)
+            axis.fill_between(time, path.low, path.high, color=colour, alpha=0.22, lw=0)
+            axis.plot(time, path.values, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
+            axis.set_title(f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}", fontsize=8.0)
+            axis.set_ylim(*readable_range(path.values, path.high - path.values))
+            axis.set_ylabel("probability, %" if path.unit == "probability" else path.unit)
+            if path.unit != "reward":
+                axis.yaxis.set_major_formatter(lambda value, _: f"{100.0 * value:.3g}")
+        for axis in flat[len(paths) :]:
+            axis.set_visible(False)
+        for column in np.atleast_2d(axes).T:
+            lowest = [axis for axis in column if axis.get_visible()][-1:]
+            for axis in lowest:
+                few_times(axis, edges)
+                axis.tick_params(labelbottom=True)
+    return flat
+
+
+def window_times(windows: int, edges: Any) -> Any:
+    """Where the windows stand on the axis (m,): their middles in time, or their numbers from 1."""
+    if edges is None or len(edges) != windows + 1:
+        return np.arange(1, windows + 1)
+    edges = np.asarray(edges)
+    return edges[:-1] + np.diff(edges) / 2
+
+
+def few_times(axis: Any, edges: Any) -> None:
+    """Few ticks on the axis of time: dates, numbers, or whole numbers of windows, and its name."""
+    if edges is not None and np.asarray(edges).dtype.kind == "M":
+        dates = require("matplotlib.dates", "plot")
+        locator = dates.AutoDateLocator(minticks=2, maxticks=4)
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        return
+    ticker = require("matplotlib.ticker", "plot")
+    axis.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=edges is None))
+    axis.set_xlabel("window" if edges is None else "time")
+
+
+def readable_range(values: Array, errors: Array) -> tuple[float, float]:
+    """Limits that hold zero and all bands of usual width: a window that knows nothing must not flatten the
+    others.
+    """
+    known = np.isfinite(values) & np.isfinite(errors)
+    if not known.any():
+        return -1.0, 1.0
+    values, errors = values[known], errors[known]
+    sure = errors <= 4.0 * np.median(errors)
+    low, high = float((values - 1.05 * errors)[sure].min()), float((values + 1.05 * errors)[sure].max())
+    margin = 0.08 * (high - low) or 1.0
+    return min(low, 0.0) - margin, max(high, 0.0) + margin
+
+
+def svg_of(figure: Figure) -> str:
+    """A figure as SVG; closes the figure."""
+    buffer = io.StringIO()
+    with warnings.catch_warnings():  # names in a script that the font lacks are boxes; the table has them
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    require("matplotlib.pyplot", "plot").close(figure)
+    return buffer.getvalue()
+
+
+def notebook_html(words: str, figure: Callable[[], Figure] | None = None) -> str:
+    """What a notebook shows of a result: its words as they stand, and a picture if matplotlib is there."""
+    parts = [f"<pre>{escape(escape_control_chars(words))}</pre>"]
+    if figure is not None and find_spec("matplotlib") is not None:
+        drawing = svg_of(figure())
+        parts.append(drawing[drawing.index("<svg") :])
+    return "\n".join(parts)
 
 
 def literal(name: str, most: int = 60) -> str:

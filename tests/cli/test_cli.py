@@ -34,7 +34,7 @@ def test_decompose_prints_the_summary_and_draws(stored, tmp_path, run):
     picture = tmp_path / "picture.svg"
     code, said = run("decompose", stored, "--windows", 8, "--plot", picture, "--theme", "dark")
     assert code == 0, said
-    assert "stable: 7 of 10 dimensions drifting: 3" in said
+    assert "drifting: 3 of 10 dimensions no drift detected: 7" in said
     assert picture.read_text().startswith("<?xml")
 
 

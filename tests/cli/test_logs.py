@@ -56,7 +56,7 @@ def test_fit_finds_what_was_planted_and_inspect_says_it_again(run, folder, tmp_p
     code, said = run("fit", folder / "rows.parquet", "-o", tmp_path / "m.model", "--every", "7d")
     assert code == 0, said
     assert "chosen chosen by its name" in said
-    assert "7 of 10 dimensions are stable, 3 drift; 2,000 logged rounds in 8 windows" in said
+    assert "3 of 10 dimensions drift, in 7 no drift was detected; 2,000 logged rounds in 8 windows" in said
     model = ib.Model.load(tmp_path / "m.model")
     assert model.decomposition.split_.distance(paper_table()[1].split) < 0.1
     assert (
@@ -73,7 +73,7 @@ def test_the_report_is_one_file_that_fetches_nothing_and_says_it_all(run, folder
     page = (tmp_path / "m.html").read_text()
     assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page) == []
     assert page.count("<svg") == 1
-    for part in ("Stable and drifting", "Features", "Expected value", "Data quality", "Windows", "Columns"):
+    for part in ("Directions", "Drift", "Features", "Expected value", "Data quality", "Windows", "Columns"):
         assert f">{part}</h2>" in page
     assert sorted(os.listdir(tmp_path)) == ["m.html", "m.model"]
 

@@ -68,7 +68,7 @@ def test_the_python_block_says_yes_and_leaves_a_model(folder, monkeypatch, capsy
     names = {}
     exec(compile(block("python"), "tutorial.md", "exec"), names)
     said = capsys.readouterr().out
-    assert "stable: 7 of 10 dimensions   drifting: 3" in said
+    assert "drifting: 3 of 10 dimensions   no drift detected: 7" in said
     assert "yes, by" in said
     assert names["action"] in range(3)
     assert names["model"].policy.rounds == 1

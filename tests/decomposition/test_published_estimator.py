@@ -54,7 +54,7 @@ def test_the_summary_shows_statistics_and_says_that_nothing_was_tested():
     text = fit.summary()
     assert "published recipe" in text
     assert "rounds 12,000 in 25 overlapping windows, 5 features, basis from chosen actions" in text
-    assert "stable: 3 of 5 dimensions   drifting: 2" in text
+    assert "drifting: 2 of 5 dimensions   no drift detected: 3" in text
     assert f"stable below {fit.threshold_:.3g}" in text
     assert "no p-values" in text
     rows = [line for line in text.splitlines() if " stable  " in line or " varies  " in line]

@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.model.fit import arm_prior, read_log_odds
+from invariant_bandits.model.fit import read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
 
@@ -197,7 +197,7 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     )
     model = ib.fit_logs(table, windows=months)
     words = model_page.text(model)
-    assert "1 of 9 effects drift (b$ × age)" in words
+    assert "1 of 12 effects drift (b$ × age)" in words
     found = values.of_model(model)
     assert [(effect["arm"], effect["of"]) for effect in found["effects"] if effect["drifts"]] == [
         ("b$", "age")
@@ -220,7 +220,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
     table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
     model = ib.fit_logs(table)
-    prior = arm_prior(model)
+    prior = model.arm_evidence()[0]
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
@@ -277,3 +277,22 @@ def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
     decision = after.decide({"age": 60.0, "hour": 9.0, "country": "DE"})
     odds = log.truth[3] @ [1.0, 2.0]
     assert decision.scores["banner_D"] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.1)
+
+
+def test_isd_linucb_runs_on_labelled_logs_whatever_the_arms_are_called():
+    """No arm is the reference: other names, in another order, lead to the same scores and decisions."""
+    table = labelled_log(3).table()
+    names = {"banner_A": "z", "banner_B": "c", "banner_C": "q", "banner_D": "a"}
+    renamed = table.set_column(1, "banner", pa.array([names[word] for word in table["banner"].to_pylist()]))
+    one, other = (ib.fit_logs(log, policy="isd-linucb", every="30d") for log in (table, renamed))
+    assert one.policy.split.dim == one.feature_map.dim
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        context = {"age": rng.normal(40.0, 10.0), "hour": rng.uniform(0.0, 24.0), "country": "DE"}
+        mine, theirs = one.decide(context), other.decide(context)
+        assert theirs.scores == pytest.approx({names[arm]: score for arm, score in mine.scores.items()})
+        assert theirs.action == names[mine.action]
+        reward = float(rng.integers(2))
+        one.learn(mine, reward)
+        other.learn(theirs, reward)
+    assert "drifting" in str(one.explain())

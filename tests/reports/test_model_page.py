@@ -47,25 +47,23 @@ def overview(model):
 
 
 def panels(figure):
-    """(axis, name of the feature, number of the block, verdict, p-value) of the panels of paths."""
-    pattern = re.compile(r"(.*)\nblock (\d+) (drifts|stable), p = (.*)")
-    found = [(axis, pattern.fullmatch(axis.get_title(loc="left"))) for axis in figure.axes]
-    return [(axis, *match.groups()) for axis, match in found if match]
+    """(axis, name of the direction, what is said of it) of the panels of paths."""
+    titles = [(axis, axis.get_title(loc="left").split("\n")) for axis in figure.axes]
+    return [(axis, *words) for axis, words in titles if len(words) == 2 and axis.get_visible()]
 
 
-def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, overview):
-    section = model_page.blocks(model.decomposition)
-    headings = section.headings
+def test_panels_tables_and_frame_say_the_same(model, overview):
+    section = next(part for part in model_page.sections(model) if part.title == "Drift")
     words = [[getattr(cell, "words", cell) for cell in row] for row in section.rows]
-    table = {row[headings.index("block")]: row for row in words}
+    table = {row[0]: row for row in words}
     drawn = panels(overview)
     assert len(drawn) == 12
-    for _, _, number, verdict, p_value in drawn:
-        assert table[number][headings.index("verdict")] == verdict
-        assert table[number][headings.index("p-value")] == p_value
-    assert [verdict for _, _, _, verdict, _ in drawn[:3]] == ["drifts", "drifts", "stable"]
-    assert {name for _, name, *_ in drawn[:2]} == {"feature_of_column_0", "feature_of_column_1"}
-    assert sorted(block["number"] for block in values.blocks(model.decomposition)) == sorted(map(int, table))
+    assert [name for _, name, _ in drawn] == model.effects().effect.tolist()[:12]
+    for _, name, said in drawn:
+        verdict, change = table[name][1:3]
+        assert said == change if verdict == "drifts" else said.startswith(verdict)
+    assert [" → " in said for _, _, said in drawn[:3]] == [True, True, False]
+    assert {name for _, name, _ in drawn[:2]} == {"feature_of_column_0", "feature_of_column_1"}
 
 
 def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(model, overview, page):

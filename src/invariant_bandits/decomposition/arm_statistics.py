@@ -5,13 +5,13 @@ sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.decomposition.paths import EXACT
+from invariant_bandits.decomposition.paths import EXACT, MissingColumn, missing_columns
 from invariant_bandits.logs.features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -198,6 +198,15 @@ def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> L
     return sums
 
 
+def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
+    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
+    are 0.
+    """
+    center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    return (catalogue - center) / scale, center, scale
+
+
 LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
 CHUNK = 65_536
@@ -232,6 +241,11 @@ class ArmStatistics:
         Mean squared reward; 1 on the logit scale.
     catalogue : array, shape (A, c)
         Features of the arms from a catalogue; no columns if there is none.
+    terms : array, shape (g, 1 + c)
+        What arms may have in common: weights on 1 and the catalogue (`ArmFeatures.catalogue_terms`); 1 and
+        every feature if not given.
+    missing : tuple of MissingColumn
+        Which entries of z are indicators of missing values, and of which other entries.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -252,6 +266,25 @@ class ArmStatistics:
     link: str = "identity"
     scale: float = 1.0
     catalogue: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    terms: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    missing: tuple[MissingColumn, ...] = ()
+
+    @property
+    def common_directions(self) -> Array:
+        """Directions (p, e) in which arms move together: for every term its own coefficients, then the slopes
+        that it has in the shared coding with a catalogue.
+        """
+        layout, catalogue = self.layout, self.catalogue.reshape(self.layout.arms, -1)
+        standard, _, _ = standardize_catalogue(catalogue)
+        terms = self.terms if self.terms.size else np.eye(1 + catalogue.shape[1])
+        crossed = terms.shape[1] - 1
+        together = np.column_stack([np.ones(layout.arms), standard[:, :crossed]]) @ terms.T
+        result = np.zeros((layout.dim, layout.own * len(terms)))
+        result[: layout.own_dim] = np.kron(together, np.eye(layout.own))
+        if not (layout.shared and crossed):
+            return result
+        slopes = np.kron(terms.T, np.eye(layout.shared // (1 + crossed)))
+        return np.hstack([result, np.vstack([np.zeros((layout.own_dim, slopes.shape[1])), slopes])])
 
     @classmethod
     def from_rounds(
@@ -337,7 +370,8 @@ class ArmStatistics:
             crossed = features.crossed
         table = features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None
         about: dict[str, Any] = {"coding": features.coding, "count": layout.arms, "catalogue": table}
-        return cls.from_rounds(contexts, levels.argmax(axis=1), rewards, windows=windows, **about)
+        statistics = cls.from_rounds(contexts, levels.argmax(axis=1), rewards, windows=windows, **about)
+        return replace(statistics, **_described(features))
 
     @classmethod
     def from_moments(
@@ -361,7 +395,9 @@ class ArmStatistics:
         square = np.asarray(np.sum([take @ whole @ take.T for take in places], axis=0)) / rounds.sum()
         table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
         rounds = np.round(rounds)
-        about = {"layout": layout, "rounds": rounds, "context_square": square, "catalogue": table}
+        about: dict[str, Any] = {"layout": layout, "rounds": rounds, "context_square": square}
+        about["catalogue"] = table
+        about |= _described(features)
         if odds is None:
             return cls._of_rewards(gram, cross, reward_square, about)
         information, scores, _ = _sums_of(odds.moments)
@@ -400,6 +436,12 @@ class ArmStatistics:
         """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
         noise = float(about["rounds"].sum()) / max(variance, 1e-300)
         return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about)
+
+
+def _described(features: ArmFeatures) -> dict[str, Any]:
+    """What the features say of the catalogue and of missing values."""
+    missing = missing_columns(features.context, features.context_names)
+    return {"terms": features.catalogue_terms[1], "missing": missing}
 
 
 def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:

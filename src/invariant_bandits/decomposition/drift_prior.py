@@ -18,8 +18,18 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
-from invariant_bandits.decomposition.arm_statistics import LINKS, ArmLayout, ArmStatistics
-from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects, window_paths
+from invariant_bandits.decomposition.arm_statistics import (
+    LINKS,
+    ArmLayout,
+    ArmStatistics,
+    standardize_catalogue,
+)
+from invariant_bandits.decomposition.paths import (
+    CoefficientPaths,
+    detectable_drift,
+    random_effects,
+    window_paths,
+)
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import MOST_ROUNDS, ArraySpec, count, truth_value, variance
 
@@ -74,29 +84,33 @@ LEAST_NOISE = 1e-200
 
 
 class Effect(NamedTuple):
-    """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of
-    none.
+    """One coefficient of an arm, or one that arms share: estimate, drift from window to window, and its test.
 
-    drifts: whether the test rejects at 5 % for all effects of the log together. The p-value is NaN where
-    there were too few clicks for a test.
+    Attributes
+    ----------
+    arm, coefficient : int
+        Whose, and which of its coefficients; arm is −1 for what arms share, and coefficient is then `place`.
+    place : int
+        As in `ArmPopulation.direction`.
+    estimate, error, drift : float
+        Mean over the log, its standard error, and the standard deviation between windows.
+    detectable : float
+        Drift that would have been detected in four of five such logs.
+    p_value : float
+        Of no drift. NaN where there were too few clicks for a test.
+    drifts : bool
+        Whether the test rejects at 5 % for all effects of the log together.
     """
 
     arm: int
     coefficient: int
+    place: int
     estimate: float
     error: float
     drift: float
+    detectable: float
     p_value: float
     drifts: bool
-
-
-def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
-    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
-    are 0.
-    """
-    center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    return (catalogue - center) / scale, center, scale
 
 
 def relate_arms(catalogue: Array, likeness: float) -> Array:
@@ -110,6 +124,26 @@ def contrast_precision(relation: Array) -> Array:
     inverse = np.linalg.inv(relation)
     total = inverse.sum(axis=0)
     return np.asarray(inverse - np.outer(total, total) / total.sum())
+
+
+def common_measures(layout: ArmLayout, together: Array, catalogue: Array, slopes: int) -> Array:
+    """What measures a move along each direction `together` (p, g), column by column (p, g).
+
+    A move by g(a) of arm a is measured by Σ_a g(a)·θ_a/Σ_a g(a)²: the mean over arms, or over those of a
+    category, or the regression on a feature of the catalogue (A, c). θ_a is a coefficient of the arm or, of
+    shared slopes, what the slope and its products add up to for it; slopes: how many there are.
+    """
+    own, result = layout.own_dim, np.zeros_like(together)
+    squares = (together[:own] ** 2).sum(axis=0)
+    result[:own] = together[:own] / np.where(squares > 0.0, squares, 1.0)
+    shared = together[own:]
+    if shared.any():
+        of_arms = np.column_stack([np.ones(layout.arms), catalogue[:, : layout.shared // slopes - 1]])
+        moves = np.tensordot(of_arms, shared.reshape(of_arms.shape[1], slopes, -1), axes=1)
+        size = (moves**2).sum(axis=0)
+        measured = np.tensordot(of_arms.T, moves / np.where(size > 0.0, size, 1.0), axes=1)
+        result[own:] = measured.reshape(shared.shape)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +165,12 @@ class ArmPopulation:
         Standardised features of the arms, and how they were standardised.
     likeness : float
         Part of the arms' variance that these explain.
-    estimates, errors, drift_sizes, p_values : arrays, shapes (p,)
-        Of every effect: mean over the log, standard error, variance over windows, and the test of no drift.
+    together : array, shape (p, g)
+        Directions in which arms move together (`ArmStatistics.common_directions`).
+    evidence : array, shape (5, p + g)
+        Of every coefficient, and along every direction in which arms move together: mean over the log,
+        standard error, variance over windows, p-value of no drift (NaN without a test), and the drift
+        (standard deviation) that would have been detected.
     plays : array, shape (A,)
         Rounds of every arm.
     context_square : array, shape (d, d)
@@ -148,31 +186,47 @@ class ArmPopulation:
     catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
     catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
     likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
-    estimates: Coefficients
-    errors: Variances
-    drift_sizes: Variances
-    p_values: Annotated[Array, ArraySpec(("p",), least=0.0, most=1.0, or_nan=True)]
+    together: Annotated[Array, _spread(("p", "g"))]
+    evidence: Annotated[Array, _spread((5, "f"), or_nan=True)]
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, _spread(("d", "d"))]
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
-        if self.layout != ArmLayout(A, own, len(self.estimates) - A * own):
+        p, g = self.together.shape
+        if self.layout != ArmLayout(A, own, p - A * own) or self.evidence.shape[1] != p + g:
             raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
+        if (self.evidence[1:] < 0.0).any() or np.isnan(self.evidence[[0, 1, 2, 4]]).any():
+            raise InputError("evidence must be numbers, and not negative but for the means")
+
+    def direction(self, place: int) -> tuple[Array, Array]:
+        """Direction (p,) of the effect at a place, a coefficient or what arms have in common, and the linear
+        function (p,) of the coefficients that is the effect.
+        """
+        if place < self.layout.dim:
+            return (np.eye(self.layout.dim)[place],) * 2
+        slopes = len(self.context_square) - 1
+        measures = common_measures(self.layout, self.together, self.catalogue, slopes)
+        return self.together[:, place - self.layout.dim], measures[:, place - self.layout.dim]
 
     @property
     def effects(self) -> list[Effect]:
-        """Every own coefficient of every arm that was played, and whether it drifts; Holm's rule over all of
-        them.
+        """Every coefficient of every arm that was played, what arms share, and whether it drifts.
+
+        Holm's rule holds over all of them. What all arms have in common is left out of a log of one arm.
         """
-        own = self.layout.own
-        played = [j for j in range(self.layout.own_dim) if self.plays[j // own] > 0]
-        tested = sorted((j for j in played if self.p_values[j] <= 1.0), key=self.p_values.__getitem__)
+        layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
+        seen = np.repeat(self.plays > 0, layout.own)
+        estimate, error, size, p_value, detectable = self.evidence
+        first = layout.dim if crossed else layout.own_dim  # products stand for the terms of the catalogue
+        last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
+        listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
+        tested = sorted((j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__)
         limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
-        drifting = set(tested[: np.logical_and.accumulate(self.p_values[tested] <= limits).sum()])
-        columns = (self.estimates, self.errors, np.sqrt(self.drift_sizes), self.p_values)
-        numbers = np.column_stack(columns).tolist()
-        return [Effect._make((*divmod(j, own), *numbers[j], j in drifting)) for j in played]
+        drifting = set(tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()])
+        numbers = np.column_stack([estimate, error, np.sqrt(size), detectable, p_value]).tolist()
+        whose = {j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed}
+        return [Effect._make((*whose[j], j, *numbers[j], j in drifting)) for j in listed]
 
     @property
     def common_drift(self) -> Array:
@@ -189,7 +243,7 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        A, d, size = len(self.plays), len(self.spread), len(self.estimates) + intercept
+        A, d, size = len(self.plays), len(self.spread), self.layout.dim + intercept
         Q, count = np.zeros((size, size)), A * d
         Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
         if self.layout.shared:
@@ -218,34 +272,32 @@ class ArmPopulation:
         missing = (1.0 - float(total @ relation)) / float(total.sum())
         rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
         weights = inverse @ relation + total * missing
-        of_effects: dict[str, Any] = {
-            name: np.insert(getattr(self, name), self.layout.own_dim, np.full(self.layout.own, value))
-            for name, value in (("errors", 0.0), ("drift_sizes", 0.0), ("p_values", 1.0))
-        }
+        place, means = self.layout.own_dim, self.layout.insertion(weights)
+        new = np.zeros((5, self.layout.own))
+        new[0] = (means @ self.evidence[0, : self.layout.dim])[place : place + self.layout.own]
+        new[3] = 1.0
         grown = replace(
             self,
             layout=replace(self.layout, arms=self.layout.arms + 1),
             relation=np.block([[self.relation, relation[:, None]], [relation[None, :], np.array([[own]])]]),
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
-            estimates=self.layout.insertion(weights) @ self.estimates,
-            **of_effects,
+            together=means @ self.together,
+            evidence=np.insert(self.evidence, np.full(self.layout.own, place), new, axis=1),
         )
         return grown, weights, rest
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
         at, others = self.layout.coordinates_without(arm), np.delete(np.arange(self.layout.arms), arm)
-        of_effects: dict[str, Any] = {
-            name: getattr(self, name)[at] for name in ("estimates", "errors", "drift_sizes", "p_values")
-        }
         return replace(
             self,
             layout=replace(self.layout, arms=len(others)),
             relation=self.relation[np.ix_(others, others)],
             catalogue=self.catalogue[others],
             plays=self.plays[others],
-            **of_effects,
+            together=self.together[at],
+            evidence=np.delete(self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1),
         )
 
 
@@ -377,10 +429,14 @@ class _Population:
 def fit_effects(statistics: ArmStatistics, relation: Array) -> tuple[ArmEffects, ArmEffects]:
     """Random effects with common directions alone, and with two more that the windows ask for (own
     coding).
+
+    Shared slopes with a catalogue drift along its terms, not along their coordinates.
     """
-    population = _Population(statistics, relation)
-    layout, groups = statistics.layout, statistics.layout.groups
+    population, layout = _Population(statistics, relation), statistics.layout
+    groups = statistics.common_directions
     own = _start(np.einsum("mpp->mp", statistics.information))
+    if groups[layout.own_dim :].any():
+        own[layout.own_dim :] *= SMALLEST
     sizes = _start(np.einsum("pe,mpq,qe->me", groups, statistics.information, groups))
     spread = WIDE_START * np.maximum(layout.by_arm(own).mean(axis=0), 1e-300)
     plain = _iterate(statistics, population, (own, groups, sizes, spread), FIRST_ITERATIONS)
@@ -471,21 +527,55 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
     return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)
 
 
-def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) -> float:
-    """p-value of no drift along a direction (p,), whose drift is `size` in the fit; the others' stay as
-    fitted.
+def effect_path(
+    effects: ConditionedWindows, direction: Array, functional: Array, size: float
+) -> tuple[Array, Array]:
+    """The effect fᵀθ_i along a direction d (p,), fᵀd = 1, in every window (m,), free in each of them, and its
+    covariance (m, m); NaN and infinite variance in windows that do not inform it.
+
+    size: its drift in the fit, which is taken out of Ω; W_i then is W_i + sW_iddᵀW_i/(1 − sdᵀW_id) (Sherman
+    and Morrison). With θ_i = μ + dδ_i and flat δ, (μ, δ) have the joint precision [[Π + ΣW_i, W_id], [·,
+    dᵀW_id]]. The effect is fᵀμ + δ_i; all others drift as fitted.
+    """
+    W, w, m = effects.weights, effects.pull + effects.weights @ effects.mean, len(effects.weights)
+    precision = np.linalg.inv(effects.covariance) - W.sum(axis=0)
+    own = W @ direction
+    gain = size / np.maximum(1.0 - size * (own @ direction), SMALLEST)
+    W = W + gain[:, None, None] * own[:, :, None] * own[:, None, :]
+    w = w + (gain * (w @ direction))[:, None] * own
+    covariance = np.linalg.inv(precision + W.sum(axis=0))
+    rows, mean = W @ direction, covariance @ w.sum(axis=0)
+    known = np.flatnonzero(_informed(rows @ direction))
+    Q = (np.diag(rows @ direction) - rows @ covariance @ rows.T)[np.ix_(known, known)]
+    inverse = np.linalg.inv(0.5 * (Q + Q.T))
+    shift = inverse @ (w @ direction - rows @ mean)[known]
+    pull = functional @ covariance @ rows[known].T
+    turn = np.eye(len(known)) - pull
+    value, spread = np.full(m, np.nan), np.diag(np.full(m, np.inf))
+    value[known] = functional @ mean + turn @ shift
+    error = turn @ inverse @ turn.T + functional @ covariance @ functional
+    spread[np.ix_(known, known)] = 0.5 * (error + error.T)
+    return value, spread
+
+
+def drift_p_value(
+    effects: ConditionedWindows, direction: Array, size: float, inflation: float = 1.0
+) -> tuple[float, Array]:
+    """p-value of no drift along a direction (p,), whose drift is `size` in the fit, and the eigenvalues (m −
+    1,) of what the windows know of its contrasts; the others' drift stays as fitted.
 
     Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller
-    p-value, times 2.
+    p-value, times 2. inflation: by which sampling variances exceed those of the model.
     """
     rows = effects.weights @ direction
     Q = np.diag(rows @ direction) - rows @ effects.covariance @ rows.T
     # As they would be without drift along the direction.
     still = np.linalg.inv(np.eye(len(Q)) - size * Q)
-    Q, u = still @ Q, still @ (effects.pull @ direction)
+    Q, u = still @ Q / inflation, still @ (effects.pull @ direction) / inflation
     step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
     walk = _ratio_p_value(step.T @ Q @ step, step.T @ u, size)
-    return min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), walk))
+    p_value = min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), walk))
+    return p_value, np.linalg.eigvalsh(0.5 * (Q + Q.T))[1:].clip(0.0)  # without their mean
 
 
 def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
@@ -873,10 +963,17 @@ class DriftPrior:
         }
         likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
         plain, fit = fits[likeness]
-        tests = _drift_tests(plain, np.eye(layout.dim), plain.own)
+        count, coordinates = layout.dim, np.eye(layout.dim)
+        directions, sizes = np.vstack([coordinates, plain.along.T]), np.append(plain.own, plain.sizes)
+        inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
+        tests, detectable = _drift_tests(plain, directions, sizes, inflation)
         if statistics.link == "logit":  # a test takes two windows with about five clicks of the rarer kind
             enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
-            tests = np.where(enough, tests, np.nan)
+            tests[:count] = np.where(enough, tests[:count], np.nan)
+        slopes = len(statistics.context_square) - 1
+        measures = np.hstack([coordinates, common_measures(layout, plain.along, catalogue, slopes)])
+        errors = np.sqrt(((plain.windows.covariance @ measures) * measures).sum(axis=0))
+        evidence = np.vstack([measures.T @ plain.windows.mean, errors, sizes, tests, detectable])
         population = ArmPopulation(
             layout=layout,
             common=fit.sizes[: layout.own],
@@ -887,10 +984,8 @@ class DriftPrior:
             catalogue_mean=center,
             catalogue_scale=scale,
             likeness=likeness,
-            estimates=plain.windows.mean,
-            errors=np.sqrt(np.diagonal(plain.windows.covariance)),
-            drift_sizes=plain.own,
-            p_values=tests,
+            together=plain.along,
+            evidence=evidence,
             plays=statistics.rounds.sum(axis=0),
             context_square=statistics.context_square,
         )
@@ -910,7 +1005,7 @@ class DriftPrior:
             pooled_covariance=still.covariance,
             unit=np.concatenate([np.tile(fit.spread, layout.arms), shared_unit]),
             noise_variance=statistics.noise_variance,
-            baseline_moves=bool(_drift_tests(plain, plain.along.T[:1], plain.sizes[:1])[0] < COMMON_LEVEL),
+            baseline_moves=bool(tests[count] < COMMON_LEVEL),
             link=statistics.link,
             last_means=last_mean[None],
             last_covariances=last_covariance[None],
@@ -996,8 +1091,14 @@ class DriftPrior:
 
     @property
     def effects(self) -> list[Effect]:
-        """Every coefficient of every arm that was played, and whether it drifts."""
+        """Every coefficient of every arm that was played, what arms share, and whether it drifts."""
         return self.arms.effects
+
+    def mean_precision(self, statistics: ArmStatistics) -> Array:
+        """Π (p, p), the prior precision of the arms' mean coefficients that follows from their population."""
+        shared = self.unit[self.layout.own_dim :]
+        hyper = _Population(statistics, self.arms.relation)
+        return hyper.precision(self.arms.spread, float(shared.mean()) if len(shared) else 1.0)
 
     def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
         """The prior with one arm more, never played: its coefficients are those of the arms like it, and Ψ
@@ -1088,8 +1189,34 @@ def _walk_steps(drift: Array) -> Array:
     return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
 
 
-def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:
-    """p-values of no drift along directions (J, p) that have these sizes in the fit."""
-    return np.array(
-        [drift_p_value(fit.windows, *pair) for pair in zip(directions, sizes.tolist(), strict=True)]
-    )
+def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array, inflation: Array) -> tuple[Array, Array]:
+    """p-values (J,) of no drift along directions (J, p) that have these sizes in the fit, and the drift that
+    would have been detected; inflation (p,): of the sampling variances of the coefficients.
+    """
+    squares = directions**2
+    factors = (squares @ inflation) / squares.sum(axis=1).clip(1e-300)
+    of_each = zip(directions, sizes.tolist(), factors.tolist(), strict=True)
+    tests = [drift_p_value(fit.windows, *each) for each in of_each]
+    level = 0.5 * DRIFT_LEVEL / len(tests)
+    detectable = [detectable_drift(known, level) for _, known in tests]
+    return np.array([p_value for p_value, _ in tests]), np.array(detectable)
+
+
+def missing_inflation(statistics: ArmStatistics, mean: Array, drift: Array) -> Array:
+    """How far sampling variances (p,) of indicators of missing values exceed those of the model.
+
+    Rewards with noise only: the variance of a click follows from its mean. mean, drift: (p,), of the
+    coefficients.
+    """
+    layout, noise = statistics.layout, statistics.noise_variance
+    result, shared = np.ones(layout.dim), layout.own == 1
+    for column in statistics.missing if statistics.link == "identity" else ():
+        # z of an arm stands at its own coordinates; the slopes of shared ones behind the levels.
+        starts = [layout.arms - 1] if shared else range(0, layout.own_dim, layout.own)
+        for start in starts:
+            values = [start + value for value in column.values]
+            spread = np.outer(mean[values], mean[values]) + np.diag(drift[values])
+            factor = column.inflation(spread, statistics.context_square, noise)
+            slopes = len(statistics.context_square) - 1
+            result[start + column.indicator :: slopes if shared else layout.dim] = factor
+    return result

@@ -17,11 +17,13 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.decomposition.joint_diagonalization import find_blocks, floored
+from invariant_bandits.decomposition.joint_diagonalization import find_blocks, floored, with_fixed_signs
 from invariant_bandits.decomposition.paths import (
     EXACT,
     CoefficientPaths,
+    MissingColumn,
     check_estimable,
+    detectable_drift,
     informed_directions,
     singular_roots,
     unseen_directions,
@@ -30,10 +32,14 @@ from invariant_bandits.decomposition.paths import (
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import COMPONENTS, Split, component_along, select_invariant
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.plotting import notebook_html
 
 METRICS = ("euclidean", "whitened")
 COVARIANCES = ("auto", "offered", "chosen")
 RECIPES = ("windowed", "published")
+SUPPORTED = 0.5
+"""A part is called stable if a drift of this share of its size would have been detected."""
+NOT_DETECTED = "no drift detected"
 SELECTIVE_SHIFT = 0.1
 HEAVY_TAILS = 1.5
 ROUNDS_PER_FEATURE = 5
@@ -73,6 +79,13 @@ class InvariantSubspaceDecomposition:
         Fixes the whole split. Then only the component is estimated.
     feature_names : p strings, optional
         For messages, summary and plots.
+    intercept : bool
+        Whether every window has an intercept of its own. False for features that hold levels, such as
+        those of labelled arms, φ = e_a ⊗ z: the intercept is the sum of the arms' levels. No arm is taken
+        for a reference, so the result does not depend on the order of the arms.
+    missing : sequence of MissingColumn
+        Which features are indicators of missing values (`missing_columns`). The rewards of rows with such
+        values vary more, and the tests allow for it.
     recipe : "windowed" or "published"
         "windowed" is what everything above describes. "published" is the authors' own estimation, for
         comparison (see `decomposition.published`): it needs features and rewards in time order, chooses its
@@ -153,6 +166,8 @@ class InvariantSubspaceDecomposition:
     blocks: Sequence[Any] | None = None
     split: Split | None = None
     feature_names: Sequence[str] | None = None
+    intercept: bool = True
+    missing: Sequence[MissingColumn] = ()
     recipe: str = "windowed"
 
     # -- parameters --
@@ -249,6 +264,7 @@ class InvariantSubspaceDecomposition:
             moments = self._fit_published(data, rewards, others)
         else:
             moments = _moments_of(data, rewards, others)
+            moments = moments if self.intercept else moments.about_zero()
             self._fit_windowed(moments)
         self.recipe_used_, self.n_features_in_, self.windows_ = self.recipe, moments.dim, moments.windows
         self.findings_ = findings(self, moments)
@@ -260,11 +276,13 @@ class InvariantSubspaceDecomposition:
         change, covariances, sizes, unseen = self._observe(moments, singular)
         blocks = self._blocks(covariances, sizes, unseen)
         directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
-        paths, noise, noise_variance = window_paths(moments, directions, singular=singular)
+        about: dict[str, Any] = {"singular": singular, "missing": self.missing}
+        paths, noise, noise_variance = window_paths(moments, directions, **about)
         self.paths_, self.window_noise_, self.noise_scale_ = paths, noise, float(np.sqrt(noise_variance))
         turned = moments.transformed(change) if whitened else moments
         if whitened:
-            paths = paths.along(np.linalg.inv(change)) if singular else window_paths(turned, singular={})[0]
+            known = bool(singular or self.missing)
+            paths = paths.along(np.linalg.inv(change)) if known else window_paths(turned, singular={})[0]
         if self.split is not None:
             result = self.split.tested(paths)
         else:
@@ -420,6 +438,10 @@ class InvariantSubspaceDecomposition:
         """A table for people: blocks, verdicts, evidence, and what to be careful about."""
         self._check_fitted()
         return _summary(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary."""
+        return notebook_html(_summary(self) if hasattr(self, "split_") else repr(self))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):
@@ -594,6 +616,30 @@ def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float
     return float(np.sqrt(max(moved, 0.0))), float(np.sqrt(known / np.trace(total)))
 
 
+def detectable_in_block(fit: InvariantSubspaceDecomposition, block: int) -> float:
+    """Drift of one direction of a block, as a standard deviation between windows, that its test would have
+    detected in about four of five such logs.
+    """
+    precisions = direction_paths(fit, fit.blocks_[block]).precisions()
+    d = precisions.shape[1]
+    known = np.sort(np.einsum("mii->m", precisions) / d)[1:]  # contrasts: all windows but one
+    return detectable_drift(known, 0.5 * fit.alpha / len(fit.blocks_), idle=(d - 1) * len(known))
+
+
+def block_verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
+    """What is known of a block: it drifts, it cannot be tested, it is stable, or no drift was detected.
+
+    Stable is said only if a drift of half the size of its coefficients would have been detected.
+    """
+    if not fit.testable_[block]:
+        return "cannot tell"
+    if fit.varies_[block]:
+        return "drifts"
+    inside = direction_paths(fit, fit.blocks_[block])
+    size = float(np.linalg.norm(inside.weighted_mean()[0]))
+    return "stable" if detectable_in_block(fit, block) <= SUPPORTED * size else NOT_DETECTED
+
+
 def direction_paths(fit: InvariantSubspaceDecomposition, columns: Array) -> CoefficientPaths:
     """Paths of the coordinates of γ along the given columns of the basis: γ_t = basis · coordinates.
 
@@ -617,32 +663,64 @@ def _summary(fit: InvariantSubspaceDecomposition) -> str:
     drift sd.
     """
     published, split = fit.recipe_used_ == "published", fit.split_
-    columns = "statistic" if published else "p-value   drift sd   error sd"
+    wide = 7 if published else len(NOT_DETECTED)
+    columns = "statistic" if published else "p-value   drift sd   error sd   detectable"
     lines = [
         "Invariant subspace decomposition" + (", published recipe" if published else ""),
         f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim}"
         f" features, basis from {fit.covariances_used_} actions",
-        f"  stable: {split.invariant_dim} of {split.dim} dimensions"
-        f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
+        f"  drifting: {split.residual_dim} of {split.dim} dimensions"
+        f"   no drift detected: {split.invariant_dim}   noise sd {fit.noise_scale_:.3g}"
         f"   λ0 {fit.min_eigenvalue_:.3g}",
         "",
-        f"  block  dim  verdict   {columns}   main features",
+        f"  block  dim  {'verdict':<{wide}}   {columns}   main features",
     ]
     for index, block in enumerate(fit.blocks_):
         if published:
             evidence = f"{fit.statistics_[index]:>9.3g}"
+            verdict = "varies" if fit.varies_[index] else "stable"
         else:
-            drift, error = block_spread(fit, index)
-            evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
-        verdict, main = "varies" if fit.varies_[index] else "stable", main_features(fit, index)
-        lines.append(f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main}")
-    legend = f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"
+            numbers = (*block_spread(fit, index), detectable_in_block(fit, index))
+            evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {{:>8.3g}}   {{:>8.3g}}   {{:>10.3g}}"
+            evidence, verdict = evidence.format(*numbers), block_verdict(fit, index)
+        lines.append(
+            f"  {index + 1:>5}  {len(block):>3}  {verdict:<{wide}}   {evidence}   {main_features(fit, index)}"
+        )
+    legend = (
+        f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks\n"
+        "  detectable: drift sd that four of five such logs show; stable: half the coefficients are more"
+    )
     if published:
         legend = (
             "  statistic: mean |correlation| of rest and prediction;"
             f" stable below {fit.threshold_:.3g} (cross-validated)\n  no p-values: this recipe does not test"
         )
     return "\n".join([*lines, "", legend, *(f"  note: {finding}" for finding in fit.findings_)])
+
+
+def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
+    """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
+
+    Directions within a block are only defined as a group; this choice is the one people can read.
+    """
+    basis = np.array(fit.basis_)
+    for block in fit.blocks_:
+        precision = direction_paths(fit, block).precisions().sum(axis=0)
+        _, vectors = np.linalg.eigh(precision)
+        basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
+    return basis
+
+
+def direction_names(fit: InvariantSubspaceDecomposition, basis: Array) -> list[str]:
+    """Names of the features that make up each direction (p, d), in standard deviations: the main one, and
+    others with at least half its weight, at most three.
+    """
+    weights = np.abs(basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None])
+    names, result = fit.names(len(basis)), []
+    for weight in weights.T:
+        main = [j for j in np.argsort(-weight, kind="stable")[:3] if weight[j] >= 0.5 * weight.max()]
+        result.append(", ".join(names[j] for j in main))
+    return result
 
 
 def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:

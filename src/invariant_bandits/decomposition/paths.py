@@ -15,14 +15,19 @@ from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
 INFORMS = 1e-6
 """Share of what all windows know of a direction below which a window does not inform it."""
-LEAST_DRIFT = 1e-300
+LEAST_DRIFT, LARGEST_DRIFT = 1e-300, 1e100
+POWER = 0.85
+"""Nominal power of `detectable_drift`; in simulations the tests detect such drift in about four of five logs.
+"""
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""
@@ -60,6 +65,60 @@ def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
         null = left[:, root.shape[1] :]
         result[window] = null @ null.T
     return result
+
+
+class MissingColumn(NamedTuple):
+    """A column whose missing values are filled in: its features, their indicator, and the share missing.
+
+    The reward of a row with a filled-in value varies by as much more as the value would have explained, so
+    the usual standard error of the indicator's coefficient is too small.
+    """
+
+    values: tuple[int, ...]
+    indicator: int
+    share: float
+
+    def inflation(self, spread: Array, covariance: Array, noise: float) -> float:
+        """Factor on the sampling variance of the indicator's coefficient.
+
+        With q missing, b the variance that the values explain where they are known, and s² the mean noise,
+        rows vary by s² − qb, or s² + (1 − q)b if filled in. The difference of the two groups' means then
+        has 1 + (1 − 2q)b/s² times the variance that equal noise would give.
+
+        Parameters
+        ----------
+        spread : array, shape (k, k)
+            Mean of ββᵀ, β the coefficients of the values.
+        covariance : array, shape (p, p)
+            Of all features.
+        noise : float
+            s².
+        """
+        at, with_indicator = list(self.values), covariance[list(self.values), self.indicator]
+        within = covariance[np.ix_(at, at)] - np.outer(with_indicator, with_indicator) / max(
+            float(covariance[self.indicator, self.indicator]), 1e-300
+        )
+        explained = float(np.trace(spread @ within)) / max(1.0 - self.share, 1e-12)
+        most = 1.0 / max(self.share, 1e-12)
+        return 1.0 + max(1.0 - 2.0 * self.share, 0.0) * min(max(explained, 0.0) / max(noise, 1e-300), most)
+
+
+def missing_columns(
+    features: FeatureMap, names: Sequence[str], mean: Array | None = None
+) -> tuple[MissingColumn, ...]:
+    """The indicators of missing values among features of these names, by their place.
+
+    mean: of all features of the map, 0 if not given, as after standardising.
+    """
+    place, result = {name: j for j, name in enumerate(names)}, []
+    _, shift, scale = features.standardisation()
+    shares = dict(zip(features.names, shift + scale * (0.0 if mean is None else mean), strict=True))
+    for column in () if features.centre else features.columns:
+        *values, indicator = column.features
+        known = tuple(place[name] for name in values if name in place)
+        if column.marks_missing and known and indicator in place:
+            result.append(MissingColumn(known, place[indicator], float(shares[indicator])))
+    return tuple(result)
 
 
 class PartialWindows(NamedTuple):
@@ -237,6 +296,30 @@ class CoefficientPaths:
         return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
 
 
+def detectable_drift(known: Array, level: float, idle: int = 0) -> float:
+    """Standard deviation between windows that a test of this level detects in about four of five logs.
+
+    With drift ω the squared contrasts of the windows are 1 + ω·known times χ². The test is taken for one of
+    their weighted sum, which has (Σknown)²/Σknown² degrees of freedom (Satterthwaite 1946).
+
+    Parameters
+    ----------
+    known : array, shape (m - 1,)
+        Information about the effect along contrasts of the windows.
+    level : float
+        Of the test.
+    idle : int
+        Further contrasts that the test adds up, and that have no drift.
+    """
+    total, square = float(known.sum()), float((known**2).sum())
+    if not square > 0.0:
+        return LARGEST_DRIFT
+    half = 0.5 * total**2 / square
+    limit = 2.0 * float(special.gammainccinv(half + 0.5 * idle, level)) - idle
+    ratio = limit / (2.0 * float(special.gammaincinv(half, 1.0 - POWER)))
+    return float(np.sqrt(max(ratio - 1.0, 0.0) * total / square))
+
+
 def random_effects(paths: CoefficientPaths, iterations: int) -> tuple[Array, Array, Array]:
     """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM: γ_i ~ N(μ, Ω), Ω = diag(ω), and
     ĝ_i ~ N(γ_i, H_i).
@@ -266,6 +349,7 @@ def window_paths(
     *,
     singular: dict[int, Array] | None = None,
     common_noise: bool = False,
+    missing: Sequence[MissingColumn] = (),
 ) -> tuple[CoefficientPaths, Array, float]:
     """Least squares with an intercept in every window: g_i and H_i = s_i²·Gc_i⁻¹, the noise variances s_i²
     (m,), and their mean over all rounds.
@@ -285,6 +369,8 @@ def window_paths(
         The `singular_roots` of the chosen actions, where they are known.
     common_noise : bool
         Whether all windows have the noise variance pooled over them: weights that follow one outlier less.
+    missing : sequence of MissingColumn
+        Indicators of missing values, whose variances are those of rows that vary more.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)
@@ -309,6 +395,15 @@ def window_paths(
     widened = noise * np.where(few, 1.0, freedom / np.maximum(freedom - 2.0, 1.0))
     covariances = widened[:, None, None] * inverses
     covariances = 0.5 * (covariances + covariances.swapaxes(1, 2))
+    if missing:
+        weight = moments.counts / moments.rounds
+        spread = np.einsum("m,mi,mj->ij", weight, coefficients, coefficients)
+        of_features, root = moments.gram.sum(axis=0) / moments.rounds, np.ones(moments.dim)
+        for column in missing:
+            own = spread[np.ix_(column.values, column.values)]
+            root[column.indicator] = np.sqrt(column.inflation(own, of_features, pooled))
+        covariances = covariances * np.outer(root, root)
+        roots = {window: known / root[:, None] for window, known in roots.items()}
     paths = CoefficientPaths(coefficients, covariances)
     if roots:
         partial = _partial_windows(roots, coefficients, widened)

@@ -302,6 +302,12 @@ class Comparison:
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary and the picture."""
+        from invariant_bandits import plotting
+
+        return plotting.notebook_html(self.summary(), self.plot)
+
     __str__ = summary
 
     def __repr__(self) -> str:

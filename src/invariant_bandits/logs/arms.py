@@ -337,6 +337,8 @@ class Catalogue:
         The features, mean 0 and standard deviation 1 over the arms.
     shift, scale : arrays, shape (k,)
         What was subtracted from them, and what they were then divided by.
+    references : tuple of str
+        Categories without a feature, named as features are: arms have them if they have no other one.
     valid_from, valid_until : sequences of A times or None
         When each could be chosen; None is not bounded.
     """
@@ -348,6 +350,7 @@ class Catalogue:
     scale: Array
     valid_from: tuple[Any, ...]
     valid_until: tuple[Any, ...]
+    references: tuple[str, ...] = ()
 
     def features_of(self, wanted: Sequence[str]) -> Array:
         """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the
@@ -382,13 +385,15 @@ def read_catalogue(source: Any, arm: str, used: Sequence[str], dates: bool) -> C
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
     free = [column for column in kinds if column not in (name, begin, end) and column.strip()]
-    names, raw = _features(table, {column: kinds[column] for column in free if not identifies(column)})
+    names, raw, references = _features(
+        table, {column: kinds[column] for column in free if not identifies(column)}
+    )
     shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
         until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
     since, features = _times(table, begin, dates), (raw - shift) / scale
-    return Catalogue(tuple(words), names, features, shift, scale, since, until)
+    return Catalogue(tuple(words), names, features, shift, scale, since, until, references)
 
 
 def _whole(source: Any) -> Any:
@@ -435,9 +440,9 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     return tuple(None if gone else value for value, gone in zip(values, missing, strict=True))
 
 
-def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array]:
+def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array, tuple[str, ...]]:
     """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several
-    arms share.
+    arms share; and the categories that arms have if they have no other one of the column.
     """
     arms = table.num_rows
     candidates = [(name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)]
@@ -445,6 +450,7 @@ def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array
     shared = (pair for name in texts for pair in _shared_categories(table, name))
     candidates += sorted(shared, key=lambda pair: -float(pair[1].sum()))
     names: list[str] = []
+    references: list[str] = []
     basis = values = np.zeros((arms, 0))
     for name, column in candidates:
         centred = column - column.mean()
@@ -453,11 +459,20 @@ def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array
             continue
         left = centred - basis @ (basis.T @ centred)
         if (left @ left) <= INDEPENDENT * (centred @ centred):
+            others = [j for j, known in enumerate(names) if is_category_of(known, name)]
+            if others and np.array_equal(column, 1.0 - values[:, others].sum(axis=1)):
+                references.append(name)
             continue
         names.append(name)
         basis = np.column_stack([basis, left / np.linalg.norm(left)])
         values = np.column_stack([values, column])
-    return tuple(names), values
+    return tuple(names), values, tuple(references)
+
+
+def is_category_of(name: str, other: str) -> bool:
+    """Return whether two features, such as topic=sport and topic=science, are categories of one column."""
+    column, equals, _ = name.partition("=")
+    return bool(equals) and other.startswith(f"{column}=")
 
 
 def _numbers(table: Any, name: str) -> Array:

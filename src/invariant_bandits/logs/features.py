@@ -16,13 +16,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain, compress, product
 from typing import Annotated, Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.logs.arms import Catalogue, place_of
+from invariant_bandits.logs.arms import Catalogue, is_category_of, place_of
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
@@ -549,6 +549,8 @@ class ArmFeatures:
         How they were standardised.
     crossed : int
         How many of them, the first, have products with the slopes; only in the "shared" coding.
+    catalogue_references : tuple of str
+        Categories of the catalogue without a feature, as in `Catalogue`.
     matched : mapping of str to tuple of str
         Groups of context features that belong to one arm each, in the order of the labels: an arm has its own
         only.
@@ -570,6 +572,7 @@ class ArmFeatures:
     catalogue_shift: Annotated[Array, ArraySpec(("k",))] | None = None
     catalogue_scale: Annotated[Array, ArraySpec(("k",), least=LEAST_SCALE)] | None = None
     crossed: int = 0
+    catalogue_references: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
@@ -620,6 +623,27 @@ class ArmFeatures:
         groups = [[place[name] for name in names] for names in (self.matched or {}).values()]
         own = [[0, *self._plain, *(group[arm] for group in groups)] for arm in range(len(self.labels))]
         return np.array(own, dtype=np.int64)
+
+    @cached_property
+    def catalogue_terms(self) -> tuple[tuple[str, ...], Array]:
+        """Names (g,) of what arms may have in common, and their weights (g, 1 + k) on 1 and the catalogue:
+        all arms, every number, and every category, as an indicator. In the "shared" coding k is `crossed`.
+        """
+        names, k = self.catalogue_names, len(self.catalogue_names)
+        terms = [np.eye(1 + k)[0]]
+        shift = np.zeros(k) if self.catalogue_shift is None else self.catalogue_shift
+        scale = np.ones(k) if self.catalogue_scale is None else self.catalogue_scale
+        for j, name in enumerate(names):
+            indicator = np.where(np.arange(1 + k) == 0, shift[j], scale[j] * np.eye(1 + k)[1 + j])
+            terms.append(indicator if "=" in name else np.eye(1 + k)[1 + j])
+        for reference in self.catalogue_references:
+            others = [j + 1 for j, name in enumerate(names) if is_category_of(name, reference)]
+            terms.append(terms[0] - np.sum([terms[j] for j in others], axis=0))
+        every, weights = ("all arms", *names, *self.catalogue_references), np.array(terms)
+        if self.coding == "own":
+            return every, weights
+        known = np.asarray(~weights[:, 1 + self.crossed :].any(axis=1))
+        return tuple(compress(every, known.tolist())), weights[known, : 1 + self.crossed]
 
     @cached_property
     def entries(self) -> Array:
@@ -751,6 +775,7 @@ class ArmFeatures:
         crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
         scales: dict[str, Any] = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
         of_arms, names = catalogue.features_of(labels), catalogue.names
+        scales["catalogue_references"] = catalogue.references
         learned = replace(learned, catalogue=of_arms, catalogue_names=names, crossed=crossed, **scales)
         return learned, dropped, why
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from invariant_bandits.decomposition.arm_statistics import (
     fit_logistic,
     sum_logit,
 )
-from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
@@ -28,8 +27,10 @@ from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
+
+SHORT = 0.25
+"""Share of the usual rounds of a window below which the first or last one joins its neighbour."""
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
@@ -88,8 +89,9 @@ def fit_logs(
 ) -> Model:
     """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
 
-    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the
-    model says so, and what each window is silent about.
+    Windows with hardly any rounds join a neighbour, as does the first or last one with less than a quarter of
+    the usual rounds; features that no window can estimate are left out. The model says so, and what each
+    window is silent about.
 
     Parameters
     ----------
@@ -135,14 +137,37 @@ def fit_logs(
         raw = replace(options, arm_model=arm_model)
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
-    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": log.notes}
+    moments, join, notes = join_short_ends(read.moments)
+    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": (*log.notes, *notes)}
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
-            fields["log_odds"] = read_log_odds(log, read.of_arms.features, **how)
+            odds = read_log_odds(log, read.of_arms.features, **how)
+            fields["log_odds"] = replace(odds, moments=join(odds.moments))
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
-        fields["notes"] = (*log.notes, coding, SOURCES[log.arms.source])
-    return model_of(read.moments, read.feature_map, start, options=options, **fields)
+        fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+    return model_of(moments, read.feature_map, start, options=options, **fields)
+
+
+def join_short_ends(
+    moments: WindowedMoments,
+) -> tuple[WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]]:
+    """Moments whose first and last window have joined their neighbours if they are short, what does the same
+    to other moments of these windows, and a note of it.
+
+    A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
+    period of its own.
+    """
+    counts, starts, notes = moments.counts, list(range(moments.windows)), []
+    for end, at, name in ((-1, -1, "last"), (0, 1, "first")):
+        others = np.delete(counts, [0, -1])
+        if len(others) and len(starts) > 2 and 0.0 < counts[end] < SHORT * np.median(others):
+            starts.pop(at)
+            about = f"{int(counts[end]):,} rounds, others {int(np.median(others)):,}"
+            notes.append(f"the {name} window has few rounds ({about}): it was joined to its neighbour")
+    if not notes:
+        return moments, lambda same: same, ()
+    return moments.regrouped(np.array(starts)), lambda same: same.regrouped(np.array(starts)), tuple(notes)
 
 
 class PolicyStart(NamedTuple):
@@ -218,21 +243,10 @@ def model_of(
             mean = moments.counts @ moments.feature_mean / moments.rounds
             moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
             features = features.shifted(mean)
-        fit = decomposed(moments, features.names)
+        fit = decomposed(moments, features)
         noise, past = fit.noise_scale_, {"decomposition": fit}
     past |= {"noise_scale": max(noise, 1e-12), "confidence": start.confidence, "horizon": start.horizon}
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
     policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
     fields |= {"dropped": dropped, "notes": tuple(dict.fromkeys(notes)), "fit": fit, "log_odds": log_odds}
     return Model(policy, start.name, features, moments=moments, baseline=baseline, **fields)
-
-
-def arm_prior(model: Model) -> DriftPrior:
-    """What the log of a model says of its labelled arms: what the policy started from, or the same from
-    the moments.
-    """
-    prior = getattr(unwrapped(model.policy), "prior", None)
-    if isinstance(prior, DriftPrior) and prior.population is not None:
-        return prior
-    assert isinstance(model.feature_map, ArmFeatures)
-    return DriftPrior.from_arms(ArmStatistics.from_moments(model.feature_map, model.moments, model.log_odds))

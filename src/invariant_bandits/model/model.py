@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from invariant_bandits import __version__, storage
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.decomposition.arm_statistics import LogOdds
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
@@ -25,11 +27,18 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.optional import require
 from invariant_bandits.policies import base
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
+from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
+if TYPE_CHECKING:
+    import pandas
+
 KIND = "model"
+NAMED = 20
+"""Drifting effects that a notebook names."""
 POLICY = "policy."
 """Prefix of the arrays of the policy in the file of a model."""
 
@@ -301,7 +310,9 @@ class Model(ThreadSafe):
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
         """What is stable and what drifts, fitted to the moments."""
-        return decomposed(self.moments, self.names) if self.fit is None else self.fit
+        if self.fit is not None:
+            return self.fit
+        return decomposed(self.moments, self.feature_map)
 
     @property
     def identity(self) -> str:
@@ -315,6 +326,82 @@ class Model(ThreadSafe):
                 text = json.dumps([self.policy_name, self.version, settings])
                 self._identity = storage.digest("model", text, arrays)[:12]
             return self._identity
+
+    def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
+        """What the log says of labelled arms: what the policy started from, or the same from the moments; and
+        the evidence itself, window by window.
+        """
+        _, features = self._arms("arm_evidence")
+        places = new_places(self.moments, features)
+        moments = self.moments.padded(places) if len(places) else self.moments
+        odds = self.log_odds.padded(places) if self.log_odds is not None and len(places) else self.log_odds
+        statistics = ArmStatistics.from_moments(features, moments, odds)
+        prior = getattr(unwrapped(self.policy), "prior", None)
+        if not isinstance(prior, DriftPrior) or prior.population is None:
+            prior = DriftPrior.from_arms(statistics)
+        return prior, statistics
+
+    def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
+        """Every effect, and whether, when and from what to what it drifts, drifting ones first. Needs pandas.
+
+        Numbers are in units of the reward: probabilities where it is 0 or 1. Effects of labelled arms are
+        levels, in the mean context, and what one standard deviation of a column adds. Effects of feature rows
+        are what one standard deviation along a direction adds, named by its main features.
+
+        Parameters
+        ----------
+        by_window : bool
+            One row per effect and window, with the value there and its 95 % interval, instead of one row per
+            effect.
+
+        >>> import numpy as np, pandas as pd, invariant_bandits as ib
+        >>> rng = np.random.default_rng(0)
+        >>> hour, arm = rng.normal(size=8000), rng.choice(["a", "b"], size=8000)
+        >>> slope = np.where(arm == "a", np.repeat([1.0, -1.0], 4000), 0.5)            # it breaks half-way
+        >>> log = pd.DataFrame({"hour": hour, "arm": arm, "reward": slope * hour + rng.normal(size=8000)})
+        >>> model = ib.fit_logs(log)
+        >>> model.effects().loc[0, ["arm", "effect", "verdict", "changed"]].tolist()
+        ['a', 'hour', 'drifts', '5']
+        >>> model.effects().loc[0, ["before", "after"]].astype(float).round(1).tolist()
+        [1.0, -1.0]
+        """
+        from invariant_bandits.model.effects import effect_paths, effect_rows, window_rows
+
+        rows = window_rows if by_window else effect_rows
+        return require("pandas", "effects").DataFrame(rows(effect_paths(self), self.moments.edges))
+
+    def plot(self, axes: Any = None, *, most: int = 6, theme: str = "light") -> Any:
+        """Draw the effects over the windows with their 95 % intervals, drifting ones first. Needs matplotlib.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, or array of them, optional
+            Where to draw, one effect in each; a new figure if not given.
+        most : int
+            How many effects a new figure shows.
+        theme : "light" or "dark"
+
+        Returns
+        -------
+        array of Axes
+        """
+        from invariant_bandits import plotting
+        from invariant_bandits.model.effects import effect_paths
+
+        shown = effect_paths(self)[: most if axes is None else np.size(axes)]
+        return plotting.curves(shown, self.moments.edges, axes=axes, theme_name=theme)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the drifting effects in words and as curves."""
+        from invariant_bandits import plotting
+        from invariant_bandits.model.effects import effect_paths
+
+        paths, edges = effect_paths(self), self.moments.edges
+        drifting = [path for path in paths if path.drifts]
+        found = f"{len(drifting)} of {len(paths)} effects drift"
+        lines = [f"{path.title}: {path.in_words(edges)}" for path in drifting[:NAMED]]
+        words = "\n".join([repr(self), found, *lines])
+        return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3))[0].figure)
 
     def explain(self) -> Any:
         """What the policy believes, in the names of columns; for a policy that cannot say, what the log
@@ -404,7 +491,22 @@ def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> 
     storage.replace_file(path, stored)
 
 
-def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
+def new_places(moments: WindowedMoments, features: ArmFeatures) -> Array:
+    """Where, in the features of moments, those of arms come in that the moments do not know."""
+    own = features.width if features.coding == "own" else 1
+    arms = (features.dim - moments.dim) // own
+    return np.full(arms * own, (len(features.labels) - arms) * own)
+
+
+def decomposed(
+    moments: WindowedMoments, features: FeatureMap | ArmFeatures
+) -> InvariantSubspaceDecomposition:
     """What is stable and what drifts in a log of these moments."""
+    about: dict[str, Any] = {"feature_names": features.names}
+    if isinstance(features, ArmFeatures):
+        about["intercept"] = False  # they hold levels
+    else:
+        mean = moments.counts @ moments.feature_mean / moments.rounds
+        about["missing"] = missing_columns(features, features.names, mean)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings say it
-        return InvariantSubspaceDecomposition(feature_names=names).fit(moments)
+        return InvariantSubspaceDecomposition(**about).fit(moments)

@@ -20,13 +20,13 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdd
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.features import ArmFeatures, FeatureMap
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_moments
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.model.fit import PolicyStart, arm_prior, logistic_start, model_of, read_log_odds
-from invariant_bandits.model.model import Model
+from invariant_bandits.model.fit import PolicyStart, logistic_start, model_of, read_log_odds
+from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import find_policy
@@ -125,7 +125,9 @@ def moved_arms(
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
     for effect in prior.effects:
-        name = before[effect.arm * prior.layout.own + effect.coefficient]
+        if effect.place >= len(before):  # along several coefficients
+            continue
+        name = before[effect.place]
         j = place[name]
         if not estimable[j]:
             continue
@@ -196,7 +198,7 @@ def drifting(model: Model) -> tuple[int, int]:
     if model.arms is None:
         split = model.decomposition.split_
         return split.residual_dim, split.dim
-    effects = arm_prior(model).effects
+    effects = model.arm_evidence()[0].effects
     return sum(effect.drifts for effect in effects), len(effects)
 
 
@@ -257,7 +259,8 @@ def update_model(
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=features, strict=strict, progress=progress, **how)
-    places = _new_places(model, features)
+    labelled = features if isinstance(features, ArmFeatures) else None
+    places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
     old = model.moments.padded(places) if len(places) else model.moments
     _require_new(old, read.moments, read.quality)
     odds, new_odds = _log_odds(model, log, features, places, how)
@@ -266,10 +269,10 @@ def update_model(
     same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
     changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
     after = model_of(_joined(old, read.moments), features, start, **same, **changed)
-    if isinstance(features, ArmFeatures):
+    if labelled is not None:
         enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
-        new = ArmStatistics.from_moments(features, read.moments, new_odds) if enough else None
-        moves, p_value = moved_arms(arm_prior(model), model.names, new, features.names)
+        new = ArmStatistics.from_moments(labelled, read.moments, new_odds) if enough else None
+        moves, p_value = moved_arms(model.arm_evidence()[0], model.names, new, features.names)
     else:
         moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
@@ -282,15 +285,6 @@ def _start_of(model: Model, exploration: float | None, horizon: int | None) -> P
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
     return PolicyStart(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
-
-
-def _new_places(model: Model, features: FeatureMap | ArmFeatures) -> Array:
-    """Where, in the features of the model's moments, those of arms that it did not know come in."""
-    if not isinstance(features, ArmFeatures):
-        return np.zeros(0, dtype=np.int64)
-    own = features.width if features.coding == "own" else 1
-    arms = (features.dim - model.moments.dim) // own
-    return np.full(arms * own, (len(features.labels) - arms) * own)
 
 
 def _log_odds(

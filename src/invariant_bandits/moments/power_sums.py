@@ -144,6 +144,18 @@ class PowerSums:
             self.scatter + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :]
         )
 
+    def about_zero(self) -> PowerSums:
+        """The same rows with sums about 0 instead of about the means."""
+        n, mean, square = self.count[:, None], self.mean, np.diagonal(self.scatter, axis1=1, axis2=2)
+        return PowerSums(
+            count=self.count.copy(),
+            mean=np.zeros_like(mean),
+            scatter=self.products(),
+            cubes=self.cubes + 3.0 * mean * square + n * mean**3,
+            quartics=self.quartics + 4.0 * mean * self.cubes + 6.0 * mean**2 * square + n * mean**4,
+            between=self.between + n * mean**2,
+        )
+
     def padded(self, places: Array) -> PowerSums:
         """The same rows with variables that are always 0 before the variables at `places`, as in
         numpy.insert.

@@ -369,6 +369,10 @@ class WindowedMoments:
         offered = None if self.offered is None else self.offered.transformed(of_features)
         return WindowedMoments(self.chosen.transformed(of_both), offered, self.edges)
 
+    def about_zero(self) -> WindowedMoments:
+        """Moments about 0, for a fit without intercepts: features that hold levels have their own."""
+        return self._each(PowerSums.about_zero, self.edges)
+
     def padded(self, places: Any) -> WindowedMoments:
         """The same rounds with features that are always 0 before the features at `places`, as in
         numpy.insert.

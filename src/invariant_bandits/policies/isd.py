@@ -123,8 +123,9 @@ class Recomputation:
         Of the rounds of the present window.
     every : int
         Number of these rounds.
-    estimates_noise, keeps_split : bool
-        Whether the noise scale is estimated, and whether the split is known and stays.
+    estimates_noise, keeps_split, intercept : bool
+        Whether the noise scale is estimated, whether the split is known and stays, and whether windows have
+        intercepts, as in InvariantSubspaceDecomposition.
     """
 
     record: MemoryState = field(metadata={"stored": False})
@@ -133,6 +134,7 @@ class Recomputation:
     every: int
     estimates_noise: bool
     keeps_split: bool
+    intercept: bool = True
 
     def __post_init__(self) -> None:
         whole_number("recompute_every", self.every, self.record.dim + 2)
@@ -152,7 +154,8 @@ class Recomputation:
         if grown.windows > MOST_WINDOWS:
             grown = grown.coarsen(MOST_WINDOWS // 2)
         try:
-            fit = InvariantSubspaceDecomposition(split=split if self.keeps_split else None).fit(grown)
+            known = split if self.keeps_split else None
+            fit = InvariantSubspaceDecomposition(split=known, intercept=self.intercept).fit(grown)
         except InputError as error:
             warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
             return None
@@ -202,6 +205,7 @@ class ISDPolicy(LinearPolicy):
         *,
         split: Split | None = None,
         recompute_every: int | None = None,
+        intercept: bool = True,
         **rest: Any,
     ) -> Self:
         """Algorithm 1: split and component estimated from the logs' moments.
@@ -216,12 +220,14 @@ class ISDPolicy(LinearPolicy):
             So many online rounds at a time join the history as a new window, and the decomposition is
             estimated again. Give `update` the offered features then: without them the round counts as if the
             chosen action had been the only one, and the policy's own selection biases the covariances.
+        intercept : bool
+            As in InvariantSubspaceDecomposition; False for features of labelled arms.
         **rest :
             As in the constructor. Without a noise_scale, the standard deviation of a reward is estimated.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
-        fit = InvariantSubspaceDecomposition(split=split).fit(moments)
+        fit = InvariantSubspaceDecomposition(split=split, intercept=intercept).fit(moments)
         return cls._from_fitted(fit, moments, split is not None, recompute_every, **rest)
 
     @classmethod
@@ -277,7 +283,7 @@ class ISDPolicy(LinearPolicy):
             history = WindowedMoments(own.chosen, own.offered)
             recent = _empty_window(history)
             policy._recomputation = Recomputation(
-                record, history, recent, recompute_every, estimates_noise, keeps_split
+                record, history, recent, recompute_every, estimates_noise, keeps_split, fit.intercept
             )
         return policy
 

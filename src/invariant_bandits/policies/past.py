@@ -173,7 +173,8 @@ class Past:
         other.
         """
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            return InvariantSubspaceDecomposition().fit(self.moments)
+            intercept = self._arm_statistics is None  # labelled arms have levels
+            return InvariantSubspaceDecomposition(intercept=intercept).fit(self.moments)
 
     @cached_property
     def drift_prior(self) -> DriftPrior:

@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, p_value_words
-from invariant_bandits.model.fit import arm_prior
+from invariant_bandits.model.effects import EffectPath, effect_paths
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TEXTS = page.TEXTS["model"]
 GAIN = "{gain:+.3g} [{low:+.3g}, {high:+.3g}]"
-SCALES = {"identity": "in units of the reward", "logit": "in the log-odds of a reward of 1"}
+MOST_CURVES = 9
 
 
 def report(model: Model, update: Update | None = None) -> str:
@@ -45,20 +45,22 @@ def headline(model: Model) -> str:
     """Return the finding in one sentence."""
     if model.arms is None:
         split = model.decomposition.split_
-        finding = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
+        finding = (
+            f"{split.residual_dim} of {split.dim} dimensions drift, in {split.invariant_dim} no drift was"
+            " detected"
+        )
     else:
-        finding = _effects_in_words(values.effects(model), model.arms)
+        finding = _effects_in_words(effect_paths(model), model.arms)
     return (
         f"{finding}; {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy"
         f" {model.policy_name}, fitted by invariant-bandits {model.version}."
     )
 
 
-def _effects_in_words(effects: list[dict[str, Any]], arms: ArmTable) -> str:
-    names = [f"{effect['arm']} × {effect['of']}" for effect in effects if effect["drifts"]]
-    shown = ", ".join(names[:4] + ["…"] * (len(names) > 4))
-    named = f" ({shown})" if names else ""
-    untested = sum(np.isnan(effect["p_value"]) for effect in effects)
+def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
+    names = [effect.title for effect in effects if effect.drifts]
+    named = f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})" if names else ""
+    untested = sum(np.isnan(effect.p_value) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
     return (
         f"{len(names)} of {len(effects)} effects drift{named}{rest}; {len(arms)} arms,"
@@ -79,7 +81,7 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
         yield _features(model.decomposition)
     else:
         yield _arms(model, model.arms, pictures)
-        yield _effects(model)
+    yield _effects(model, pictures)
     if isinstance(policy, AutoISD):
         yield _exploration(policy)
     yield _expected_value(model)
@@ -89,10 +91,9 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
 
 
 def _verdict(row: dict[str, Any]) -> Mark:
-    """What is said of a block of directions or of an effect of an arm."""
-    if np.isnan(row["p_value"]):
-        return Mark("cannot tell", "unsure")
-    return Mark("drifts", "bad") if row["drifts"] else Mark("stable", "good")
+    """What is said of a block of directions or of an effect."""
+    kinds = {"drifts": "bad", "cannot tell": "unsure"}
+    return Mark(row["verdict"], kinds.get(row["verdict"], "good"))
 
 
 def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
@@ -105,9 +106,10 @@ def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
         "drift": ">{drift:.3g}",
         "in reward": ">{drift_in_reward:.3g}",
         "error": ">{error:.3g}",
+        "detectable": ">{detectable:.3g}",
         "main features": "{main_features}",
     }
-    return Section.of_records("Stable and drifting", [TEXTS["blocks"]], columns, values.blocks(fit), picture)
+    return Section.of_records("Directions", [TEXTS["blocks"]], columns, values.blocks(fit), picture)
 
 
 def _features(fit: InvariantSubspaceDecomposition) -> Section:
@@ -125,11 +127,12 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
-    mean, error = values.arm_rewards(model)
+    mean, error, played = values.arm_rewards(model)
+    recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
     for place, (label, plays, first, last, state) in enumerate(arms.rows()):
-        known = mean[place][np.isfinite(mean[place])] if place < len(mean) else np.zeros(0)
-        shown = f"{round(float(known[-1]), 12):.4g}" if len(known) else "?"
+        known = place < len(recent) and bool(np.isfinite(recent[place, 0]))
+        shown = f"{recent[place, 0]:.4g} ± {recent[place, 1]:.2g}" if known else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     drawing = ""
@@ -140,25 +143,35 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
         figure = plots.arm_rewards(mean, error, plays_of, arms.labels, edges=model.moments.edges)
         name = "Mean reward of every arm over the windows"
         drawing = page.picture(page.svg_of(figure), "arms", name, TEXTS["arms"])
-    headings = ("arm", "", "plays", "first use", "last use", "mean reward, last window")
+    headings = ("arm", "", "plays", "first use", "last use", "recent mean reward")
     return Section("Arms", [], headings, rows, drawing)
 
 
-def _effects(model: Model) -> Section:
+def _effects(model: Model, pictures: bool) -> Section:
     def p_value(effect: dict[str, Any]) -> Mark:
         tested = not np.isnan(effect["p_value"])
         return number(p_value_words(float(np.log(max(effect["p_value"], 1e-300)))) if tested else "")
 
-    columns: Columns = {
-        "arm": "{arm}",
-        "effect": "{of}",
+    columns: Columns = {} if model.arms is None else {"arm": "{arm}"}
+    columns |= {
+        "effect": "{effect}",
         "verdict": _verdict,
+        "from what to what, when": lambda effect: effect["words"] if effect["drifts"] else "",
         "estimate": ">{estimate:+.3g} ± {error:.2g}",
         "drift": ">{drift:.2g}",
+        "detectable": lambda effect: number(
+            "" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}"
+        ),
         "p-value": p_value,
     }
-    words = [TEXTS["effects"], f"Estimates are {SCALES[arm_prior(model).link]}."]
-    return Section.of_records("Stable and drifting", words, columns, values.effects(model))
+    rows, drawing = values.effects(model), ""
+    if pictures and model.arms is not None:  # the overview has those of rows
+        drifting_effects = sum(row["drifts"] for row in rows)
+        axes = model.plot(most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1)))
+        name = f"{drifting_effects} drifting effects over the windows"
+        drawing = page.picture(page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"])
+    words = TEXTS["effects" if model.arms is not None else "directions"]
+    return Section.of_records("Drift", [words], columns, rows, drawing)
 
 
 def _expected_value(model: Model) -> Section:
@@ -235,7 +248,9 @@ def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
     drawing = page.svg_of(plots.overview(model.decomposition, edges=model.moments.edges))
-    return page.picture(drawing, "overview", "Overview of stable and drifting directions", TEXTS["overview"])
+    split = model.decomposition.split_
+    name = f"Overview: {split.residual_dim} of {split.dim} dimensions drift"
+    return page.picture(drawing, "overview", name, TEXTS["overview"])
 
 
 def _changes(update: Update) -> Section:

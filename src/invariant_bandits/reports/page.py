@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 import textwrap
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as without_markup
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from invariant_bandits.checks import escape_control_chars, escape_line
 from invariant_bandits.plotting import THEMES
+from invariant_bandits.plotting import svg_of as svg_of
 from invariant_bandits.storage import read_toml
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 DOCUMENT = Path(__file__).with_name("page.html").read_text()
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
@@ -101,18 +96,6 @@ def preformatted(words: str) -> str:
 def details(summary: str, parts: Iterable[str]) -> str:
     """Parts that open on demand."""
     return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}\n</details>"
-
-
-def svg_of(figure: Figure) -> str:
-    """A figure as SVG; closes the figure."""
-    from matplotlib import pyplot as plt
-
-    buffer = io.StringIO()
-    with warnings.catch_warnings():  # names in a script that the font lacks are boxes; the table has them
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    plt.close(figure)
-    return buffer.getvalue()
 
 
 def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str:

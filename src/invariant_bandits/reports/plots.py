@@ -13,116 +13,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from matplotlib import dates
 from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
-    direction_paths,
-    p_value_words,
+    principal_directions,
 )
-from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_line_each, theme
+from invariant_bandits.model.effects import direction_effects
+from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
 Fit: TypeAlias = InvariantSubspaceDecomposition
-calendar: Any = dates  # has no types
 
 COLUMNS = 4
 ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
-
-
-def principal_directions(fit: Fit) -> Array:
-    """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
-
-    Directions within a block are only defined as a group; this choice is the one people can read.
-    """
-    basis = np.array(fit.basis_)
-    for block in fit.blocks_:
-        precision = direction_paths(fit, block).precisions().sum(axis=0)
-        _, vectors = np.linalg.eigh(precision)
-        basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
-    return basis
-
-
-def draw_paths(figure: Any, fit: Fit, directions: int, colours: dict[str, str], edges: Any) -> None:
-    """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
-    basis = principal_directions(fit)
-    scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
-    paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
-    values, variances = paths.marginals()
-    known = np.isfinite(variances)
-    errors = np.sqrt(np.where(known, variances, np.nan))
-    values = np.where(known, values, np.nan)  # a gap where a window does not inform the direction
-    ranked = sorted(range(len(fit.blocks_)), key=lambda block: fit.log_p_values_[block])
-    order = [(block, int(j)) for block in ranked for j in fit.blocks_[block]][:directions]
-    columns = min(COLUMNS, directions)
-    axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
-    time, name_of_time = _times(len(fit.coefficients_), edges)
-    main = np.abs(basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None]).argmax(axis=0)
-    for axis, (block, j) in zip(axes.flat, order, strict=False):
-        varies = bool(fit.varies_[block])
-        colour = colours["varies" if varies else "stable"]
-        value, error = values[:, j], 1.96 * errors[:, j]
-        axis.axhline(0.0, color=colours["faint"], lw=0.8)
-        axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
-        axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
-        if not varies:
-            alone = paths.along(np.eye(len(basis))[:, [j]])
-            axis.axhline(alone.weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
-        name = literal(fit.names(len(basis))[main[j]], LONGEST_NAME)
-        p_value = p_value_words(fit.log_p_values_[block])
-        verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value}"
-        axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
-    for axis in axes.flat[directions:]:
-        axis.set_visible(False)
-    axes[0, 0].set_ylim(*_readable_range(np.append(values[known], 0.0), np.append(errors[known], 0.0)))
-    _label(axes, name_of_time)
-    hidden = f" ({directions} of {len(basis)} shown)" if directions < len(basis) else ""
-    figure.suptitle(page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0)
-
-
-def _times(windows: int, edges: Any) -> tuple[Any, str]:
-    """Where the windows stand on the axis (m,), and what the axis is called."""
-    if edges is None or len(edges) != windows + 1:
-        return np.arange(1, windows + 1), "window"
-    edges = np.asarray(edges)
-    middle = edges[:-1] + np.diff(edges) / 2
-    return middle, "" if edges.dtype.kind == "M" else "time"
-
-
-def _label(axes: Any, name_of_time: str) -> None:
-    """Names of the axes, once per row and column, and few ticks: dates, or whole numbers of windows."""
-    first = axes[0, 0]
-    if name_of_time == "":
-        locator: Any = calendar.AutoDateLocator(minticks=2, maxticks=4)
-        first.xaxis.set_major_locator(locator)
-        first.xaxis.set_major_formatter(calendar.ConciseDateFormatter(locator))
-    else:
-        first.xaxis.set_major_locator(MaxNLocator(5, integer=name_of_time == "window"))
-    for axis in axes[:, 0]:
-        axis.set_ylabel("reward per sd")
-    for column in axes.T:
-        lowest = [axis for axis in column if axis.get_visible()][-1]
-        lowest.set_xlabel(name_of_time)
-        lowest.tick_params(labelbottom=True)
-
-
-def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
-    """Limits that hold all bands of usual width: a window that knows nothing must not flatten the others."""
-    sure = errors <= 4.0 * np.nanmedian(errors)
-    low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
-    margin = 0.08 * (high - low) or 1.0
-    return low - margin, high + margin
-
-
 WINDOWS_SHOWN = 4
 MOST_ARMS = 8
 MOST_FEATURES = 24
@@ -167,12 +77,16 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
-        draw_paths(bottom, fit, directions, colours, edges)
+        columns = min(COLUMNS, directions)
+        axes = bottom.subplots(-(-directions // columns), columns, squeeze=False, sharex=True)
+        curves(direction_effects(fit)[:directions], edges, axes=axes, theme_name=theme_name)
+        hidden = f" ({directions} of {fit.n_features_in_} shown)" if directions < fit.n_features_in_ else ""
+        bottom.suptitle(page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0)
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
-        stable = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
-        figure.suptitle(stable, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        found = f"{split.residual_dim} of {split.dim} dimensions drift"
+        figure.suptitle(found, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -189,10 +103,7 @@ def coefficient_paths(fit: Fit, *, theme_name: str = "light", most: int = 24, ed
 
     edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
     """
-    directions = min(fit.n_features_in_, most)
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(10.0, 0.4 + ROW_HEIGHT * -(-directions // 4)), layout="constrained")
-        draw_paths(figure, fit, directions, colours, edges)
+    figure: Figure = curves(direction_effects(fit)[:most], edges, theme_name=theme_name)[0].figure
     return figure
 
 
@@ -242,6 +153,14 @@ def regret_chart(
         one_line_each(axis, list(rows), colours)
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
+
+
+def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
+    """Limits that hold all bands of usual width: a window that knows nothing must not flatten the others."""
+    sure = errors <= 4.0 * np.nanmedian(errors)
+    low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def arm_rewards(

@@ -16,6 +16,8 @@ from invariant_bandits.checks import Array, escape_json
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     block_spread,
+    block_verdict,
+    detectable_in_block,
     main_features,
     uninformed_features,
 )
@@ -24,11 +26,13 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
 from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.model.fit import arm_prior
+from invariant_bandits.model.effects import effect_paths, effect_rows
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
 
+RECENT_PLAYS = 100
+"""Plays that the recent mean reward of an arm rests on at least, if there were as many."""
 NOTABLE = 4.0
 """Standard errors from which on a single coefficient is said to have moved: 1 in 16,000 does so by chance."""
 
@@ -38,7 +42,7 @@ def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
     if model.arms is None:
         structure = {"blocks": blocks(model.decomposition), "features": features(model.decomposition)}
     else:
-        structure = {"arms": [asdict(arm) for arm in model.arms.arms], "effects": effects(model)}
+        structure = {"arms": [asdict(arm) for arm in model.arms.arms]}
     drifts, dimensions = drifting(model)
     return {
         "policy": model.policy_name,
@@ -47,6 +51,7 @@ def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
         "stable_dim": dimensions - drifts,
         "drifting_dim": drifts,
         **structure,
+        "effects": effects(model),
         "windows": windows(model.moments),
         "value": None if model.value is None else dict(model.value),
         **_of_log(model, model.quality),
@@ -90,7 +95,8 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
 
     number: from 1, in the order of the basis, the same in every table and figure; drift: standard deviation
     of a coefficient between windows beyond sampling error; drift_in_reward: what that changes in the reward
-    of an action one standard deviation away; error: standard error of a coefficient within one window.
+    of an action one standard deviation away; error: standard error of a coefficient within one window;
+    detectable: drift that would have been detected in about four of five such logs.
     """
     covariance, rows = fit.window_covariances_.mean(axis=0), []
     for index, columns in enumerate(fit.blocks_):
@@ -101,6 +107,8 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
             {
                 "number": index + 1,
                 "drifts": bool(fit.varies_[index]),
+                "verdict": block_verdict(fit, index),
+                "detectable": detectable_in_block(fit, index),
                 "dim": len(columns),
                 "log_p_value": log_p,
                 "p_value": math.exp(log_p),
@@ -150,23 +158,21 @@ def windows(moments: WindowedMoments) -> list[dict[str, Any]]:
 
 
 def effects(model: Model) -> list[dict[str, Any]]:
-    """Return every coefficient of every arm that was played, drifting ones first, then by their p-values."""
-    encoding = model.feature_map
-    assert isinstance(encoding, ArmFeatures)
-    names = ("level", *encoding.context_names[1:])
-    ordered = sorted(
-        arm_prior(model).effects, key=lambda of: (not of.drifts, np.nan_to_num(of.p_value, nan=2.0))
-    )
-    return [
-        {"arm": encoding.labels[effect.arm], "of": names[effect.coefficient]}
-        | dict(zip(effect._fields[2:], effect[2:], strict=True))
-        for effect in ordered
-    ]
+    """Return every effect with its verdict and its path over the windows, in units of the reward, drifting
+    ones first, then by their p-values.
+    """
+    paths, edges = effect_paths(model), model.moments.edges
+    rows = []
+    for path, row in zip(paths, effect_rows(paths, edges), strict=True):
+        curve = zip(path.values.tolist(), path.low.tolist(), path.high.tolist(), strict=True)
+        named = [dict(zip(("value", "low", "high"), window, strict=True)) for window in curve]
+        rows.append(row | {"of": row["effect"], "words": path.in_words(edges), "windows": named})
+    return rows
 
 
-def arm_rewards(model: Model) -> tuple[Array, Array]:
-    """Return the mean reward (A, m) of every arm of the log in every window and its standard error, NaN where
-    the arm was not played.
+def arm_rewards(model: Model) -> tuple[Array, Array, Array]:
+    """Return the mean reward (A, m) of every arm of the log in every window, its standard error, NaN where
+    the arm was not played, and how often it was (A, m).
     """
     encoding, sums = model.feature_map, model.moments.chosen
     assert isinstance(encoding, ArmFeatures)
@@ -176,7 +182,19 @@ def arm_rewards(model: Model) -> tuple[Array, Array]:
     whole = sums.products()
     plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
     played = np.where(plays > 0.5, plays, np.nan)
-    return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played)
+    return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played), plays
+
+
+def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Array]:
+    """Return the mean reward (A,) of every arm over its latest windows, and its standard error.
+
+    As many windows from the last one back as hold enough plays: one with a few says little.
+    """
+    ahead = np.cumsum(plays[:, ::-1], axis=1)[:, ::-1] - plays  # in the windows after
+    weight = np.where(np.isfinite(mean) & (ahead < RECENT_PLAYS), plays, 0.0)
+    total = np.where(weight.sum(axis=1) > 0.0, weight.sum(axis=1), np.nan)
+    recent = (weight * np.nan_to_num(mean)).sum(axis=1) / total
+    return recent, np.sqrt((weight * np.nan_to_num(error)) ** 2 @ np.ones(weight.shape[1])) / total
 
 
 def warnings(model: Model) -> list[str]:

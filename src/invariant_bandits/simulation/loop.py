@@ -353,6 +353,12 @@ class SimulationResult:
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
         return plotting.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary and the picture."""
+        from invariant_bandits import plotting
+
+        return plotting.notebook_html(self.summary(), self.plot)
+
     __str__ = summary
 
     def __repr__(self) -> str:
