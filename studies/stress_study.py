@@ -75,6 +75,15 @@ FREE_PLAYERS: Mapping[str, Maker] = {
 """With the caution that is recommended where the same few actions are offered in every round."""
 
 
+def contrasts(policy: Any, features: Array) -> tuple[Array, Array]:
+    """Differences of AutoISD's expected rewards (K − 1,) from the first action's, and their deviations."""
+    apart = (features[1:] - features[0]) @ policy.prior.basis
+    mean, covariance = policy.mixture.mean_and_covariance()
+    p = policy.dim
+    variances = np.einsum("kd,de,ke->k", apart, covariance[:p, :p], apart)
+    return apart @ mean[:p], np.sqrt(np.maximum(variances, 0.0))
+
+
 class Contrasts(PolicyProbe):
     """How often differences of expected rewards lie beyond two and three posterior standard deviations."""
 
@@ -87,7 +96,7 @@ class Contrasts(PolicyProbe):
     def compare(self, features: Any, means: Array) -> None:
         """Every 25th round compare all actions with the first."""
         if self.rounds % self.every == self.every - 1:
-            apart, deviation = self.policy.contrasts(features)
+            apart, deviation = contrasts(self.policy, features)
             off = np.abs(apart - (means[1:] - means[0])) / np.maximum(deviation, 1e-300)
             self.counted += len(off)
             self.beyond += [(off > 2.0).sum(), (off > 3.0).sum()]
@@ -98,7 +107,7 @@ class WidthObserver:
 
     def watch(self, policy: Any, episode: Any) -> Any:
         """What plays in the policy's place."""
-        return Contrasts(policy, episode) if hasattr(policy, "contrasts") else policy
+        return Contrasts(policy, episode) if hasattr(policy, "mixture") else policy
 
     def __call__(self, policy: Any, episode: Any) -> dict[str, float]:
         """What was seen; nothing of other policies."""

@@ -98,9 +98,9 @@ def test_a_warm_start_may_take_the_latest_rounds_only():
 def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_horizon(kind, option):
     moments = feedback().moments(4)
     remembering = ib.Past(moments=moments, horizon=70, suggested_window=30)
-    assert kind.from_past(remembering, **{option: 5}).settings()[option] == 5
-    assert kind.from_past(remembering).settings()[option] == 30
-    assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()[option] == 70
+    assert kind.from_past(remembering, **{option: 5}).settings()["memory"][option] == 5
+    assert kind.from_past(remembering).settings()["memory"][option] == 30
+    assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()["memory"][option] == 70
 
 
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():

@@ -66,7 +66,7 @@ def test_every_policy_of_the_library_describes_its_state():
 
 SIZES = [
     ("LinUCB, forever", {"dim": 70_000}),
-    ("SWLinUCB", {"window": 10**9}),
+    ("SWLinUCB", {"memory.window": 10**9}),
     ("LinUCB, window", {"memory.window": 10**9}),
     ("DisjointLinUCB", {"arms": 10**9}),
     ("BOBLinUCB", {"block": 10**12, "horizon": 10**13}),

@@ -31,15 +31,3 @@ def test_settings_that_cannot_be_are_named():
     for options, words in (({"arms": 1}, "arms"), ({"changed": 1.5}, "changed must be from 0 to 1")):
         with pytest.raises(ib.InputError, match=words):
             ib.FixedArms(**options)
-
-
-def test_contrasts_are_those_of_the_mixture():
-    episode = ib.StressEpisodes(logged=1000).draw(30, np.random.default_rng(2))
-    policy = ib.AutoISD.from_history(episode.moments)
-    for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
-        action = policy.select(offered)
-        policy.update(offered[action], float(rewards[action]))
-    apart, deviation = policy.contrasts(episode.offered[0])
-    scores = policy.scores(episode.offered[0])
-    np.testing.assert_allclose(apart, scores.mean[1:] - scores.mean[0], atol=1e-9)
-    assert (deviation > 0).all()

@@ -52,3 +52,15 @@ def test_the_alarm_has_worlds_in_which_it_is_false_and_in_which_it_is_right():
     ]
     assert outcome.more["alarms"]["invariance broken by 1"] == (1.0, 1.0)
     assert "| invariance broken by 1 | 100.0% | 100% | ✓ |" in stress_study.report(outcome)
+
+
+def test_contrasts_are_those_of_the_mixture():
+    episode = ib.StressEpisodes(logged=1000).draw(30, np.random.default_rng(2))
+    policy = ib.AutoISD.from_history(episode.moments)
+    for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
+        action = policy.select(offered)
+        policy.update(offered[action], float(rewards[action]))
+    apart, deviation = stress_study.contrasts(policy, episode.offered[0])
+    scores = policy.scores(episode.offered[0])
+    np.testing.assert_allclose(apart, scores.mean[1:] - scores.mean[0], atol=1e-9)
+    assert (deviation > 0).all()

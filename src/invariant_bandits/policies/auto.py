@@ -6,29 +6,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits.checks import Array, InputError, number_between, one_of, probability, whole_number
+from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.base import (
-    BasePolicy,
-    Scores,
-    batch_array,
-    chosen_array,
-    not_negative,
-    offered_array,
-    one_hot,
-    refuse_offered,
-    refuse_round,
-    reward_number,
-)
+from invariant_bandits.policies import base, mixture_kernels
+from invariant_bandits.policies.base import BasePolicy, Scores, chosen_array, offered_array
 from invariant_bandits.policies.belief import Belief, chance, check_click
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
@@ -40,16 +30,7 @@ from invariant_bandits.policies.mixture import (
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import (
-    ArraySpec,
-    Check,
-    StateSchema,
-    count,
-    counters,
-    prefixed,
-    truth_value,
-    under,
-)
+from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, truth_value, under
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
@@ -59,15 +40,6 @@ LONG_ENOUGH = 1000
 MANY_CUT, SHARE_CUT = 10, 0.05
 """From how many winsorised rounds on, and from what share of all, a policy warns."""
 PRIOR = "prior."
-LARGEST_FACTOR = 1e50
-OPTIONS = ("intercept", "caution", "confidence", "share", "noise", "horizon")
-SETTINGS: dict[str, Check] = {
-    "share": lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR),
-    "caution": lambda name, value: value if value is None else not_negative(name, value),
-    "confidence": probability,
-    "intercept": truth_value,
-    "horizon": lambda name, value: None if value is None else count(name, value),
-}
 
 FIRST_LOOK = 10
 """Rounds per coordinate before the first look at the evidence."""
@@ -130,6 +102,8 @@ class AutoISD(BasePolicy):
 
     Attributes
     ----------
+    mixture : FilterMixture
+        The filters and their weights; read it while no other thread changes the policy.
     winsorised : int
         Rounds learned as if they had been nearer to what was expected. If they are many, a warning says so,
         once.
@@ -151,6 +125,8 @@ class AutoISD(BasePolicy):
     """
 
     keeps_baseline = True
+    shown = ("dim", "members")
+    options = ("intercept", "caution", "confidence", "share", "noise", "horizon")
 
     def __init__(
         self,
@@ -165,22 +141,20 @@ class AutoISD(BasePolicy):
         members: Sequence[Member] | Mapping[str, Array] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
-            raise InputError(
-                f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one"
-            )
+            raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}: use from_history")
         self.prior = prior
         self.link = prior.link
         self.dim = len(prior.mean)
-        self.intercept = bool(intercept)
-        self.caution = None if caution is None else not_negative("caution", caution)
+        self.intercept = truth_value("intercept", intercept)
+        self.caution = None if caution is None else base.not_negative("caution", caution)
         self.confidence = probability("confidence", confidence)
-        self.share = not_negative("share", share)
+        self.share = base.not_negative("share", share)
         if self.share >= 1.0:
             raise InputError(f"share must be below 1, got {share!r}")
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.winsorised, self.refused, self._warned = 0, 0, False
-        self._rounds = 0
+        self.rounds = 0
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
@@ -190,13 +164,8 @@ class AutoISD(BasePolicy):
         else:
             starts = default_members(prior, intercept=self.intercept) if members is None else list(members)
             state = FilterMixture.initial_state(prior, starts, coordinates)
-        self._mixture = FilterMixture(
-            prior,
-            state,
-            share=self.share,
-            learns_noise=self.noise == "learned",
-            caution=self.caution,
-        )
+        learns_noise = self.noise == "learned"
+        self.mixture = FilterMixture(prior, state, self.share, learns_noise, self.caution)
         self._alarm = Alarm(prior, self.confidence, coordinates)
 
     @classmethod
@@ -222,11 +191,7 @@ class AutoISD(BasePolicy):
         AutoISD(dim=10, members=26, rounds=0)
         """
         if exploration is not None or offered is not None:
-            warnings.warn(
-                "exploration and offered have no effect on AutoISD, which tests neglected actions instead:"
-                " see caution",
-                stacklevel=2,
-            )
+            warnings.warn("exploration and offered have no effect on AutoISD: see caution", stacklevel=2)
         prior = DriftPrior.from_moments(moments, InvariantSubspaceDecomposition().fit(moments).basis_)
         return cls(prior, **options)
 
@@ -251,9 +216,9 @@ class AutoISD(BasePolicy):
     @property
     def remaining_rounds(self) -> float:
         """Rounds to come, per coefficient of an arm. Past the horizon, as many remain as were played."""
-        if self.horizon is not None and self._rounds < self.horizon:
-            return (self.horizon - self._rounds) / self._coefficients_per_arm
-        return max(LONG_ENOUGH, self._rounds) / self._coefficients_per_arm
+        if self.horizon is not None and self.rounds < self.horizon:
+            return (self.horizon - self.rounds) / self._coefficients_per_arm
+        return max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
@@ -271,7 +236,7 @@ class AutoISD(BasePolicy):
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
             choice: tuple[int, int] = kernels.choose(
-                features, self._mixture.buffer, float(self._rounds), self.remaining_rounds
+                features, self.mixture.buffer, float(self.rounds), self.remaining_rounds
             )
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self._choose(offered_array(features, self.dim))
@@ -289,38 +254,18 @@ class AutoISD(BasePolicy):
         features = offered_array(features, self.dim)
         parts = np.empty((2, len(features)))
         with self._lock:
-            if kernels.score(features, self._mixture.buffer, parts) < 0:
+            if kernels.score(features, self.mixture.buffer, parts) < 0:
                 self._refuse_offered(features)
         mean, width = parts[0], parts[1]
         if self.link == "logit":
             mean, width = chance(mean), chance(mean + width) - chance(mean)
         return Scores(mean, width)
 
-    def contrasts(self, features: Any) -> tuple[Array, Array]:
-        """Differences of the expected rewards (K − 1,) from the first action's, and their standard
-        deviations.
-
-        Where rewards are clicks, of their log-odds.
-        """
-        features = offered_array(features, self.dim)
-        apart = (features[1:] - features[0]) @ np.ascontiguousarray(self.prior.basis)
-        with self._lock:
-            mean, covariance = self._mixture.mean_and_covariance()
-        p = self.dim
-        variances = np.einsum("kd,de,ke->k", apart, np.ascontiguousarray(covariance[:p, :p]), apart)
-        return apart @ mean[:p], np.sqrt(np.maximum(variances, 0.0))
-
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
-        features = batch_array(features, self.dim)
+        features = base.batch_array(features, self.dim)
         with self._lock:
             return np.array([self.select(offered) for offered in features], dtype=np.int64)
-
-    def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy
-        being certain.
-        """
-        return one_hot(self.select(features), len(features))
 
     # -- learning --
 
@@ -331,15 +276,14 @@ class AutoISD(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             try:
                 row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
-                status: int = kernels.learn(row, reward, self._mixture.buffer, float(self._rounds))
+                status: int = kernels.learn(row, reward, self.mixture.buffer, float(self.rounds))
             except WRONG_TYPE:  # another type or layout than the compiled loop takes
-                self.update(chosen_array(features, self.dim), reward_number(reward))
-                return
+                return self.update(chosen_array(features, self.dim), base.reward_number(reward))
             if status == kernels.REFUSED:
                 self._refuse(features, reward)
-            self._rounds += 1
-            if self._rounds >= self._alarm.next_look:
-                self._alarm.look(self._mixture.filters.online, self._rounds)
+            self.rounds += 1
+            if self.rounds >= self._alarm.next_look:
+                self._alarm.look(self.mixture.filters.online, self.rounds)
             if status == kernels.WINSORISED:
                 self.winsorised += 1
                 self._warn_once()
@@ -348,15 +292,13 @@ class AutoISD(BasePolicy):
 
     def _warn_once(self) -> None:
         """Warn, once, if winsorised rounds are not an exception."""
-        if self._warned or self.winsorised < max(MANY_CUT, SHARE_CUT * self._rounds):
+        if self._warned or self.winsorised < max(MANY_CUT, SHARE_CUT * self.rounds):
             return
         self._warned = True
         warnings.warn(
-            f"{self.winsorised} of {self._rounds} rounds were more than ten standard deviations from what "
-            f"was expected,"
-            " or their actions far from any before, and were learned as if they had been nearer: are "
-            "rewards and"
-            " features in the units of the logs?",
+            f"{self.winsorised} of {self.rounds} rounds were more than ten standard deviations from what was"
+            " expected, or their actions far from any before, and were learned as if they had been nearer:"
+            " are rewards and features in the units of the logs?",
             OutlierWarning,
             stacklevel=3,
         )
@@ -366,48 +308,35 @@ class AutoISD(BasePolicy):
         if self.link == "logit":
             check_click(reward)
         self._refuse_far(chosen_array(features, self.dim)[None])
-        refuse_round(features, reward, self.dim)
+        base.refuse_round(features, reward, self.dim)
 
     def _refuse_offered(self, features: Any) -> NoReturn:
         """Say what is wrong with offered actions (K, p) that the compiled loop has refused."""
         self._refuse_far(offered_array(features, self.dim))
-        refuse_offered(features, self.dim)
+        base.refuse_offered(features, self.dim)
 
     def _refuse_far(self, features: Array) -> None:
         """Say which of the actions (K, p) is too far from anything in the logs, if one is."""
         if not np.abs(features).max() < 1e100:
             return
-        far = self._mixture.distances(features)
+        far = self.mixture.distances(features)
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
             with self._lock:
                 self.refused += 1
-            raise InputError(
-                f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in "
-                f"the logs, more"
-                " than a million times: are they in other units?"
-            )
+            size = f"{far.max():.0e} times as large as usual in the logs, more than a million times"
+            raise InputError(f"features of action {int(far.argmax())} are {size}: are they in other units?")
 
     # -- explaining --
 
     @property
-    def rounds(self) -> int:
-        """Rounds learned online."""
-        return self._rounds
-
-    @property
     def members(self) -> int:
         """How many filters there are."""
-        return len(self._mixture)
-
-    @property
-    def mixture(self) -> FilterMixture:
-        """The filters and their weights; read it while no other thread changes the policy."""
-        return self._mixture
+        return len(self.mixture)
 
     @property
     def noise_scale(self) -> float:
         """Standard deviation of a reward about its expectation, as it is believed at present."""
-        variance = self._mixture.believed_noise
+        variance = self.mixture.believed_noise
         return float(np.sqrt(variance if self.link == "identity" else 1.0 / variance))
 
     @property
@@ -416,7 +345,7 @@ class AutoISD(BasePolicy):
         rounds.
         """
         with self._lock:
-            return self._alarm.log_evidence(self._mixture.filters.online)
+            return log_evidence(self.mixture.filters.online, self.prior)
 
     @property
     def peak_evidence(self) -> float:
@@ -440,14 +369,14 @@ class AutoISD(BasePolicy):
     def coefficients(self) -> Array:
         """The mixture's mean of γ (p,)."""
         with self._lock:
-            return np.asarray(self.prior.basis @ self._mixture.filters.mean[: self.dim])
+            return np.asarray(self.prior.basis @ self.mixture.filters.mean[: self.dim])
 
     def beliefs(self) -> dict[str, float]:
         """What a simulation traces: the probability of each hypothesis, and the log evidence against
         invariance.
         """
         with self._lock:
-            return self._mixture.hypothesis_weights() | {"log evidence": self.peak_evidence}
+            return self.mixture.hypothesis_weights() | {"log evidence": self.peak_evidence}
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes at present; print it for a text, read its fields for numbers."""
@@ -456,9 +385,9 @@ class AutoISD(BasePolicy):
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
-            mean, covariance = self._mixture.mean_and_covariance()
+            mean, covariance = self.mixture.mean_and_covariance()
             return Belief(
-                hypotheses=self._mixture.hypothesis_weights(),
+                hypotheses=self.mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
                 alarm=self.alarm,
                 alarm_level=self.confidence,
@@ -466,7 +395,7 @@ class AutoISD(BasePolicy):
                 errors=np.sqrt(np.maximum(np.diagonal(covariance), 0.0)[: self.dim]),
                 names=[", ".join(names[i] for i in places) for places in main],
                 rounds=self.rounds,
-                noise_ratio=float(np.sqrt(self._mixture.believed_noise / self.prior.noise_variance)),
+                noise_ratio=float(np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)),
                 no_alarm_because=self._alarm.unsupported,
                 baseline_shift=self._baseline_shift(mean, covariance),
                 winsorised=self.winsorised,
@@ -482,9 +411,6 @@ class AutoISD(BasePolicy):
         doubt = float(covariance[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
         return float(mean[-1]) - self.prior.baseline, float(np.sqrt(doubt))
 
-    def __repr__(self) -> str:
-        return f"AutoISD(dim={self.dim}, members={self.members}, rounds={self.rounds})"
-
     # -- arms that come and go --
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
@@ -497,56 +423,46 @@ class AutoISD(BasePolicy):
         with self._lock:
             prior = self.prior.with_arm(features)
             starts = default_members(prior, intercept=self.intercept)
-            return self._continued(prior, self._mixture.grown(self.prior, starts))
+            return self._continued(prior, self.mixture.grown(self.prior, starts))
 
     def without_arm(self, arm: int) -> Self:
         """This policy without an arm and its coordinates; what it learned of the others stays."""
         with self._lock:
-            return self._continued(self.prior.without_arm(arm), self._mixture.shrunk(self.prior, arm))
+            return self._continued(self.prior.without_arm(arm), self.mixture.shrunk(self.prior, arm))
 
     def _continued(self, prior: DriftPrior, state: Mapping[str, Array]) -> Self:
         """This policy with another prior, and its filters in another state."""
-        numbers, arrays = storage.to_state(prior)
-        own = {**self._counters(), **prefixed(PRIOR, arrays)}
-        return self.from_state({**self.settings(), "prior": numbers}, {**own, **state})
+        settings, arrays = self._state(prior, state)
+        return self.from_state(settings, arrays)
 
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        options = {name: getattr(self, name) for name in OPTIONS}
-        return {"prior": storage.to_state(self.prior)[0], **options}
+        return {"prior": storage.to_state(self.prior)[0], **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays, the state of every filter, and the counters."""
         with self._lock:
-            return {
-                **prefixed(PRIOR, storage.to_state(self.prior)[1]),
-                **self._mixture.arrays(),
-                **self._counters(),
-            }
+            return self._state(self.prior, self.mixture.arrays())[1]
 
-    def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {
+    def _state(
+        self, prior: DriftPrior, filters: Mapping[str, Array]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings and arrays of this policy with this prior and these filters."""
+        numbers, arrays = storage.to_state(prior)
+        own = {
             "peak_evidence": np.array([self._alarm.peak_evidence]),
-            "counters": np.array([self._rounds], dtype=np.int64),
-            "winsorised": np.array([self.winsorised], dtype=np.int64),
+            "counters": np.array([self.rounds, self.winsorised], dtype=np.int64),
         }
+        return {**self.settings(), "prior": numbers}, {**prefixed(PRIOR, arrays), **filters, **own}
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The arrays of C filters over d coordinates, and those of the prior."""
-        numbers = settings["prior"]
-        if not isinstance(numbers, Mapping):
-            raise InputError(f"prior must be a dictionary, got {type(numbers).__name__}")
-        inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
-        prior = storage.schema_of(DriftPrior, inside)
-        own = {
-            "peak_evidence": ArraySpec((1,), least=0.0),
-            "counters": counters(1),
-            "winsorised": counters(1),
-        }
-        return StateSchema({**STATE_SPECS, **own}, SETTINGS, parts={PRIOR: prior})
+        prior = storage.schema_of(DriftPrior, list(under(dict.fromkeys(names), PRIOR)))
+        own = {"peak_evidence": ArraySpec((1,), least=0.0), "counters": counters(2)}
+        return StateSchema({**STATE_SPECS, **own}, parts={PRIOR: prior})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -554,14 +470,11 @@ class AutoISD(BasePolicy):
         options = dict(settings)
         prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
-            raise InputError(
-                "means must have a coordinate for each of the prior, and for the baseline if there is one"
-            )
-        state: Any = {name: array for name, array in arrays.items() if name in STATE_SPECS}
+            raise InputError("means must have a coordinate for each of the prior, and for a baseline")
+        state: Any = {name: arrays[name] for name in STATE_SPECS}
         policy = cls(prior, members=state, **options)
-        policy._rounds, policy.winsorised = int(arrays["counters"][0]), int(arrays["winsorised"][0])
-        peak, coordinates = float(arrays["peak_evidence"][0]), policy._alarm.coordinates
-        policy._alarm = Alarm(prior, policy.confidence, coordinates, policy._rounds, peak)
+        policy.rounds, policy.winsorised = arrays["counters"].tolist()
+        policy._alarm.resume(policy.rounds, float(arrays["peak_evidence"][0]))
         return policy
 
 
@@ -575,16 +488,6 @@ def _main_features(direction: Array) -> list[int]:
 
 
 # -- the alarm --
-
-
-def next_look(rounds: int, dim: int) -> int:
-    """The first round after `rounds` at which the evidence is looked at: 10·dim, then at every quarter
-    more.
-    """
-    look = FIRST_LOOK * dim
-    while look <= rounds:
-        look = int(np.ceil(LOOK_RATIO * look))
-    return look
 
 
 class Alarm:
@@ -610,29 +513,28 @@ class Alarm:
         Probability of a false alarm, over all rounds together, if invariance holds.
     coordinates : int
         Number of coordinates d.
-    rounds : int
-        Rounds learned so far.
+
+    Attributes
+    ----------
     peak_evidence : float
         Largest log evidence at the looks so far.
+    next_look : int
+        The number of rounds at which it looks again.
     """
 
-    def __init__(
-        self, prior: DriftPrior, level: float, coordinates: int, rounds: int = 0, peak_evidence: float = 0.0
-    ) -> None:
-        self.prior, self.level, self.coordinates = prior, level, coordinates
+    def __init__(self, prior: DriftPrior, level: float, coordinates: int) -> None:
+        self.prior, self.level = prior, level
+        self.peak_evidence, self.next_look = 0.0, FIRST_LOOK * coordinates
+
+    def resume(self, rounds: int, peak_evidence: float) -> None:
+        """Go on after so many rounds, with the largest evidence so far."""
         self.peak_evidence = peak_evidence
-        self.next_look = next_look(rounds, coordinates)
+        while self.next_look <= rounds:
+            self.next_look = int(np.ceil(LOOK_RATIO * self.next_look))
 
     def look(self, online: Array, rounds: int) -> None:
         """Look at the evidence of the sums `online` (2, d + 1, d + 1) after so many rounds."""
-        self.next_look = next_look(rounds, self.coordinates)
-        self.peak_evidence = max(self.peak_evidence, self.log_evidence(online))
-
-    def log_evidence(self, online: Array) -> float:
-        """Log of the likelihood ratio of broken against held invariance; 0 where the logs know no limit
-        of drift.
-        """
-        return log_evidence(online, self.prior)
+        self.resume(rounds, max(self.peak_evidence, log_evidence(online, self.prior)))
 
     @property
     def is_raised(self) -> bool:
@@ -653,9 +555,8 @@ class Alarm:
         if prior.windows < FEWEST_WINDOWS:
             return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
         if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
-            most = int(prior.informing.max())
-            few = f"more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
-            return f"no direction is informed by {few}"
+            few = f"{int(prior.informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+            return f"no direction is informed by more than {few}"
         if prior.drift_misfit > WORST_MISFIT:
             return "their covariances do not show which directions drift"
         return ""
@@ -720,10 +621,8 @@ def _most_drift(prior: DriftPrior) -> Array:
 
 
 def _breaks(prior: DriftPrior) -> Iterator[Array]:
-    sizes = [(size, unit) for size in BREAK_SIZES for unit in break_units(prior)]
-    for factor in DRIFT_FACTORS:
-        for size, unit in sizes:
-            yield factor * prior.drift + size * unit
+    for factor, size, unit in product(DRIFT_FACTORS, BREAK_SIZES, break_units(prior)):
+        yield factor * prior.drift + size * unit
 
 
 def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:

@@ -24,7 +24,7 @@ from invariant_bandits.checks import (
 )
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import find_policy, name_of
+from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
@@ -168,6 +168,8 @@ class BasePolicy(ThreadSafe):
 
     options: ClassVar[tuple[str, ...]] = ()
     """Attributes that the constructor takes as keywords, and that are stored."""
+    shown: ClassVar[tuple[str, ...]] = ("dim",)
+    """Attributes that `repr` shows, beside the rounds."""
     _draws: Draws | None = None
 
     @property
@@ -207,6 +209,10 @@ class BasePolicy(ThreadSafe):
         """
         return ANYTHING
 
+    def __repr__(self) -> str:
+        parts = [f"{name}={getattr(self, name)}" for name in (*self.shown, "rounds")]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
         storage.replace_file(path, to_bytes(self))
@@ -241,18 +247,14 @@ def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
     if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
         return ANYTHING
     schema: StateSchema = kind.state_schema(settings, names)
-    schema.check_settings(settings)
     return schema
 
 
 def stored_kind(name: Any) -> Any:
     """The class of policies that a file names."""
-    if not isinstance(name, str) or "," in name:
+    if name not in POLICIES:
         raise InputError(f"its policy is not known here: it must be a registered name, got {name!r:.80}")
-    try:
-        return find_policy(name).kind
-    except InputError as error:
-        raise InputError(f"its policy is not known here: {error}") from None
+    return POLICIES.find(name).kind
 
 
 def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
@@ -292,7 +294,7 @@ class Draws:
     def __init__(self, seed: Seed) -> None:
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))
-        self.seed = seed_number("seed", seed)
+        self.seed = whole_number("seed", seed, 0)
         self._source = np.random.Philox(key=self.seed)
         self._state = self._source.state
         self._generator = np.random.Generator(self._source)
@@ -308,11 +310,6 @@ class Draws:
         self._state["state"]["counter"][:] = (0, within, rounds, purpose)
         self._source.state = self._state
         return self._generator
-
-
-def seed_number(name: str, value: Any) -> int:
-    """Return `value` as an int from 0 to 2^63 − 1, or raise."""
-    return whole_number(name, value, 0)
 
 
 def offered_array(features: Any, dim: int) -> Array:

@@ -211,10 +211,7 @@ class Uniform(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The counter."""
-        return StateSchema({"counters": counters(1)}, {"seed": base.seed_number})
-
-    def __repr__(self) -> str:
-        return f"Uniform(dim={self.dim}, rounds={self.rounds})"
+        return StateSchema({"counters": counters(1)})
 
 
 @policy("disjoint-linucb", label="disjoint LinUCB")
@@ -245,6 +242,7 @@ class DisjointLinUCB(BasePolicy):
     """
 
     options = ("dim", "arms", "ridge", "confidence", "exploration")
+    shown = ("dim", "arms")
     exempt_laws: ClassVar[dict[str, str]] = {
         "permuting actions permutes the choice": "a model per position: positions have a meaning"
     }
@@ -325,9 +323,6 @@ class DisjointLinUCB(BasePolicy):
         super()._restore(arrays)
         self._factors[...] = arrays["factors"]
 
-    def __repr__(self) -> str:
-        return f"DisjointLinUCB(dim={self.dim}, arms={self.arms}, rounds={self.rounds})"
-
 
 @policy("bob-linucb", label="BOB-linUCB")
 class BOBLinUCB(BasePolicy):
@@ -364,6 +359,7 @@ class BOBLinUCB(BasePolicy):
     """
 
     options = ("dim", "horizon", "block", "reward_bound", "seed")
+    shown = ("dim", "windows", "window")
 
     def __init__(
         self,
@@ -480,18 +476,14 @@ class BOBLinUCB(BasePolicy):
             "weights": ArraySpec((len(windows),)),
             "block_reward": ArraySpec((1,)),
         }
-        return StateSchema(arrays, {"seed": base.seed_number}, parts={INNER: ANYTHING})
+        return StateSchema(arrays, parts={INNER: ANYTHING})
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, self._arm = (int(value) for value in arrays["rounds"])
         self._log_weights[...] = arrays["weights"]
         self._block_reward = float(arrays["block_reward"][0])
-        settings = {"dim": self.dim, "window": self.window, **self._common}
-        self._playing = SWLinUCB.from_state(settings, under(arrays, INNER))
-
-    def __repr__(self) -> str:
-        windows = f"windows={self.windows}, window={self.window}"
-        return f"BOBLinUCB(dim={self.dim}, {windows}, rounds={self.rounds})"
+        self._playing = None
+        self._inner._restore(under(arrays, INNER))
 
 
 def windows_of(block: int) -> list[int]:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, Seed
 from invariant_bandits.policies.linear import LinearPolicy
-from invariant_bandits.policies.memory import MemoryState, SlidingWindow
+from invariant_bandits.policies.memory import Memory, MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
+PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
@@ -176,20 +177,16 @@ class ISDPolicy(LinearPolicy):
         Inverse covariance of the component along split.invariant; None if it is exact.
     """
 
-    part_options: ClassVar[tuple[str, ...]] = ()
-    """Options of InvariantPart that the constructor takes."""
-
-    def __init__(
-        self, split: Split, component: Any, component_precision: Any, part: Any, **rest: Any
-    ) -> None:
+    def __init__(self, part: InvariantPart, **rest: Any) -> None:
         self._recomputation: Recomputation | None = None
-        self._take(InvariantPart(split, component, component_precision, **part))
-        super().__init__(split.dim, invariant=self.part, **rest)
+        self._take(part)
+        super().__init__(part.split.dim, invariant=part, **rest)
 
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
         self._invariant = self.part = part
         self.split, self.component, self.component_precision = part.split, part.component, part.precision
+        vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
     @property
     def history(self) -> WindowedMoments | None:
@@ -275,15 +272,14 @@ class ISDPolicy(LinearPolicy):
         cls, fit: Any, moments: WindowedMoments, keeps_split: bool, recompute_every: int | None, **rest: Any
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
-        if cls.part_options:
+        if "logged_rounds" in cls.options:
             rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
         policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
         if recompute_every is not None:
             record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
-            history = WindowedMoments(own.chosen, own.offered)
-            recent = _empty_window(history)
+            windows = WindowedMoments(own.chosen, own.offered), _empty_window(own)
             policy._recomputation = Recomputation(
-                record, history, recent, recompute_every, estimates_noise, keeps_split, fit.intercept
+                record, *windows, recompute_every, estimates_noise, keeps_split, fit.intercept
             )
         return policy
 
@@ -329,7 +325,7 @@ class ISDPolicy(LinearPolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, but for the arrays, and how it recomputes."""
-        settings = super().settings() | {name: getattr(self.part, name) for name in self.part_options}
+        settings = super().settings()
         del settings["dim"]
         if self._recomputation is not None:
             settings["recompute"], _ = storage.to_state(self._recomputation)
@@ -362,18 +358,17 @@ class ISDPolicy(LinearPolicy):
             arrays["component_precision"] = ArraySpec(("i", "i"))
         if settings.get("recompute") is None:
             return StateSchema(arrays)
-        arrays |= prefixed(RECORD, cls._stored_memory(settings).array_specs("p"))
+        arrays |= prefixed(RECORD, Memory.from_settings(settings["memory"]).array_specs("p"))
         recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
         return StateSchema(arrays, parts={RECOMPUTE: recomputed})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        options: dict[str, Any] = {**settings, "memory": cls._stored_memory(settings)}
-        recompute, precision = options.pop("recompute", None), arrays.get("component_precision")
-        split = Split(**under(arrays, "split."))
-        policy = cls(split, arrays["component"], component_precision=precision, **options)
-        policy._restore(arrays)
+        known = {"component": arrays["component"], "component_precision": arrays.get("component_precision")}
+        options = {**settings, **known, "split": Split(**under(arrays, "split."))}
+        recompute = options.pop("recompute", None)
+        policy = super().from_state(options, arrays)
         if recompute is not None:
             record = policy.memory.begin(policy.dim, policy.ridge)
             record.restore(under(arrays, RECORD), policy._memory.rounds)
@@ -447,7 +442,7 @@ class ISDLinUCB(ISDPolicy):
     ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
-    part_options = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
+    options = (*LinearPolicy.options, *PART_OPTIONS)
 
     def __init__(
         self,
@@ -461,9 +456,8 @@ class ISDLinUCB(ISDPolicy):
         subspace_error: float = 0.0,
         **rest: Any,
     ) -> None:
-        values = radius, logged_rounds, min_eigenvalue, subspace_error
-        part = dict(zip(self.part_options, values, strict=True))
-        super().__init__(split, component, component_precision, part, **rest)
+        logs = logged_rounds, min_eigenvalue, subspace_error
+        super().__init__(InvariantPart(split, component, component_precision, radius, *logs), **rest)
 
 
 @policy("isd-lints", label="ISD-linTS")
@@ -490,4 +484,4 @@ class ISDLinTS(ISDPolicy):
     def __init__(
         self, split: Split, component: Any, *, component_precision: Any = None, seed: Seed = 0, **rest: Any
     ) -> None:
-        super().__init__(split, component, component_precision, {}, draws=Draws(seed), **rest)
+        super().__init__(InvariantPart(split, component, component_precision), draws=Draws(seed), **rest)

@@ -159,10 +159,8 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     else:
         Y = np.empty((K, m))
         _project(X, lift, q, Y)
+        parts[0], Z[:] = Y[:, 0], Y[:, 1 : 1 + q]
         for k in range(K):
-            parts[0, k] = Y[k, 0]
-            for j in range(q):
-                Z[k, j] = Y[k, 1 + j]
             for j in range(1 + q, m):
                 parts[2, k] += Y[k, j] * Y[k, j]
     _solve(Z, factor, parts)
@@ -205,15 +203,11 @@ def residual_row(x: Any, r: float, lift: Any, row: Any) -> Any:
     if not size < LARGEST_SQUARE:
         return NOT_FINITE
     if lift.shape[1] == 0:
-        for j in range(p):
-            row[j] = x[j]
-        row[q] = r
+        row[:q], row[q] = x, r
     else:
         Y = np.empty((1, q + 1))
         _project(x.reshape((1, p)), lift, q, Y)
-        for j in range(q):
-            row[j] = Y[0, 1 + j]
-        row[q] = r - Y[0, 0]
+        row[:q], row[q] = Y[0, 1:], r - Y[0, 0]
     return 0
 
 
@@ -394,8 +388,7 @@ def learn_windowed(
     c, i = k // B, k % B
     if clock[1] and i == 0:
         _open_segment(rows, sums, B, c)
-    for j in range(q + 1):
-        rows[k, j] = row[j]
+    rows[k] = row
     _sum_to(sums[0], sums[C] if k == 0 else sums[0], row)
     rest = sums[C]
     if clock[1]:

@@ -74,8 +74,9 @@ class LinearPolicy(BasePolicy):
 
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
     """Settings of the constructor that are stored, beside dim and memory."""
-    memory_kind: ClassVar[type[Memory] | None] = None
-    """The memory of a class whose constructor takes the one number of it instead of a memory."""
+    shown = ("dim", "memory")
+    takes_memory: ClassVar[bool] = True
+    """Whether the constructor takes a memory; else it takes the one number of it."""
 
     def __init__(
         self,
@@ -334,9 +335,7 @@ class LinearPolicy(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        kind = self.memory_kind
-        memory = {"memory": self.memory.to_settings()} if kind is None else asdict(self.memory)
-        return {"dim": self.dim, **memory, **super().settings()}
+        return {"dim": self.dim, "memory": self.memory.to_settings(), **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""
@@ -347,31 +346,22 @@ class LinearPolicy(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
-        memory = prefixed("memory.", cls._stored_memory(settings).array_specs("q"))
+        memory = prefixed("memory.", Memory.from_settings(settings["memory"]).array_specs("q"))
         sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
         return StateSchema({"counters": counters(2), **memory}, sizes=sizes)
 
     @classmethod
-    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory:
-        """The memory of a policy with these settings."""
-        if cls.memory_kind is None:
-            return Memory.from_settings(settings["memory"])
-        return cls.memory_kind(**{name: settings[name] for name in cls.memory_kind.__annotations__})
-
-    @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        if cls.memory_kind is None:
-            settings = {**settings, "memory": cls._stored_memory(settings)}
-        return super().from_state(settings, arrays)
+        options = dict(settings)
+        memory = Memory.from_settings(options.pop("memory"))
+        options |= {"memory": memory} if cls.takes_memory else asdict(memory)
+        return super().from_state(options, arrays)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
         self._memory.restore(under(arrays, "memory."), inside)
         self.refresh_radii(self._memory.log_volume())
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"
 
 
 @policy("linucb-warm", label="LinUCB warm", warm=True)
@@ -436,7 +426,7 @@ class SWLinUCB(LinearPolicy):
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
     """
 
-    memory_kind = SlidingWindow
+    takes_memory = False
 
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
@@ -457,7 +447,7 @@ class DLinUCB(LinearPolicy):
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
     """
 
-    memory_kind = Discount
+    takes_memory = False
 
     def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Discount(discount), **common)
@@ -480,7 +470,7 @@ class RestartLinUCB(LinearPolicy):
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
     """
 
-    memory_kind = Restart
+    takes_memory = False
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, one_of
 from invariant_bandits.decomposition.drift_prior import (
     LARGEST_MEAN,
     LARGEST_VARIANCE,
@@ -94,14 +94,10 @@ class Member:
     def __post_init__(self) -> None:
         d = len(self.mean)
         if self.covariance.shape != (d, d) or self.process.shape != (d,):
-            raise InputError(
-                f"a member over {d} coordinates needs covariance ({d}, {d}) and process ({d},),"
-                f" got {self.covariance.shape} and {self.process.shape}"
-            )
+            raise InputError(f"a member of mean ({d},) needs covariance ({d}, {d}) and process ({d},)")
         if not self.weight > 0 or (self.process < 0).any():
             raise InputError("a member needs a positive weight and process variances of at least 0")
-        if self.hypothesis not in HYPOTHESES:
-            raise InputError(f"hypothesis must be one of {', '.join(HYPOTHESES)}, got {self.hypothesis!r}")
+        one_of("hypothesis", self.hypothesis, HYPOTHESES)
 
 
 class Baseline(NamedTuple):
@@ -178,9 +174,7 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
     beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
     result: list[Member] = []
-    for hypothesis, weight, members in zip(
-        HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True
-    ):
+    for hypothesis, weight, members in zip(HYPOTHESES, hypothesis_weights(prior), beliefs, strict=True):
         coefficients = list(members)
         total = sum(belief.share for belief in coefficients)
         for belief in coefficients:
@@ -188,7 +182,7 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
             if intercept:
                 result += _with_baseline(hypothesis, share, belief, prior)
             else:
-                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process))
+                result.append(Member(hypothesis, share, *belief[:3]))
     return result
 
 
@@ -227,10 +221,9 @@ def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     persistence = prior.persistence.max(initial=0.0)
     continuing = sizes.continuing + persistence * (sizes.persistent - sizes.continuing)
     ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
-    for mean, covariance, steps in zip(
-        prior.last_means, prior.last_covariances, prior.last_steps, strict=True
-    ):
-        share = len(DRIFTS) * continuing / (1.0 - continuing) / ways
+    share = len(DRIFTS) * continuing / (1.0 - continuing) / ways if ways else 0.0
+    ends = zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True)
+    for mean, covariance, steps in ends:
         yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
 
 
@@ -314,7 +307,6 @@ class FilterMixture:
         self,
         prior: DriftPrior,
         state: Mapping[str, Array],
-        *,
         share: float,
         learns_noise: bool,
         caution: float | None,
@@ -391,12 +383,6 @@ class FilterMixture:
         """Mean (d,) and covariance (d, d) of the mixture."""
         lower = kernels.covariance(self.buffer)
         return self.filters.mean.copy(), lower + np.tril(lower, -1).T
-
-    @property
-    def doubts_logs(self) -> bool:
-        """Whether filters that do not trust the logs hold more than half of the weight."""
-        filters = self.filters
-        return bool(filters.weights[filters.trusts_logs == 0.0].sum() > 0.5)
 
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""

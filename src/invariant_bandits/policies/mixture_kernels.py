@@ -112,25 +112,16 @@ def unpack(buffer: Any) -> Any:
     """The parts of a buffer, as views of it."""
     C, p = int(buffer[MEMBERS]), int(buffer[FEATURES])
     d, k = int(buffer[COORDINATES]), int(buffer[PRECISION_ROWS])
-    a = NUMBERS
-    b = a + p * p
-    basis = buffer[a:b].reshape((p, p))
-    a, b = b, b + k * k
-    log_precision = buffer[a:b].reshape((k, k))
-    a, b = b, b + d
-    logs_mean = buffer[a:b]
-    a, b = b, b + C * d
-    means = buffer[a:b].reshape((C, d))
-    a, b = b, b + C * d * d
-    covariances = buffer[a:b].reshape((C, d, d))
-    a, b = b, b + C * d
-    process = buffer[a:b].reshape((C, d))
-    weights, prior_weights = buffer[b : b + C], buffer[b + C : b + 2 * C]
-    noise, trusts_logs = buffer[b + 2 * C : b + 3 * C], buffer[b + 3 * C : b + 4 * C]
-    a, b = b + 4 * C, b + 4 * C + d
-    mean = buffer[a:b]
-    a, b = b, b + 2 * (d + 1) * (d + 1)
-    online = buffer[a:b].reshape((2, d + 1, d + 1))
+    rest = buffer[NUMBERS:]
+    basis, rest = rest[: p * p].reshape((p, p)), rest[p * p :]
+    log_precision, rest = rest[: k * k].reshape((k, k)), rest[k * k :]
+    logs_mean, rest = rest[:d], rest[d:]
+    means, rest = rest[: C * d].reshape((C, d)), rest[C * d :]
+    covariances, rest = rest[: C * d * d].reshape((C, d, d)), rest[C * d * d :]
+    process, rest = rest[: C * d].reshape((C, d)), rest[C * d :]
+    weights, prior_weights, rest = rest[:C], rest[C : 2 * C], rest[2 * C :]
+    noise, trusts_logs, rest = rest[:C], rest[C : 2 * C], rest[2 * C :]
+    mean, online = rest[:d], rest[d:].reshape((2, d + 1, d + 1))
     return Filters(
         *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
         *(weights, prior_weights, noise, trusts_logs, mean, online),
@@ -142,8 +133,7 @@ def coordinates(x: Any, V: Any, z: Any) -> Any:
     """z ← [Vᵀx, 1] or Vᵀx; whether x is finite and can be squared."""
     p = len(x)
     size = 0.0
-    for i in range(len(z)):
-        z[i] = 0.0
+    z[:] = 0.0
     for j in range(p):
         size += x[j] * x[j]
         if x[j] != 0.0:  # most are 0 where actions are labelled arms
@@ -177,13 +167,13 @@ def _is_too_far(z: Any, log_precision: Any) -> Any:
     return not size * trace <= FARTHEST * d and not form(z, log_precision) <= FARTHEST * d
 
 
-@njit(types.void(FILTERS), **OPTIONS)
-def _mix(filters: Any) -> Any:
-    """mean ← Σw m, and the believed noise ← Σw v where it is learned."""
+@njit(types.void(V1), **OPTIONS)
+def mix(buffer: Any) -> Any:
+    """mean ← Σw m, and the believed noise ← Σw v where it is learned, for the mixture of a buffer."""
+    filters = unpack(buffer)
     mean, weights, M, noise = filters.mean, filters.weights, filters.means, 0.0
     C, d = M.shape
-    for i in range(d):
-        mean[i] = 0.0
+    mean[:] = 0.0
     for c in range(C):
         noise += weights[c] * filters.noise[c]
         for i in range(d):
@@ -192,15 +182,10 @@ def _mix(filters: Any) -> Any:
         filters.numbers[NOISE] = noise
 
 
-@njit(types.void(V1), **OPTIONS)
-def mix(buffer: Any) -> Any:
-    """Work out the mean and the believed noise of the mixture from its filters."""
-    _mix(unpack(buffer))
-
-
-@njit(V2(FILTERS), **OPTIONS)
-def _covariance(filters: Any) -> Any:
-    """Σw(P + (m − m̄)(m − m̄)ᵀ) (d, d), the lower triangle; filters that rest are left out."""
+@njit(V2(V1), **OPTIONS)
+def covariance(buffer: Any) -> Any:
+    """Σw(P + (m − m̄)(m − m̄)ᵀ) (d, d) of the mixture, the lower triangle; filters that rest are left out."""
+    filters = unpack(buffer)
     M, P, weights, mean = filters.means, filters.covariances, filters.weights, filters.mean
     C, d = M.shape
     result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
@@ -215,17 +200,10 @@ def _covariance(filters: Any) -> Any:
     return result
 
 
-@njit(V2(V1), **OPTIONS)
-def covariance(buffer: Any) -> Any:
-    """Covariance (d, d) of the mixture by the law of total variance, the lower triangle."""
-    return _covariance(unpack(buffer))
-
-
 @njit(types.void(V1, V2, V1), **OPTIONS)
 def _product(z: Any, A: Any, g: Any) -> Any:
     """g ← Az of a symmetric matrix, from its lower triangle."""
-    for i in range(len(z)):
-        g[i] = 0.0
+    g[:] = 0.0
     for i in range(len(z)):
         row = 0.0
         zi = z[i]
@@ -277,10 +255,11 @@ def gather(z: Any, apart: float, square: float, online: Any) -> Any:
     online[0, d, d] += 1.0
 
 
-@njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
-def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
-    """One round for every filter, then the weights and the mixture's mean; returns the status of the
-    round.
+@njit(int64(IN1, float64, V1, float64), **OPTIONS)
+def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
+    """One round, features x (p,) and reward, for every filter of a buffer after so many `rounds`.
+
+    Then the weights and the mixture's mean follow. Returns the status of the round.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
     weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−η/2), which outliers cannot rule, and the
@@ -300,6 +279,7 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
     online rounds alone excepted. In the other rounds they predict what the rest predicts, so that their
     weight stays (Freund et al. 1997).
     """
+    filters = unpack(buffer)
     numbers, V, log_precision = filters.numbers, filters.basis, filters.log_precision
     M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
     weights, prior_weights = filters.weights, filters.prior_weights
@@ -384,17 +364,9 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c])
-    _mix(filters)
+    mix(buffer)
     gather(z, apart, square, filters.online)
     return WINSORISED if cut > 0.5 else LEARNED
-
-
-@njit(int64(IN1, float64, V1, float64), **OPTIONS)
-def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
-    """One round for every filter of a buffer after so many `rounds`: features x (p,) and reward; returns
-    its status.
-    """
-    return _learn(x, reward, unpack(buffer), rounds)
 
 
 NO_LIMIT = -1.0
@@ -415,15 +387,14 @@ def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
 
     Returns 0 or a status.
     """
-    V, log_precision = filters.basis, filters.log_precision
     d = len(filters.mean)
-    if X.shape[1] != V.shape[0] or X.shape[0] == 0:
+    if X.shape[1] != len(filters.basis) or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
     for k in range(X.shape[0]):
-        if not coordinates(X[k], V, z):
+        if not coordinates(X[k], filters.basis, z):
             return NOT_FINITE
-        if _is_too_far(z, log_precision):
+        if _is_too_far(z, filters.log_precision):
             return TOO_FAR
         mean = 0.0
         for i in range(d):
@@ -436,8 +407,7 @@ def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
 @njit(int64(IN2, V1, V2), **OPTIONS)
 def score(X: Any, buffer: Any, parts: Any) -> Any:
     """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or a status."""
-    filters = unpack(buffer)
-    return _score(X, filters, _covariance(filters), parts)
+    return _score(X, unpack(buffer), covariance(buffer), parts)
 
 
 @njit(types.void(IN2, FILTERS, float64, V1), **OPTIONS)
@@ -480,10 +450,7 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
     """
     M, P, weights = filters.means, filters.covariances, filters.weights
     d, reference = len(z), int(filters.numbers[REFERENCE])
-    apart = np.empty(d)
-    better, gain = 0.0, 0.0
-    for i in range(d):
-        apart[i] = z[i] - best[i]
+    apart, better, gain = z - best, 0.0, 0.0
     for c in range(len(weights)):
         w = max(weights[c], least) if c == reference else weights[c]
         if w < UNLIKELY:
@@ -556,17 +523,19 @@ def _doubted(filters: Any) -> Any:
     return total
 
 
-@njit(CHOICE(IN2, FILTERS, float64, float64), **OPTIONS)
-def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
-    """Index of the action to play, or a status, and why.
+@njit(CHOICE(IN2, V1, float64, float64), **OPTIONS)
+def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
+    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status;
+    and the place of its reason in REASONS.
 
     An action worth a test, where tests are allowed; else the largest mean plus one standard deviation: of
     what the logs leave open, by the first filter, in which nothing changed; of the whole mixture once filters
     that do not trust the logs hold more than half of the weight.
     """
+    filters = unpack(buffer)
     K, doubted = X.shape[0], _doubted(filters)
     parts = np.empty((2, K))
-    left_open = _covariance(filters) if doubted > 0.5 else filters.covariances[0]
+    left_open = covariance(buffer) if doubted > 0.5 else filters.covariances[0]
     status = _score(X, filters, left_open, parts)
     if status < 0:
         return status, GREEDY
@@ -584,31 +553,22 @@ def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
     return chosen, GREEDY if chosen == leader else EXPLORATION
 
 
-@njit(CHOICE(IN2, V1, float64, float64), **OPTIONS)
-def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
-    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status;
-    and the place of its reason in REASONS.
-    """
-    return _choose(X, unpack(buffer), rounds, remaining)
-
-
 # -- likelihoods of the alarm
 # ------------------------------------------------------------------------------------------
 
 
-@njit(float64(V2, V1, V2, V2, int64), **OPTIONS)
-def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
-    """U ← L⁻¹U in its first `columns`, LLᵀ = rest + G·diag(w)·G (p, p); returns the log determinant of L.
+@njit(float64(V2, V1, V2, V2), **OPTIONS)
+def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
+    """U ← L⁻¹U, LLᵀ = rest + G·diag(w)·G (p, p); returns log N(u; 0, LLᵀ), up to a constant, of the last
+    column u.
 
     Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no
     harm.
     """
     p = len(w)
     M, scales, total = np.empty((p, p)), np.empty(p), 0.0
-    row = np.empty(p)
     for i in range(p):
-        for k in range(p):
-            row[k] = G[i, k] * w[k]
+        row = G[i] * w
         for j in range(i + 1):
             product = 0.0
             for k in range(p):
@@ -630,24 +590,21 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
             else:
                 M[i, i] = np.sqrt(max(product, ROUNDING * ROUNDING))
         total += np.log(M[i, i])
-        for c in range(columns):
-            U[i, c] /= scales[i]
+        U[i] /= scales[i]
         for k in range(i):
-            for c in range(columns):
+            for c in range(U.shape[1]):
                 U[i, c] -= M[i, k] * U[k, c]
-        for c in range(columns):
-            U[i, c] /= M[i, i]
-    return total
+        U[i] /= M[i, i]
+    result = -total
+    for i in range(p):
+        result -= 0.5 * U[i, -1] * U[i, -1]
+    return result
 
 
 @njit(float64(V1, V2, V1, V2), **OPTIONS)
 def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
     """log N(u; 0, rest + G·diag(w)·G) up to a constant."""
-    half = u.copy().reshape(-1, 1)
-    result = -half_solved(G, w, rest, half, 1)
-    for i in range(len(u)):
-        result -= 0.5 * half[i, 0] * half[i, 0]
-    return result
+    return half_solved(G, w, rest, u.copy().reshape(-1, 1))
 
 
 @njit(float64(V1, V2, V2, V1, V1, int64), **OPTIONS)
@@ -661,12 +618,8 @@ def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) 
     best = log_normal(u, G, low, rest)
     w, half = high.copy(), np.empty((p, p + 1))
     for _ in range(steps):
-        half[:, :p] = G
-        half[:, p] = u
-        value = -half_solved(G, w, rest, half, p + 1)
-        for i in range(p):
-            value -= 0.5 * half[i, p] * half[i, p]
-        best = max(best, value)
+        half[:, :p], half[:, p] = G, u
+        best = max(best, half_solved(G, w, rest, half))
         for j in range(p):
             pull, precision = 0.0, 1e-300
             for i in range(p):
@@ -680,9 +633,8 @@ def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) 
 def best_multiple(u: Any, G: Any, rest: Any, w: Any, direction: Any) -> Any:
     """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·G); 0 if nothing tells."""
     half = np.empty((len(u), 2))
-    half[:, 0] = u
-    half[:, 1] = direction
-    half_solved(G, w, rest, half, 2)
+    half[:, 0], half[:, 1] = u, direction
+    half_solved(G, w, rest, half)
     along, size = 0.0, 0.0
     for i in range(len(u)):
         along += half[i, 0] * half[i, 1]

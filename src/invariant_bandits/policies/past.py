@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 from copy import copy
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,13 +87,10 @@ class Past:
         self.logs, self.windows = logs, windows
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.actions, self.suggested_window, self.baseline = actions, suggested_window, baseline
-        self.known_noise_scale, self.known_feature_bound = noise_scale, feature_bound
-        self.known_confidence = confidence
-        if moments is not None:
-            self.moments = moments
-        if decomposition is not None:
-            self.decomposition = decomposition
-        self._arm_statistics = arm_statistics
+        self.known_noise_scale, self._arm_statistics = noise_scale, arm_statistics
+        known = {"moments": moments, "decomposition": decomposition, "noise_scale": noise_scale}
+        known |= {"feature_bound": feature_bound, "confidence": confidence}
+        vars(self).update({name: value for name, value in known.items() if value is not None})
 
     @classmethod
     def from_feedback(
@@ -127,8 +124,10 @@ class Past:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
         past = copy(self)
         past.windows = windows
-        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", "noise_scale"):
+        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior"):
             vars(past).pop(worked_out, None)
+        if self.known_noise_scale is None:
+            vars(past).pop("noise_scale", None)
         if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
             past._arm_statistics = partial(_of_arms, self.logs, windows, None)
         return past
@@ -150,8 +149,7 @@ class Past:
     @cached_property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logged rounds."""
-        moments: WindowedMoments = self.logs.moments(self.windows)
-        return moments
+        return cast(WindowedMoments, self.logs.moments(self.windows))
 
     @cached_property
     def dim(self) -> int:
@@ -164,8 +162,7 @@ class Past:
     def arm_statistics(self) -> ArmStatistics | None:
         """What the logs say of labelled arms, or None if actions are not such."""
         known = self._arm_statistics
-        statistics: ArmStatistics | None = known() if callable(known) else known
-        return statistics
+        return cast(ArmStatistics | None, known() if callable(known) else known)
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
@@ -183,11 +180,9 @@ class Past:
             return DriftPrior.from_arms(self.arm_statistics)
         return DriftPrior.from_moments(self.moments, self.decomposition.basis_)
 
-    @property
+    @cached_property
     def confidence(self) -> float:
         """Probability of failure η: as given, else 1/horizon, as in the paper, else 0.01."""
-        if self.known_confidence is not None:
-            return self.known_confidence
         return DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
 
     @cached_property
@@ -195,23 +190,20 @@ class Past:
         """Standard deviation of a reward: as given, else about one linear model with a baseline per
         window.
         """
-        if self.known_noise_scale is not None:
-            return self.known_noise_scale
         gram, cross = self.moments.gram.sum(axis=0), self.moments.cross.sum(axis=0)
         slopes = np.linalg.lstsq(gram, cross, rcond=None)[0]
         squares = float(self.moments.reward_square.sum() - slopes @ cross)
         freedom = max(self.moments.rounds - self.moments.windows - self.dim, 1)
         return float(np.sqrt(max(squares / freedom, 1e-12)))
 
-    @property
+    @cached_property
     def feature_bound(self) -> float:
         """Largest norm of a feature vector: as given, else 1, as in the paper."""
-        return 1.0 if self.known_feature_bound is None else self.known_feature_bound
+        return 1.0
 
     def settings(self) -> dict[str, float]:
         """What every published linear policy is given: noise_scale, feature_bound and confidence."""
-        names = ("noise_scale", "feature_bound", "confidence")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("noise_scale", "feature_bound", "confidence")}
 
     def __repr__(self) -> str:
         kind = "moments" if self.logs is None else "rounds"
@@ -220,7 +212,5 @@ class Past:
 
 def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
-    cut: Any = windows
-    if edges is not None:
-        cut = place_times(feedback.rounds, feedback.times, np.asarray(edges))
+    cut = windows if edges is None else place_times(feedback.rounds, feedback.times, np.asarray(edges))
     return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, cut)

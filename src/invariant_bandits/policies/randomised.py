@@ -219,7 +219,7 @@ class Randomised(BasePolicy):
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Nothing but the arrays of the wrapped policy, which its class describes."""
         inner = base.state_schema(settings, list(under(dict.fromkeys(names), INNER)))
-        return StateSchema(settings={"seed": base.seed_number}, parts={INNER: inner})
+        return StateSchema(parts={INNER: inner})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
