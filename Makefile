@@ -8,7 +8,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test quick lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test quick lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants pictures-autoisd clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -115,6 +115,12 @@ study-intervals: setup  ## coverage and width of off-policy intervals over 400 l
 
 study-randomised: setup  ## regret of randomised decisions against what their logs tell later, 300 logs (about 5 minutes)
 	$(BIN)/python -m studies randomised --out docs/studies/randomised.md
+
+study-constants: setup  ## every constant of AutoISD halved and doubled, and the price of caution (about 10 minutes)
+	$(BIN)/python -m studies constants --out docs/studies/constants.md
+
+pictures-autoisd: setup  ## the pictures of docs/autoisd.md (about a minute)
+	$(BIN)/python -m studies autoisd
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

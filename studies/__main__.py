@@ -143,5 +143,28 @@ def randomised(
     run_study("randomised", out, figures, replications=replications, seed=seed, jobs=jobs)
 
 
+@study.command()
+def constants(
+    out: Page = Path("docs/studies/constants.md"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
+    seed: Seed = 20261224,
+    jobs: Jobs = 1,
+) -> None:
+    """Every constant of AutoISD halved and doubled, and the price of caution."""
+    run_study("constants", out, replications=replications, seed=seed, jobs=jobs)
+
+
+@study.command()
+def autoisd(figures: Figures = Path("docs/figures")) -> None:
+    """Draw the pictures of docs/autoisd.md."""
+    from invariant_bandits.reports import plots
+    from studies.autoisd_pictures import PICTURES
+
+    for theme in THEMES:
+        for name, draw in PICTURES.items():
+            plots.save(draw(theme), figures / f"autoisd-{name}-{theme}", ["png"])
+    console.print(f"pictures to {figures}")
+
+
 if __name__ == "__main__":
     study()

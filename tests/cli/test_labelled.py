@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
+import invariant_bandits as ib
 from labelled_logs import LABELS, labelled_log
 
 
@@ -62,3 +63,22 @@ def test_wrong_words_about_arms_are_named(run, files):
     code, said = run("evaluate", files / "log.csv", "--catalogue", files / "log.csv")
     assert code != 0
     assert "catalogue: column 'banner' must hold every label once" in said
+
+
+def test_fit_takes_the_caution_and_recommends_it_where_arms_are_always_the_same(run, tmp_path):
+    rng = np.random.default_rng(5)
+    arms = rng.integers(3, size=900)
+    table = pa.table({"arm": np.array(["a", "b", "c"])[arms], "reward": arms + rng.normal(size=900)})
+    csv.write_csv(table, tmp_path / "log.csv")
+    command = ("fit", tmp_path / "log.csv", "--out", tmp_path / "model", "--force")
+    code, said = run(*command)
+    assert code == 0, said
+    assert "--caution none" in said
+    assert "--caution none" in (tmp_path / "model.html").read_text()
+    code, said = run(*command, "--caution", "none")
+    assert code == 0, said
+    assert "--caution none" not in said
+    assert ib.load(tmp_path / "model").policy.caution is None
+    code, said = run(*command, "--caution", "much")
+    assert code != 0
+    assert "caution must be a number of at least 0, or none, got 'much'" in said

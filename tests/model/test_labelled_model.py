@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.model.fit import read_log_odds
+from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
 
@@ -296,3 +296,34 @@ def test_isd_linucb_runs_on_labelled_logs_whatever_the_arms_are_called():
         one.learn(mine, reward)
         other.learn(theirs, reward)
     assert "drifting" in str(one.explain())
+
+
+def _log_of_fixed_arms(with_context):
+    rng = np.random.default_rng(5)
+    arms = rng.integers(3, size=3000)
+    columns = {"arm": np.array(["a", "b", "c"])[arms], "reward": arms + rng.normal(size=3000)}
+    if with_context:
+        columns["age"] = rng.normal(size=3000)
+    return pa.table(columns)
+
+
+def test_fit_recommends_tests_without_limit_where_every_round_offers_the_same_arms():
+    log = _log_of_fixed_arms(with_context=False)
+    model = ib.fit_logs(log)
+    assert FIXED_ARMS in model.notes
+    assert "--caution none" in model_page.report(model)
+    unlimited = ib.fit_logs(log, caution=None)
+    assert unlimited.policy.caution is None
+    assert FIXED_ARMS not in unlimited.notes
+    assert FIXED_ARMS not in ib.fit_logs(_log_of_fixed_arms(with_context=True)).notes
+    assert FIXED_ARMS not in ib.fit_logs(log, policy="linucb").notes
+
+
+def test_caution_goes_to_policies_that_have_it_and_stays_with_the_model():
+    log = _log_of_fixed_arms(with_context=False)
+    model = ib.fit_logs(log, policy="randomised", caution=0.02)
+    assert model.policy.policy.caution == 0.02
+    unlimited = ib.fit_logs(log, caution=None)
+    assert ib.update_model(unlimited, log.slice(0, 500)).model.policy.caution is None
+    with pytest.raises(ib.InputError, match="'linucb' has no option 'caution'"):
+        ib.fit_logs(log, policy="linucb", caution=None)

@@ -114,6 +114,7 @@ def fit(
     policy: str = "auto-isd",
     edges: str | None = None,
     exploration: float | None = None,
+    caution: str = "0",
     horizon: int | None = None,
     confidence: float = 0.01,
     report: Path | None = None,
@@ -135,6 +136,7 @@ def fit(
         from invariant_bandits.model.fit import fit_logs
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
+        how["caution"] = _caution(caution)
         model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):
@@ -177,6 +179,15 @@ def _answer(
         common.print_json(values() | own | {"report": None if page is None else str(report)})
     if report is not None and page is None:
         raise typer.Exit(common.FAILED)
+
+
+def _caution(word: str) -> float | None:
+    if word.strip().lower() == "none":
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        raise InputError(f"caution must be a number of at least 0, or none, got {word!r}") from None
 
 
 def _edges(line: str) -> list[Any]:

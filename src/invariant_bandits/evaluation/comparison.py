@@ -27,7 +27,7 @@ from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback, Whole
-from invariant_bandits.model.fit import PolicyStart
+from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
@@ -743,9 +743,8 @@ def expected_value(
     if schema.propensity is None and schema.rewards is None and not schema.full_information:
         return {"known": False, "reason": TEXTS["without_propensities"]}
     entry = find_policy(model.policy_name)
-    chosen: dict[str, Any] = {
-        entry.label: PolicyStart(model.policy_name, exploration, confidence).contender()
-    }
+    start = PolicyStart(model.policy_name, exploration, confidence, caution=caution_of(model))
+    chosen: dict[str, Any] = {entry.label: start.contender()}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
     try:
         read = read_feedback(

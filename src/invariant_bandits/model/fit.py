@@ -27,10 +27,19 @@ from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
 SHORT = 0.25
 """Share of the usual rounds of a window below which the first or last one joins its neighbour."""
+
+
+FIXED_ARMS = (
+    "the log has no context, so every round offers the same arms, and the reward of the arm that is played"
+    " says nothing of the others: if the arms' values may change, fit with caution=None (--caution none),"
+    " which tests neglected arms and costs a little regret where nothing changed"
+)
+"""What a model of AutoISD whose tests are limited says of such a log; docs/autoisd.md has the price."""
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
@@ -80,6 +89,7 @@ def fit_logs(
     strict: bool = False,
     confidence: float = 0.01,
     exploration: float | None = None,
+    caution: float | None = 0.0,
     horizon: int | None = None,
     progress: Progress | None = None,
     catalogue: Any = None,
@@ -102,7 +112,10 @@ def fit_logs(
         η, the probability of failure.
     exploration : float, optional
         Factor on the widths of policies that have one; the policy's own default if not given. AutoISD has
-        `caution` instead: policy="auto-isd,caution=0.01".
+        `caution` instead.
+    caution : float or None
+        Share of the believed gain that AutoISD may spend on tests of neglected actions; None for no limit,
+        which suits a few arms that are always the same and whose values may change.
     horizon : int, optional
         How many rounds will be served, for policies that want to know.
     features : FeatureOptions, FeatureMap or list of str, optional
@@ -127,7 +140,7 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(policy, exploration, confidence, horizon)
+    start = PolicyStart(policy, exploration, confidence, horizon, caution)
     start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(schema, features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
@@ -183,12 +196,15 @@ class PolicyStart(NamedTuple):
         η, the probability of failure.
     horizon : int or None
         How many rounds will be served.
+    caution : float or None
+        Of policies that have it; None for no limit.
     """
 
     name: str
     exploration: float | None
     confidence: float
     horizon: int | None = None
+    caution: float | None = 0.0
 
     def contender(self) -> Contender:
         """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
@@ -197,8 +213,20 @@ class PolicyStart(NamedTuple):
         options = {"warm": True, "exploration": self.exploration, "confidence": confidence}
         if self.exploration is not None:
             entry.check({"exploration": self.exploration})
+        if self.caution != 0.0:
+            entry.check({"caution": self.caution})
         options = {name: value for name, value in options.items() if value is not None and entry.takes(name)}
+        if entry.takes("caution"):
+            options["caution"] = self.caution
         return Contender(entry.name, options)
+
+
+def caution_of(model: Model) -> float | None:
+    """The caution that a model's policy was given beside its name; 0 where it has none."""
+    if not find_policy(model.policy_name).takes("caution"):
+        return 0.0
+    caution: float | None = unwrapped(model.policy).caution
+    return caution
 
 
 def model_of(
@@ -248,5 +276,8 @@ def model_of(
     past |= {"noise_scale": max(noise, 1e-12), "confidence": start.confidence, "horizon": start.horizon}
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
     policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
+    if isinstance(features, ArmFeatures) and not features.columns:
+        limited = getattr(unwrapped(policy), "caution", None) is not None
+        notes = (*notes, FIXED_ARMS) if limited else notes
     fields |= {"dropped": dropped, "notes": tuple(dict.fromkeys(notes)), "fit": fit, "log_odds": log_odds}
     return Model(policy, start.name, features, moments=moments, baseline=baseline, **fields)

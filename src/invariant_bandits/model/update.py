@@ -25,7 +25,7 @@ from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_moments
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.model.fit import PolicyStart, logistic_start, model_of, read_log_odds
+from invariant_bandits.model.fit import PolicyStart, caution_of, logistic_start, model_of, read_log_odds
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
@@ -280,11 +280,14 @@ def update_model(
 
 
 def _start_of(model: Model, exploration: float | None, horizon: int | None) -> PolicyStart:
-    """What makes the policy of a model anew; the exploration is the model's if not given."""
+    """What makes the policy of a model anew; the exploration is the model's if not given, and so is the
+    caution.
+    """
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
-    return PolicyStart(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
+    confidence = float(settings.get("confidence", 0.01))
+    return PolicyStart(model.policy_name, exploration, confidence, horizon, caution_of(model))
 
 
 def _log_odds(
