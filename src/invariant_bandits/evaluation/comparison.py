@@ -498,7 +498,7 @@ def _named_makers(policies: Mapping[str, Maker | str] | Sequence[str] | None) ->
     """Name -> maker. Registered policies of a list have the names that they were asked with."""
     policies = COMPARED if policies is None else policies
     if isinstance(policies, Sequence) and not isinstance(policies, str):
-        policies = {find_policy(name).name: name for name in policies}
+        policies = {name: name for name in policies}
     return checked_makers(policies)
 
 
