@@ -223,7 +223,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     assert code == 0, said
     assert "linucb-decaying" in said
     _, said = run_command("--plugin", "own_policy", "evaluate", log, *options, "--jobs", 1)
-    assert "LinUCB, decaying against what the log did: yes, by" in said
+    assert "linucb-decaying against what the log did: yes, by" in said
 
 
 @pytest.mark.parametrize(

@@ -821,8 +821,8 @@ def expected_value(
         ):  # features minus the mean of those chosen in the earlier half
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
-        cut = {"windows": read.windows, "edges": _edges(model.moments, feedback)}
-        result = compare(feedback, chosen, settings="published", **cut)
+        edges = _edges(model.moments, feedback)
+        result = compare(feedback, chosen, settings="published", windows=read.windows, edges=edges)
     except InputError as error:
         return {"known": False, "reason": str(error)}
     return {

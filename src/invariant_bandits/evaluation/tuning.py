@@ -171,7 +171,8 @@ def tune(
     progress : callable, optional
         Called with (settings done, all).
     """
-    kinds = {name: maker.kind for name, maker in makers.items() if _is_tuned(maker)}
+    asked = {name: maker for name, maker in makers.items() if isinstance(maker, Contender)}
+    kinds = {name: maker.kind for name, maker in asked.items() if maker.kind in TUNED and not maker.options}
     if not kinds or earlier.rounds < FEWEST:
         return Tuning(notes=(TEXTS["untuned"].format(fewest=FEWEST),) if kinds else ())
     played = min(round(PLAYED * earlier.rounds), MOST_PLAYED)
@@ -202,7 +203,3 @@ def tune(
         tried.setdefault(name, []).append(Setting(options, estimates[index]))
     note = TEXTS["tuned"].format(rounds=played, estimator=estimator.name)
     return Tuning({name: choose(settings) for name, settings in tried.items()}, kinds, len(tasks), (note,))
-
-
-def _is_tuned(maker: Maker) -> bool:
-    return isinstance(maker, Contender) and maker.kind in TUNED and not maker.options
