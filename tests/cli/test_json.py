@@ -55,7 +55,7 @@ def test_evaluate_answers_with_one_word_per_policy(run_apart, log):
     assert code == 0, words
     found = one_object(out)
     answers = {verdict["policy"]: verdict["answer"] for verdict in found["verdicts"]}
-    assert answers == {"LinUCB warm": "yes", "uniform": "no difference"}
+    assert answers == {"linucb-warm": "yes", "uniform": "no difference"}
     first = found["verdicts"][0]["gain"]
     assert 0.0 < first["low"] < first["value"] < first["high"]
     assert {line["estimator"] for line in found["estimates"]} >= {"DR", "SNIPS"}

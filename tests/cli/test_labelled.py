@@ -29,7 +29,7 @@ def test_evaluate_takes_a_labelled_log_as_it_is(run, files):
     assert "arm banner by its name" in said
     assert "an arm counts as offered from its first to its last use" in said
     assert "banner_C" in said
-    assert "Greedy against what the log did:" in said
+    assert "greedy against what the log did:" in said
     assert "chosen actions only" not in said
 
 

@@ -183,7 +183,7 @@ def test_bad_options_end_in_one_line_and_exit_code_two(run, folder, tmp_path, wo
 def test_evaluate_with_propensities_says_yes_for_good_policies_and_nothing_for_uniform(run, folder, tmp_path):
     code, said = run("evaluate", folder / "rows.parquet", "--report", tmp_path / "e.html")
     assert code == 0, said
-    assert "AutoISD against what the log did: yes, by" in said
+    assert "auto-isd against what the log did: yes, by" in said
     assert re.search(r"uniform +\d+ % +DR +no difference can be seen", said)
     assert "nothing speaks against them" in said
     page = (tmp_path / "e.html").read_text()
@@ -196,11 +196,11 @@ def test_evaluate_without_propensities_says_what_cannot_be_known(run, tmp_path):
     pq.write_table(table, tmp_path / "log.parquet")
     code, said = run("evaluate", tmp_path / "log.parquet", "--jobs", 1)
     assert code == 3, said
-    assert "AutoISD against what the log did: cannot be known, because the log has no propensities" in said
+    assert "auto-isd against what the log did: cannot be known, because the log has no propensities" in said
     code, said = run(
         "evaluate", tmp_path / "log.parquet", "--propensities", "uniform", "--direct", "--jobs", 1
     )
-    assert "AutoISD against what the log did: yes, by" in said
+    assert "auto-isd against what the log did: yes, by" in said
     assert "Propensities: taken as uniform, as the caller says." in said
     assert "Direct method: assumes that rewards are linear" in said
 
@@ -212,7 +212,7 @@ def test_evaluate_flags_propensities_that_are_wrong_and_refuses_to_conclude(run,
     code, said = run("evaluate", tmp_path / "log.parquet", "--jobs", 1)
     assert code == 3, said
     assert "The verdict: WRONG" in said
-    assert "AutoISD against what the log did: cannot be known" in said
+    assert "auto-isd against what the log did: cannot be known" in said
 
 
 def test_evaluate_with_full_information_is_exact(run, tmp_path):
@@ -223,12 +223,12 @@ def test_evaluate_with_full_information_is_exact(run, tmp_path):
     )
     code, said = run("evaluate", tmp_path / "lists.parquet", "--jobs", 1)
     assert code == 0, said
-    assert re.search(r"AutoISD +exact +yes, by", said)
+    assert re.search(r"auto-isd +exact +yes, by", said)
     code, said = run(
         "evaluate", tmp_path / "rows.pq", "--full-information", "--centre", "--latest", 1000, "--jobs", 1
     )
     assert code == 0, said
-    assert re.search(r"AutoISD +exact +yes, by", said)
+    assert re.search(r"auto-isd +exact +yes, by", said)
     assert "'the log' is here a choice at random among the offered" in said
     assert "Only the last 1,000 of 1,500 rounds were taken" in said
 

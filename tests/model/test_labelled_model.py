@@ -179,7 +179,7 @@ def test_other_policies_decide_among_arms_too(policy, log):
 def test_the_log_is_evaluated_as_it_is(log):
     read = ib.read_feedback(log.table())
     found = ib.compare(read.feedback, ["auto-isd", "uniform"])
-    assert found.verdict("AutoISD").startswith("yes, by")
+    assert found.verdict("auto-isd").startswith("yes, by")
     assert found.verdict("uniform").startswith("no difference")
 
 

@@ -108,7 +108,7 @@ def test_evaluation_finds_what_the_best_arms_would_have_earned(
     export(served[0], tmp_path / "log.parquet")
     read = ib.read_feedback(tmp_path / "log.parquet")
     compared = ib.compare(read.feedback, ["auto-isd"], jobs=1)
-    line = compared.line("AutoISD")
+    line = compared.line("auto-isd")
     assert line is not None
     assert line.estimator == "DR"
     assert 0.7 < line.value.value < 0.9

@@ -204,6 +204,7 @@ def evaluate(
     policy: list[str] | None = None,
     propensities: str = "logged",
     direct: bool = False,
+    settings: str = "tuned",
     latest: int | None = None,
     windows: int = 8,
     policy_log: Path | None = None,
@@ -234,8 +235,9 @@ def evaluate(
     with common.counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare
 
-        shared |= {"jobs": jobs, "progress": lambda done, total: show("policies", done, total)}
+        shared |= {"jobs": jobs, "progress": lambda done, total: show("plays", done, total)}
         shared |= {"windows": read.windows, "propensities": propensities, "with_direct": direct}
+        shared["settings"] = settings
         result = compare(read.feedback, policy or None, **shared)
     from invariant_bandits.reports import evaluation_page, values
 

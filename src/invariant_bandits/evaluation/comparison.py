@@ -24,7 +24,8 @@ from invariant_bandits.evaluation.estimators import (
 )
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate
 from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
+from invariant_bandits.evaluation.propensities import Calibration, calibration, with_propensities
+from invariant_bandits.evaluation.tuning import Tuning, tune
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.model.fit import PolicyStart, caution_of
@@ -89,6 +90,11 @@ class Line:
     def assumption(self) -> str | None:
         """What the numbers rest on beyond the log. None where they rest on the log alone."""
         return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
+
+
+def _word(value: Any) -> str:
+    """A setting as a name with options has it."""
+    return f"{value:g}" if isinstance(value, float) and value < 0.9 else str(value).lower()
 
 
 class Answers(NamedTuple):
@@ -166,10 +172,12 @@ COMPARED = (
     *("sw-linucb", "d-linucb", "frozen", "uniform"),
 )
 """The policies that are compared if none are named. Cold LinUCB begins with nothing, warm LinUCB has learned
-every logged round, sliding window and discount are cold and remember about one window of the moments, frozen
-is a regression on the logged rounds that never learns again.
+every logged round, sliding window and discount have learned those that they remember, frozen is a regression
+on the logged rounds that never learns again. As published, sliding window and discount begin with nothing and
+remember about one window of the moments.
 """
-REFERENCE = "LinUCB cold"
+REFERENCE = "linucb-cold"
+"""The policy that differences are taken to where no simple policy was tuned."""
 NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds", "concludes")
 """Of every estimate in the rows of a comparison."""
 
@@ -196,6 +204,10 @@ class Comparison:
         What can and cannot be known.
     failures : policy -> str
         Why policies could not be fitted or played. They have no lines.
+    settings : policy -> options
+        Of the policies whose settings were chosen on the rounds that policies are fitted on.
+    simple : tuple of str
+        The simple policies among these, the one that earned most in those rounds first.
     """
 
     lines: tuple[Line, ...]
@@ -206,6 +218,8 @@ class Comparison:
     calibration: Calibration | None
     notes: tuple[str, ...]
     failures: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    simple: tuple[str, ...] = ()
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -227,6 +241,15 @@ class Comparison:
             return "cannot be known, because the log has no propensities"
         return verdict(line.against_log, line.estimator if line.assumption is not None else None)
 
+    def settings_of(self, policy: str) -> str:
+        """The settings that were chosen for a policy, as words. Empty if none were."""
+        return ", ".join(f"{name} {_word(value)}" for name, value in self.settings.get(policy, {}).items())
+
+    def with_settings(self, policy: str) -> str:
+        """The name of a policy, with the settings that were chosen for it."""
+        settings = self.settings_of(policy)
+        return f"{policy} ({settings})" if settings else policy
+
     def assumptions(self) -> dict[str, str]:
         """Estimator -> what it assumes, for those in the comparison that assume anything."""
         return {line.estimator: line.assumption for line in self.lines if line.assumption is not None}
@@ -236,6 +259,7 @@ class Comparison:
         return [
             {
                 "policy": line.policy,
+                "settings": self.settings_of(line.policy),
                 "estimator": line.estimator,
                 "quantity": quantity,
                 **{number: getattr(estimate, number) for number in NUMBERS},
@@ -268,13 +292,39 @@ class Comparison:
         return plotting.difference_chart(rows, theme_name=theme)
 
     def headline(self) -> list[str]:
-        """The verdict on the first policy, and what it is compared with, in three sentences."""
+        """How the first policy compares with the best simple one and with the log, in a few sentences."""
         first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
         return [
+            *self._against_simple(),
             f"{first} against what the log did: {self.verdict(first)}.",
             f"Fitted on the first {rounds}, evaluated on the next {self.logged.rounds:,}.",
             f"The log itself earned {self.logged} per round.",
         ]
+
+    def _against_simple(self) -> list[str]:
+        """Who is ahead, the first policy or the reference. First of all whether a simple policy is."""
+        first, rival = self.policies[0], self.reference
+        line = self.line(first)
+        if line is None or rival is None or rival == first or not line.against_reference.concludes:
+            return []
+        gain, name = line.against_reference, self.with_settings(rival)
+        if rival in self.simple[:1]:
+            name += ", the best simple policy of the rounds before"
+        ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
+        amount = f"by {abs(gain.value):.3g} [{ends[0]:+.3g}, {ends[1]:+.3g}] per round"
+        chance = "" if gain.answer in ("yes", "no") else ", which may be chance"
+        lines = {other: self.line(other) for other in self.simple if other not in (first, rival)}
+        above = {other: of.value.value - line.value.value for other, of in lines.items() if of is not None}
+        best = max(above, key=lambda other: above[other], default=first)
+        if gain.value < 0.0:
+            simple = "A simple policy is ahead: " if rival in self.simple else ""
+            return [f"{simple}{name}, beats {first} {amount}{chance}."]
+        sentences = [f"{first} is ahead of {name}, {amount}{chance}."]
+        if above.get(best, 0.0) > 0.0:
+            more = f"{self.with_settings(best)} has the highest estimate, {above[best]:.3g} above {first}"
+            picked = "It is picked afterwards, so it looks better than it is."
+            sentences.insert(0, f"A simple policy may be ahead: {more}. {picked}")
+        return sentences
 
     def summary(self) -> str:
         """Tables a person can read, a verdict per policy, and what the numbers rest on."""
@@ -284,7 +334,8 @@ class Comparison:
         lines += ["", "Would it have helped?"]
         for name, share in self.agreement.items():
             agrees = f" (it agrees with the log in {100.0 * (share or 0.0):.0f} % of the rounds)"
-            lines.append(f"  {name}: {self.verdict(name)}{'' if share is None else agrees}")
+            known = "" if share is None else agrees
+            lines.append(f"  {self.with_settings(name)}: {self.verdict(name)}{known}")
         if self.calibration is not None:
             lines += ["", f"Propensities: {self.calibration.words}."]
         assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
@@ -326,7 +377,8 @@ def compare(
     propensities: str = "logged",
     estimators: Sequence[str] | None = None,
     with_direct: bool = False,
-    reference: str = REFERENCE,
+    reference: str | None = None,
+    settings: str = "tuned",
     confidence: float = 0.95,
     seed: int = 0,
     jobs: int = 1,
@@ -341,7 +393,7 @@ def compare(
         The logged rounds.
     policies : name -> maker, or registered names, optional
         A maker is called with the Past and returns a fresh policy. The name of a registered policy will do
-        for one. COMPARED if not given.
+        for one, with options as in "linucb-warm,exploration=0.3". COMPARED if not given.
     fit_fraction : float
         Share of the rounds, the first ones, that policies are fitted on.
     fit_until : number or datetime, optional
@@ -358,8 +410,13 @@ def compare(
         and replay.
     with_direct : bool
         Ask also those that assume something, such as the direct method.
-    reference : str
-        The policy that differences are taken to, where it is among them.
+    reference : str, optional
+        The policy that differences are taken to. If not given the simple policy that earned most in the
+        rounds that policies are fitted on.
+    settings : "tuned", "published" or "both"
+        How simple policies without options (frozen, LinUCB, sliding window, discount; ISD-linUCB as well) are
+        set. "tuned": exploration and memory are chosen on the rounds that policies are fitted on, by the
+        preferred estimator. "both": the published setting is beside it, as "linucb-warm, published".
     confidence : float
         Coverage of the intervals, such as 0.95.
     seed : int
@@ -367,7 +424,7 @@ def compare(
     jobs : int
         Processes, forked.
     progress : callable, optional
-        Called with (policies done, all).
+        Called with (plays done, all), of settings that are tried and of policies.
     keep_rounds : int
         Estimates over more rounds are returned without the contributions of the rounds.
 
@@ -381,18 +438,21 @@ def compare(
     >>> offered = rng.normal(size=(600, 3, 2))
     >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
     >>> result = ib.compare(feedback, ["linucb-warm", "uniform"], windows=4)
-    >>> result.verdict("LinUCB warm").startswith("yes, by")
+    >>> result.verdict("linucb-warm").startswith("yes, by")
     True
+    >>> result.with_settings("linucb-warm")
+    'linucb-warm (exploration 0)'
     """
     one_of("propensities", propensities, ("logged", "estimated", "uniform"))
-    makers = checked_makers(COMPARED if policies is None else policies)
+    one_of("settings", settings, ("tuned", "published", "both"))
+    makers = _named_makers(policies)
     whole_number("jobs", jobs, 1)
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
     checked, notes = None, list[str]()
     if not full:
-        later, notes = _with_propensities(earlier, later, propensities)
+        later, notes = with_propensities(earlier, later, propensities)
         checked = None if later.propensities is None else calibration(later)
         if later.propensities is None:
             notes.append(TEXTS["without_propensities"])
@@ -400,7 +460,17 @@ def compare(
     modelled = any(estimator.wants("predictions") for estimator in asked)
     predictions = predict_rewards(later, earlier) if modelled else None
     logged = logged_value(later, confidence=confidence)
-    named = reference if reference in makers else None
+    tuning = Tuning()
+    if asked and settings != "published":
+        how: dict[str, Any] = {"windows": windows, "propensities": propensities, "seed": seed, "jobs": jobs}
+        if progress is not None:
+            how["progress"] = lambda done, total: progress(done, total + len(makers))
+        tuning = tune(makers, earlier, asked[0], **how)
+        makers = tuning.applied(makers, beside=settings == "both")
+        notes += tuning.notes
+    simple = tuning.simple()
+    wanted = (*simple, REFERENCE)[0] if reference is None else reference
+    named = wanted if wanted in makers else None
     doubt = None if checked is None else checked.doubt
     evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds)
 
@@ -414,7 +484,7 @@ def compare(
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
-                progress(len(answers), len(makers))
+                progress(tuning.plays + len(answers), tuning.plays + len(makers))
     answers = {name: answers[name] for name in makers}
     return Comparison(
         lines=tuple(line for answer in answers.values() for line in answer.lines),
@@ -425,15 +495,17 @@ def compare(
         calibration=checked,
         notes=(*notes, *([] if full else [TEXTS["followed"]]), TEXTS["one_at_a_time"]),
         failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
+        settings={name: setting.options for name, setting in tuning.settings.items()},
+        simple=simple,
     )
 
 
-def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple[Feedback, list[str]]:
-    if source == "uniform":
-        return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
-    if source == "estimated":
-        return later.with_propensities(estimate_propensities(later, earlier=earlier)), [TEXTS["estimated"]]
-    return later, []
+def _named_makers(policies: Mapping[str, Maker | str] | Sequence[str] | None) -> dict[str, Maker]:
+    """Name -> maker. Registered policies of a list have the names that they were asked with."""
+    policies = COMPARED if policies is None else policies
+    if isinstance(policies, Sequence) and not isinstance(policies, str):
+        policies = {name: name for name in policies}
+    return checked_makers(policies)
 
 
 @dataclass(frozen=True)
@@ -605,12 +677,12 @@ def rolling_origins(
     >>> offered = rng.normal(size=(600, 3, 2))
     >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
     >>> result = ib.rolling_origins(feedback, ["linucb", "uniform"], origins=4, horizons=[50, 100], windows=4)
-    >>> result.origins.tolist(), result.rewards["LinUCB"].shape
+    >>> result.origins.tolist(), result.rewards["linucb"].shape
     ([300, 367, 433, 500], (4, 2))
-    >>> result.difference("LinUCB", "uniform")[1].mean > 0
+    >>> result.difference("linucb", "uniform")[1].mean > 0
     True
     """
-    makers = checked_makers(COMPARED if policies is None else policies)
+    makers = _named_makers(policies)
     lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")
@@ -744,8 +816,8 @@ def expected_value(
         return {"known": False, "reason": TEXTS["without_propensities"]}
     entry = find_policy(model.policy_name)
     start = PolicyStart(model.policy_name, exploration, confidence, caution=caution_of(model))
-    chosen: dict[str, Any] = {entry.label: start.contender()}
-    chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
+    chosen: dict[str, Any] = {entry.name: start.contender()}
+    chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}
     try:
         read = read_feedback(
             source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
@@ -756,7 +828,8 @@ def expected_value(
         ):  # features minus the mean of those chosen in the earlier half
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
-        result = compare(feedback, chosen, windows=read.windows, edges=_edges(model.moments, feedback))
+        edges = _edges(model.moments, feedback)
+        result = compare(feedback, chosen, settings="published", windows=read.windows, edges=edges)
     except InputError as error:
         return {"known": False, "reason": str(error)}
     return {

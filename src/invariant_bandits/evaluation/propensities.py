@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, number_between, probability, whole_number
+from invariant_bandits.evaluation.intervals import TEXTS
 from invariant_bandits.logs.external_sort import RowCollector
 from invariant_bandits.logs.feedback import Feedback
 
@@ -85,6 +86,17 @@ def estimate_propensities(
             spare = 1.0 - least * np.repeat(part.counts, part.counts)
             chances.append(least + spare * _choice_chances(part, theta))
     return chances.rows()
+
+
+def with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple[Feedback, list[str]]:
+    """The later rounds with propensities as logged, uniform, or estimated with the help of the earlier ones;
+    and notes on what they assume.
+    """
+    if source == "uniform":
+        return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
+    if source == "estimated":
+        return later.with_propensities(estimate_propensities(later, earlier=earlier)), [TEXTS["estimated"]]
+    return later, []
 
 
 def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:

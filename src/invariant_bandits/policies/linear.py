@@ -432,10 +432,12 @@ class SWLinUCB(LinearPolicy):
         super().__init__(dim, memory=SlidingWindow(window), **common)
 
     @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
+    def from_past(
+        cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
+    ) -> Self:
         """Without a `window` that which the past suggests, or the horizon, as in the paper."""
         window = window or past.suggested_window or past.needed_horizon("window")
-        return super().from_past(past, window=window, **options)
+        return super().from_past(past, window=window, warm=warm, **options)
 
 
 @policy("d-linucb", label="discount")
@@ -453,13 +455,15 @@ class DLinUCB(LinearPolicy):
         super().__init__(dim, memory=Discount(discount), **common)
 
     @classmethod
-    def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
+    def from_past(
+        cls, past: Past, *, discount: float | None = None, warm: bool | int = False, **options: Any
+    ) -> Self:
         """Without a `discount` one that remembers as many rounds as the past suggests, or 0.999, as in
         the paper.
         """
         if discount is None:
             discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
-        return super().from_past(past, discount=discount, **options)
+        return super().from_past(past, discount=discount, warm=warm, **options)
 
 
 @policy("restart-linucb", label="Restart-linUCB")

@@ -56,7 +56,10 @@ class RegisteredPolicy:
     def with_options(self, options: Mapping[str, Any]) -> RegisteredPolicy:
         """The same policy with these options, as part of its name."""
         self.check(options)
-        words = ",".join(f"{name}={value}" for name, value in options.items())
+        plain = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()
+        }
+        words = ",".join(f"{name}={value}" for name, value in plain.items())
         label = f"{self.label}, {words.replace(',', ', ').replace('=', ' ')}"
         return replace(self, name=f"{self.name},{words}", label=label, options={**self.options, **options})
 

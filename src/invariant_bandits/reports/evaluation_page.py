@@ -27,14 +27,14 @@ def text(result: Comparison, read: LoggedFeedback, width: int = WIDTH) -> str:
 
 
 def headline(result: Comparison) -> str:
-    """Return the verdict on the first policy, and what it is compared with."""
+    """Return who is ahead, the first policy or the best simple one, and the verdict on the first."""
     return " ".join(result.headline())
 
 
 def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False) -> Iterator[Section]:
     """Yield verdicts with a picture, all estimates, the propensities, and what the numbers rest on."""
     said = values.of_comparison(result, read)
-    yield _verdicts(said["verdicts"], pictures)
+    yield _verdicts(said["verdicts"], result, pictures)
     if said["estimates"]:
         yield _estimates(said["estimates"], said["reference"])
     if result.calibration is not None:
@@ -45,10 +45,10 @@ def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False
     yield Section("Data quality", read.quality.describe().splitlines())
 
 
-def _verdicts(verdicts: list[dict[str, Any]], pictures: bool) -> Section:
+def _verdicts(verdicts: list[dict[str, Any]], result: Comparison, pictures: bool) -> Section:
     kinds = {"yes": "good", "no": "bad"}
     columns: Columns = {
-        "policy": "{policy}",
+        "policy": lambda of: result.with_settings(of["policy"]),
         "agrees with the log": lambda of: number(
             "" if of["agreement"] is None else f"{100.0 * of['agreement']:.0f} %"
         ),

@@ -117,8 +117,10 @@ def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str
 FIRST_ROWS = 60
 WIDTH = 100
 """Of lines where there is no terminal."""
-NARROWEST = 12
-"""Words are not wrapped into columns narrower than this."""
+NARROWEST, READABLE = 12, 40
+"""Words are not wrapped into columns narrower than this, and into narrower ones than that only where it must
+be.
+"""
 INDENT = 2
 
 
@@ -213,10 +215,10 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
     ]
     right = numeric_columns(headings, rows)
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
-    for j in sorted(range(len(headings)), key=lambda j: -widths[j]):
-        if not right[j]:
-            too_much = sum(widths) + INDENT * len(widths) - width
-            widths[j] = max(widths[j] - max(too_much, 0), min(widths[j], NARROWEST))
+    wrappable = [j for j in sorted(range(len(headings)), key=lambda j: -widths[j]) if not right[j]]
+    for least, j in [(least, j) for least in (READABLE, NARROWEST) for j in wrappable]:
+        too_much = sum(widths) + INDENT * len(widths) - width
+        widths[j] = max(widths[j] - max(too_much, 0), min(widths[j], least))
     lines: list[str] = []
     keys = [j for j in range(min(2, len(widths))) if j == 0 or (not right[j] and widths[j] <= NARROWEST)]
     for columns in _pages(keys, widths, width):

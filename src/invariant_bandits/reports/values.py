@@ -241,6 +241,7 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "played_rounds": result.logged.rounds,
         "logged": _estimate(result.logged),
         "reference": result.reference,
+        "best_simple": next(iter(result.simple), None),
         "verdicts": [_verdict(result, name) for name in result.policies],
         "estimates": [
             {
@@ -274,6 +275,7 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
     line = result.line(name)
     return {
         "policy": name,
+        "settings": dict(result.settings.get(name, {})),
         "answer": "unknown" if line is None else line.against_log.answer,
         "estimator": None if line is None else line.estimator,
         "gain": None if line is None else _estimate(line.against_log),
