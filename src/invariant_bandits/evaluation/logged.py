@@ -136,6 +136,7 @@ def read_feedback(
     """
     schema, selected = named_features(schema, features)
     opened = open_log(source, schema)
+    opened.schema.require_action()
     if not opened.schema.has_offered:
         raise InputError(CHOSEN_ONLY)
     log = in_time_order(opened)

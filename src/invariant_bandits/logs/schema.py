@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
@@ -203,7 +204,8 @@ class Schema:
             names = format_names(features)
             raise InputError(f"schema: categorical column {name!r} is not among the features {names}")
         if not features and self.offered is None and not self.labelled:
-            raise InputError(f"schema: features are missing; name columns of {has}")
+            leaks = [f"{name[1:]} {why}" for name, why in self.reasons.items() if "the reward" in why]
+            raise InputError("; ".join([f"schema: features are missing; name columns of {has}", *leaks]))
         words = (name for name in features if is_text(arrow_schema.field(name).type))
         categorical = dict.fromkeys((*self.categorical, *words))
         return replace(self, features=tuple(features), categorical=tuple(categorical))
@@ -212,10 +214,12 @@ class Schema:
         """Raise InputError with the candidates if no column was found to be the action, but some may be."""
         if not self.candidates:
             return
-        wide = max(map(len, self.candidates))
-        lines = [f"  --arm {name:<{wide}}  {why}" for name, why in self.candidates.items()]
-        none = "--no-action, if none of them is: then the features are those of the chosen action"
-        raise InputError("\n".join(["no column was found to be the action; say which one is:", *lines, f"  {none}"]))
+        options = {f"--arm {shlex.quote(name)}": why for name, why in self.candidates.items()}
+        wide = max(map(len, options))
+        lines = [f"  {option:<{wide}}  {why}" for option, why in options.items()]
+        head = "no column was found to be the action; say which one is (in Python: schema={'arm': …}):"
+        none = "  --no-action, if none is (None): then the features are those of the chosen action"
+        raise InputError("\n".join([head, *lines, none]))
 
     def roles(self) -> dict[str, str]:
         """Role → column, of the roles that the log has."""
@@ -420,8 +424,12 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     """
     checked_overrides(overrides, "schema")
     hints = {name: tuple(overrides.pop(name, ())) for name in HINTS}
-    for name in {*hints["ignore"], *hints["keep"]} - set(arrow_schema.names):
-        raise InputError(f"schema: column {name!r} is not in the log, which has {format_names(arrow_schema.names)}")
+    columns = {f"{role} column": [overrides.get(role)] for role in ROLES}
+    for what, named in (columns | {f"{name} column": list(hints[name]) for name in HINTS}).items():
+        for name in named:
+            if name is not None and name not in arrow_schema.names:
+                has = f"the log, which has {format_names(arrow_schema.names)}"
+                raise InputError(f"schema: {what} {name!r} is not in {has}")
     guess = _Guess(arrow_schema, sample, overrides, hints)
     guess.time_by_type()
     guess.roles_by_name()
@@ -739,7 +747,7 @@ class _Guess:
         elif self._names_propensity(name) and name not in self.hints["keep"]:
             why_not = "its name says that it is a propensity"
         elif leak := self._leak(name, rewards):
-            why_not = f"{leak}; --keep {name} makes it a feature"
+            why_not = f"{leak}; --keep {shlex.quote(name)} makes it a feature"
         elif is_text(kind):
             why = f"{kind}, {self._distinct(name)}"
             many = len(column.unique()) > MANY_CATEGORIES

@@ -187,6 +187,8 @@ def first_rows(source: Source) -> Any:
     copies: list[Any] = []
     for task in source.tasks:
         for _, batch in source.batches(task, names):
+            if copies and batch.schema != copies[0].schema:  # another file, whose types differ
+                return pa.Table.from_batches(copies)
             copies.append(batch.take(pa.array(range(min(len(batch), most)))))
             if sum(map(len, copies)) >= LEAST_SAMPLE:
                 return pa.Table.from_batches(copies)
