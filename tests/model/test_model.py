@@ -191,7 +191,7 @@ def test_labels_of_actions_may_be_features():
 
 def test_many_tiny_windows_do_not_make_features_look_collinear():
     table = shop_log(64)
-    model = ib.fit_logs(table, windows=60)
+    model = ib.fit_logs(table, NO_ACTION, windows=60)
     assert model.names == ("price", "country=DE", "country=FR")
     assert model.moments.counts.min() >= 15
 
@@ -261,14 +261,14 @@ def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
 
 def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
     log = shop_log()
-    model = ib.fit_logs(log, policy="randomised-auto-isd")
-    plain = ib.fit_logs(log)
+    model = ib.fit_logs(log, NO_ACTION, policy="randomised-auto-isd")
+    plain = ib.fit_logs(log, NO_ACTION)
     chances = model.propensities(OFFERED)
     np.testing.assert_allclose(sorted(chances), [0.05 / 3, 0.05 / 3, 0.95 + 0.05 / 3])
     assert chances.argmax() == plain.select(OFFERED)
     assert model.baseline == plain.baseline == 0.0
     assert np.array_equal(model.scores(OFFERED).mean, plain.scores(OFFERED).mean)
-    by_gap = ib.fit_logs(log, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
+    by_gap = ib.fit_logs(log, NO_ACTION, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
     assert (by_gap.policy.policy.exploration, by_gap.policy.sharpness) == (0.3, 20.0)
     assert by_gap.propensities(OFFERED).sum() == pytest.approx(1.0)
 
@@ -277,7 +277,7 @@ def test_features_may_be_names_of_columns():
     model = ib.fit_logs(shop_log(), NO_ACTION, features=["price"])
     assert model.names == ("price",)
     assert ib.fit_logs(shop_log(), {"reward": "reward"}, features=["price", "count*"]).names[0] == "price"
-    assert ib.fit_logs(shop_log(), NO_ACTION, ib.Schema("reward"), features=["price"]).names == ("price",)
+    assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == ("price",)
     assert ib.read_moments(shop_log(), features=["pri*"]).schema.features == ("price", "price_in_cents")
     with pytest.raises(ib.InputError, match="features are named twice: price by features, country by schema"):
         ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])

@@ -78,7 +78,12 @@ def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         "opened": _yes_no(opened),
     }
     path = _write_csv(Path(folder) / "campaign.csv", table)
-    roles = {"time": "sent_at", "arm": "subject_variant", "reward": "opened", "propensity": "send_probability"}
+    roles = {
+        "time": "sent_at",
+        "arm": "subject_variant",
+        "reward": "opened",
+        "propensity": "send_probability",
+    }
     return WildLog(path, roles, {("emoji", "past_orders"), ("question", "level")})
 
 
@@ -89,7 +94,9 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
     distance, rain = rng.gamma(2.0, 3.0, rounds), rng.exponential(1.0, rounds)
     airport, rating = rng.random(rounds) < 0.2, rng.normal(4.6, 0.2, rounds)
     chosen, chances = _choose(rng, 0.3 * airport[:, None] * np.arange(4.0))
-    context = np.column_stack([np.ones(rounds), (distance - 6.0) / 4.2, rain - 1.0, airport, (rating - 4.6) / 0.2])
+    context = np.column_stack(
+        [np.ones(rounds), (distance - 6.0) / 4.2, rain - 1.0, airport, (rating - 4.6) / 0.2]
+    )
     truth = np.array(
         [
             [1.8, 0.6, 0.0, 0.1, 0.0],
@@ -148,7 +155,12 @@ def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int =
                 "feedback": {"click": int(click[row]), "dwell_seconds": float(dwell[row])},
             }
             file.write(json.dumps(event) + "\n")
-    roles = {"time": "event.ts", "arm": "shown.article", "reward": "feedback.click", "propensity": "shown.prob"}
+    roles = {
+        "time": "event.ts",
+        "arm": "shown.article",
+        "reward": "feedback.click",
+        "propensity": "shown.prob",
+    }
     drifting = {(str(names[2]), "level"), (str(names[7]), "level")}
     return WildLog(path, roles, drifting, {"feedback.dwell_seconds"})
 
@@ -161,7 +173,9 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     creatinine, carrier = rng.gamma(9.0, 0.11, rounds), rng.random(rounds) < 0.3
     standard = (weight - 75.0) / 14.0
     chosen, chances = _choose(rng, 0.5 * standard[:, None] * np.array([-1.0, 0.0, 1.0]))
-    context = np.column_stack([np.ones(rounds), standard, (age - 58.0) / 15.0, creatinine - 1.0, carrier - 0.3])
+    context = np.column_stack(
+        [np.ones(rounds), standard, (age - 58.0) / 15.0, creatinine - 1.0, carrier - 0.3]
+    )
     truth = np.array([[0.3, -0.5, 0.1, 0.0, 0.0], [0.5, 0.0, -0.1, 0.3, -0.2], [0.4, 0.5, -0.2, 0.0, -0.6]])
     drift = np.zeros((rounds, 3, 5))
     drift[:, 2, 4] = np.where(share > 0.6, 0.9, 0.0)
@@ -225,7 +239,9 @@ def _choose(rng: Any, utilities: Any, active: Any = None) -> tuple[Any, Any]:
     """Draw an arm per row from a softmax with a floor; (its place, its probability)."""
     weights = np.exp(utilities) * (1.0 if active is None else active)
     allowed = np.ones_like(weights) if active is None else active.astype(float)
-    chances = 0.7 * weights / weights.sum(axis=1, keepdims=True) + 0.3 * allowed / allowed.sum(axis=1, keepdims=True)
+    chances = 0.7 * weights / weights.sum(axis=1, keepdims=True) + 0.3 * allowed / allowed.sum(
+        axis=1, keepdims=True
+    )
     chosen = (rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]).sum(axis=1)
     return chosen, chances[np.arange(len(chances)), chosen]
 
@@ -264,7 +280,14 @@ def _without(words: list[str], rng: Any, rate: float) -> list[str]:
     return ["" if gone else word for word, gone in zip(words, missing, strict=True)]
 
 
-def _write_csv(path: Path, table: dict[str, Any], sign: str = ",", encoding: str = "utf-8", head: str = "", end: str = "\n") -> Path:
+def _write_csv(
+    path: Path,
+    table: dict[str, Any],
+    sign: str = ",",
+    encoding: str = "utf-8",
+    head: str = "",
+    end: str = "\n",
+) -> Path:
     columns = [list(map(str, values)) for values in table.values()]
     lines = [sign.join(table), *map(sign.join, zip(*columns, strict=True))]
     path.write_bytes((head + end.join(lines) + end).encode(encoding))

@@ -80,7 +80,9 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         }
         if self.no_action:
             if known.get("arm") is not None or known.get("action") is not None:
-                raise InputError("--no-action says that no column is the action; leave out --arm and --action")
+                raise InputError(
+                    "--no-action says that no column is the action; leave out --arm and --action"
+                )
             known |= {"arm": None, "action": None}
         return known | {name: value for name, value in more.items() if value is not None}
 
@@ -122,7 +124,9 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             answer = input("number of a column and its role, no-action, or Enter to go on: ").split()
             if not answer and not problem:
                 return options
-            options, mistake = options.changed(columns, answer, {name: role for name, (role, _) in shown.items()})
+            options, mistake = options.changed(
+                columns, answer, {name: role for name, (role, _) in shown.items()}
+            )
 
     def _rows_or_problem(self) -> tuple[str, dict[str, tuple[str, str]]]:
         """(what is missing or wrong, column -> (role, why))."""
@@ -160,7 +164,11 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         for name in (*ROLES, "ignore", "keep"):
             value, old = getattr(self, name), getattr(before, name)
             if value and value != old:
-                new = [column for column in value if column not in (old or ())] if isinstance(value, list) else [value]
+                new = (
+                    [column for column in value if column not in (old or ())]
+                    if isinstance(value, list)
+                    else [value]
+                )
                 words += [word for column in new for word in (f"--{name.replace('_', '-')}", column)]
         return words
 

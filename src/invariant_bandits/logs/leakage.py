@@ -27,7 +27,7 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
 
     The column may explain nearly all of the variance of the reward, by a line, by ranks or by groups of its
     values. Or rewards are mostly the same, such as 0, and the column says of some rows with certainty that
-    theirs is another, as the seconds after a click do. Or it is missing wherever the reward is that usual one.
+    theirs is another, as the seconds after a click do. Or it is missing where the reward is that usual one.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _values(column: Any, words: bool) -> tuple[Array, Array]:
 
 
 def _groups(values: Array, missing: Array, words: bool) -> Array | None:
-    """Codes (n,) of groups of equal or neighbouring values, −1 where missing; None if words differ too much."""
+    """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
     levels, codes, counts = np.unique(values[~missing], return_inverse=True, return_counts=True)
     if len(levels) == 0:
         return None
@@ -99,7 +99,7 @@ def _explained_by_groups(groups: Array, rewards: Array) -> float:
 
 
 def _correlation(values: Array, rewards: Array, rows: int) -> float:
-    """Squared correlation of values or their ranks with the rewards, times the share of rows that have both."""
+    """Squared correlation of values or ranks with the rewards, times the share of rows that have both."""
     if len(values) < LEAST_ROWS or values.min() == values.max() or rewards.min() == rewards.max():
         return 0.0
     ranks = (np.argsort(np.argsort(each, kind="stable"), kind="stable") for each in (values, rewards))
@@ -119,7 +119,9 @@ def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
     certain = np.bincount(codes, weights=other) >= CERTAIN * sizes
     rows = int(sizes[certain].sum())
     if rows and rows * np.log(rate) < np.log(CHANCE):
-        return f"gives the reward away: by it alone {rows:,} rows surely have one, of others {100 * rate:.2g} %"
+        return (
+            f"gives the reward away: by it alone {rows:,} rows surely have one, of others {100 * rate:.2g} %"
+        )
     without = int(missing.sum())
     if without and without * np.log1p(-rate) < np.log(CHANCE) and not other[missing].any():
         return f"known only after the reward: missing in {without:,} rows, and the reward of all is {usual:g}"

@@ -39,7 +39,7 @@ from invariant_bandits.logs.schema import (
     infer_schema,
     toml_overrides,
 )
-from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows
+from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows, rows_to_infer_from
 from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -373,7 +373,7 @@ class Log:
         overrides = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
         own = self.source.schema
         if own is None:
-            return infer_schema(self.source.arrow_schema, self.sample, **overrides)
+            return infer_schema(self.source.arrow_schema, rows_to_infer_from(self.source), **overrides)
         checked_overrides(overrides, "schema")
         names = self.source.arrow_schema.names
         if own.labelled and overrides.get("arm", own.arm) is None and "features" not in overrides:
@@ -381,7 +381,9 @@ class Log:
             overrides["features"] = [name for name in names if name in free and not name.startswith("__")]
         ignored = {name: tuple(overrides.pop(name, ())) for name in HINTS}["ignore"]
         for each in ("features", "categorical") if ignored else ():
-            overrides[each] = [name for name in overrides.get(each, getattr(own, each)) if name not in ignored]
+            overrides[each] = [
+                name for name in overrides.get(each, getattr(own, each)) if name not in ignored
+            ]
         changed = replace(own, **overrides).resolved(self.source.arrow_schema)
         if own.labelled and changed.arm in (own.arm, None) and not set(changed.features) <= set(own.features):
             return replace(changed, arm=None, action=own.arm)  # features of arms: the actions are rows

@@ -51,10 +51,10 @@ NAMES = {
 }
 """Usual names of columns by role, the likeliest first; roles are found in this order."""
 ROLES = tuple(NAMES)
-VAGUE_WORDS = frozenset("r y p rating target label item policy choice choices arms candidates created".split())
+VAGUE_WORDS = "r y p rating target label item policy choice choices arms candidates created"
 """Usual names that say nothing as a part of a longer one, such as driver_rating."""
-UNITS = frozenset("eur usd gbp chf cents pct percent mg ml kg km mm ms s sec seconds utc gmt".split())
-PAST_WORDS = frozenset("past previous prior last earlier avg mean total num count history lifetime".split())
+UNITS = "eur usd gbp chf cents pct percent mg ml kg km mm ms s sec seconds utc gmt"
+PAST_WORDS = "past previous prior last earlier avg mean total num count history lifetime"
 """Words in the names of columns that sum up what happened before a round."""
 
 
@@ -491,11 +491,11 @@ def usual_name(column: str, role: str) -> str | None:
     ('variant', 'at')
     """
     parts = [part.lower() for part in PARTS.findall(column)]
-    while len(parts) > 1 and parts[-1] in UNITS:
+    while len(parts) > 1 and parts[-1] in UNITS.split():
         parts.pop()
-    if role == "reward" and PAST_WORDS & set(parts):
+    if role == "reward" and set(PAST_WORDS.split()) & set(parts):
         return None
-    usual = [word for word in NAMES[role].split() if word not in VAGUE_WORDS]
+    usual = [word for word in NAMES[role].split() if word not in VAGUE_WORDS.split()]
     ends = ("_".join(parts[first:]) for first in range(len(parts)))
     return next((end for end in ends if end in usual), None)
 
@@ -531,7 +531,7 @@ class _Guess:
             self._take("time", (named or stamps)[0], why)
 
     def time_by_values(self) -> None:
-        """Take a column for the time that holds times: one whose name ends as such names do, or the only one."""
+        """Take a column that holds times for the time: by the end of its name, or as the only one."""
         if "time" in self.fields:
             return
         free = [name for name in self.types if name not in self.taken]
@@ -634,7 +634,9 @@ class _Guess:
         fitting = [pair for pair, fits in pairs.items() if fits]
         why = "1/p adds up to the rounds of every level"
         if arm and not fitting:  # too few rounds to tell: the name decides
-            fitting = [pair for pair, fits in pairs.items() if fits is None and usual_name(pair[1], "propensity")]
+            fitting = [
+                pair for pair, fits in pairs.items() if fits is None and usual_name(pair[1], "propensity")
+            ]
             why = "by a part of its name"
         if len({label for label, _ in fitting}) != 1:
             return
@@ -656,11 +658,15 @@ class _Guess:
         """Columns of fractions without a role that may be propensities."""
         free = [name for name in self.types if name not in self.taken and is_number(self.types[name])]
         columns = {name: self.sample.column(name) for name in free}
-        return [name for name, column in columns.items() if are_probabilities(column) and not _are_whole(column)]
+        return [
+            name for name, column in columns.items() if are_probabilities(column) and not _are_whole(column)
+        ]
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""
-        has_action = self.fields.get("offered") is not None or self._has_rows_per_action() or self.fields.get("arm")
+        has_action = (
+            self.fields.get("offered") is not None or self._has_rows_per_action() or self.fields.get("arm")
+        )
         if has_action or {"arm", "action", "features"} & set(self.overrides):
             return {}
         possible = {*self.fields["features"], *filter(identifies, self.types)}
@@ -724,9 +730,9 @@ class _Guess:
         beside = name.rpartition(".")[0]
         others = [column for role, column in self._role_columns() if role != "reward"]
         reward = str(self.fields["reward"])
-        if beside and beside == reward.rpartition(".")[0]:
-            if not any(column.rpartition(".")[0] == beside for column in others):
-                return f"known only after the reward: it stands beside {reward}"
+        alone = not any(column.rpartition(".")[0] == beside for column in others)
+        if beside and beside == reward.rpartition(".")[0] and alone:
+            return f"known only after the reward: it stands beside {reward}"
         return leak_evidence(_flat(self.rows.column(name)), rewards, is_text(self.types[name]))
 
     def _role_columns(self) -> list[tuple[str, str]]:
