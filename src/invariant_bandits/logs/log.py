@@ -39,7 +39,7 @@ from invariant_bandits.logs.schema import (
     infer_schema,
     toml_overrides,
 )
-from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows, rows_to_infer_from
+from invariant_bandits.logs.sources import LEAST_SAMPLE, DatedSource, Source, Task, first_rows
 from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -373,7 +373,7 @@ class Log:
         overrides = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
         own = self.source.schema
         if own is None:
-            return infer_schema(self.source.arrow_schema, rows_to_infer_from(self.source), **overrides)
+            return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         checked_overrides(overrides, "schema")
         names = self.source.arrow_schema.names
         if own.labelled and overrides.get("arm", own.arm) is None and "features" not in overrides:
@@ -401,12 +401,19 @@ class Log:
         form = find_time_format(self.sample.column(name), kind, self.schema.day_first, words)
         if form is not None:
             self.source = DatedSource(source, name, form)
-            del self.sample
+            self.__dict__.pop("sample", None)
+            self.__dict__.pop("first_rows", None)
+
+    @cached_property
+    def first_rows(self) -> Any:
+        """The first rows, an Arrow table: as many as it takes to see how columns are related."""
+        return first_rows(self.source)
 
     @cached_property
     def sample(self) -> Any:
-        """The first rows, an Arrow table."""
-        return first_rows(self.source)
+        """Fewer first rows, which fill in missing values; an Arrow table."""
+        batch = self.first_rows.to_batches()[0]
+        return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))])
 
     @cached_property
     def times_are_dates(self) -> bool:

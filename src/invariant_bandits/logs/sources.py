@@ -181,14 +181,6 @@ class DatedSource(SourceAround):
 
 
 def first_rows(source: Source) -> Any:
-    """Return a table of copies of the first rows, so that the batch they came from is let go."""
-    for task in source.tasks:
-        for _, batch in source.batches(task, source.arrow_schema.names):
-            return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))])
-    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
-
-
-def rows_to_infer_from(source: Source) -> Any:
     """Return a table of copies of the first rows, so that the batches they came from are let go."""
     names = source.arrow_schema.names
     most = max(min(SAMPLE_ROWS, SAMPLE_VALUES // max(len(names), 1)), LEAST_SAMPLE)
@@ -200,7 +192,9 @@ def rows_to_infer_from(source: Source) -> Any:
             copies.append(batch.take(pa.array(range(min(len(batch), most)))))
             if sum(map(len, copies)) >= LEAST_SAMPLE:
                 return pa.Table.from_batches(copies)
-    return pa.Table.from_batches(copies) if copies else first_rows(source)
+    if copies:
+        return pa.Table.from_batches(copies)
+    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
 
 
 @contextmanager
