@@ -40,7 +40,7 @@ def gappy(seed=0, rounds=ROUNDS, first_gap=0):
 
 def test_no_round_is_lost_and_what_was_planted_is_found():
     table, gone = gappy()
-    model = ib.fit_logs(table, policy="linucb", windows=4)
+    model = ib.fit_logs(table, {"arm": None}, policy="linucb", windows=4)
     assert (model.quality.rounds, model.quality.left_out) == (ROUNDS, 0)
     assert model.quality.imputed == {name: int(mask.sum()) for name, mask in gone.items()}
     names = ("price", "price missing", "age", "age missing", "country=DE", "country missing")
@@ -90,7 +90,7 @@ def test_rare_gaps_are_filled_without_a_mark():
 
 
 def test_a_missing_value_when_serving_is_the_stored_one(tmp_path):
-    model = ib.fit_logs(gappy()[0], policy="linucb", windows=4)
+    model = ib.fit_logs(gappy()[0], {"arm": None}, policy="linucb", windows=4)
     model.save(tmp_path / "model")
     model = ib.Model.load(tmp_path / "model")
     price = next(column for column in model.feature_map.columns if column.name == "price")
@@ -106,7 +106,7 @@ def test_a_missing_value_when_serving_is_the_stored_one(tmp_path):
 
 
 def test_a_map_of_a_whole_log_has_a_value_for_a_gap_too():
-    whole = ib.fit_logs(gappy(first_gap=ROUNDS)[0], policy="linucb", windows=4)
+    whole = ib.fit_logs(gappy(first_gap=ROUNDS)[0], {"arm": None}, policy="linucb", windows=4)
     assert whole.quality.clean
     assert whole.names == ("price", "age", "country=DE")
     (filled,) = whole.feature_map.encode({"price": [None], "age": [40.0], "country": ["DE"]})

@@ -33,7 +33,7 @@ def test_a_log_of_somebody_else_is_understood():
             "user_id": np.arange(200),
             "time_hour": np.datetime64("2013-01-01", "us") + np.arange(200).astype("timedelta64[h]"),
             "day": np.arange(200) // 24,
-            "carrier": ["AA", "UA"] * 100,
+            "carrier": ["AA", "AA", "UA", "UA"] * 50,
             "tail": [f"N{index}" for index in range(200)],
             "Clicked": [True, False] * 100,
             "price": np.arange(200.0),

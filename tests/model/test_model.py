@@ -26,12 +26,13 @@ def shop_log(rounds=4000, seed=0):
 
 
 _COUNTRIES = ["DE", "FR", "IT"]
+NO_ACTION = {"arm": None}
 OFFERED = {"price": [1.0, 3.0, 2.0], "price_in_cents": [100.0, 300.0, 200.0], "country": ["FR", "DE", "IT"]}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return ib.fit_logs(shop_log(), features=FeatureOptions(standardise="scale and shift"))
+    return ib.fit_logs(shop_log(), NO_ACTION, features=FeatureOptions(standardise="scale and shift"))
 
 
 def test_it_says_what_was_left_out_and_finds_what_was_planted(model):
@@ -54,7 +55,7 @@ def test_raw_columns_become_the_features_of_the_log(model):
 
 @pytest.mark.parametrize("name", [name for name in POLICIES.names() if name not in NEED_MORE])
 def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
-    model = ib.fit_logs(shop_log(), policy=name, features=FeatureOptions(standardise="scale"))
+    model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, features=FeatureOptions(standardise="scale"))
     model.save(tmp_path / "model")
     again = ib.Model.load(tmp_path / "model")
     rng = np.random.default_rng(1)
@@ -82,7 +83,7 @@ def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
 @pytest.mark.parametrize("name", ["auto-isd", "isd-linucb", "linucb"])
 def test_expected_rewards_are_in_the_units_of_the_log(name):
     """Two more of price are worth 4; price 3 is worth 16, and the country at most 2 more or less."""
-    model = ib.fit_logs(shop_log(), policy=name)
+    model = ib.fit_logs(shop_log(), NO_ACTION, policy=name)
     rng = np.random.default_rng(2)
     for price in rng.gamma(3.0, size=300):
         offered = {"price": [price], "price_in_cents": [100 * price], "country": ["DE"]}
@@ -99,7 +100,7 @@ def test_expected_rewards_are_in_the_units_of_the_log(name):
 )
 def test_policies_are_those_that_the_moments_give(name, kind):
     options = {"confidence": 0.05} | ({} if name == "auto-isd" else {"exploration": 0.3})
-    model = ib.fit_logs(shop_log(), policy=name, **options)
+    model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, **options)
     direct = kind.from_history(model.moments, **options)
     offered = np.random.default_rng(6).normal(size=(50, 5, 3))
     assert np.array_equal(model.policy.select_many(offered), direct.select_many(offered))
@@ -190,16 +191,16 @@ def test_labels_of_actions_may_be_features():
 
 def test_many_tiny_windows_do_not_make_features_look_collinear():
     table = shop_log(64)
-    model = ib.fit_logs(table, windows=60)
+    model = ib.fit_logs(table, NO_ACTION, windows=60)
     assert model.names == ("price", "country=DE", "country=FR")
     assert model.moments.counts.min() >= 15
 
 
 def test_too_little_log_and_unknown_policies_are_refused():
     with pytest.raises(ib.InputError, match="at least 2 with 18 rounds each"):
-        ib.fit_logs(shop_log(16))
+        ib.fit_logs(shop_log(16), NO_ACTION)
     with pytest.raises(ib.InputError, match="policy must be one of auto-isd"):
-        ib.fit_logs(shop_log(), policy="best")
+        ib.fit_logs(shop_log(), NO_ACTION, policy="best")
 
 
 def test_bad_input_when_serving_is_named_and_changes_nothing(model):
@@ -260,20 +261,20 @@ def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
 
 def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
     log = shop_log()
-    model = ib.fit_logs(log, policy="randomised-auto-isd")
-    plain = ib.fit_logs(log)
+    model = ib.fit_logs(log, NO_ACTION, policy="randomised-auto-isd")
+    plain = ib.fit_logs(log, NO_ACTION)
     chances = model.propensities(OFFERED)
     np.testing.assert_allclose(sorted(chances), [0.05 / 3, 0.05 / 3, 0.95 + 0.05 / 3])
     assert chances.argmax() == plain.select(OFFERED)
     assert model.baseline == plain.baseline == 0.0
     assert np.array_equal(model.scores(OFFERED).mean, plain.scores(OFFERED).mean)
-    by_gap = ib.fit_logs(log, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
+    by_gap = ib.fit_logs(log, NO_ACTION, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
     assert (by_gap.policy.policy.exploration, by_gap.policy.sharpness) == (0.3, 20.0)
     assert by_gap.propensities(OFFERED).sum() == pytest.approx(1.0)
 
 
 def test_features_may_be_names_of_columns():
-    model = ib.fit_logs(shop_log(), features=["price"])
+    model = ib.fit_logs(shop_log(), NO_ACTION, features=["price"])
     assert model.names == ("price",)
     assert ib.fit_logs(shop_log(), {"reward": "reward"}, features=["price", "count*"]).names[0] == "price"
     assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == ("price",)
@@ -281,6 +282,6 @@ def test_features_may_be_names_of_columns():
     with pytest.raises(ib.InputError, match="features are named twice: price by features, country by schema"):
         ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])
     with pytest.raises(ib.InputError, match="list of column names, got 'price'"):
-        ib.fit_logs(shop_log(), features="price")
+        ib.fit_logs(shop_log(), NO_ACTION, features="price")
     with pytest.raises(ib.InputError, match="match no column"):
-        ib.fit_logs(shop_log(), features=["temp"])
+        ib.fit_logs(shop_log(), NO_ACTION, features=["temp"])

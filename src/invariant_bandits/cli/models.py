@@ -6,6 +6,7 @@ Every option that says what a log is comes from LogOptions; the rest of a comman
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,9 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     arm_model: str = "auto"
     full_information: bool = False
     day_first: bool | None = None
+    no_action: bool = False
+    ignore: list[str] | None = None
+    keep: list[str] | None = None
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
@@ -71,7 +75,15 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             "day_first": self.day_first,
             "features": split_words(self.features) or None,
             "categorical": split_words(self.one_hot) or None,
+            "ignore": split_words(self.ignore) or None,
+            "keep": split_words(self.keep) or None,
         }
+        if self.no_action:
+            if known.get("arm") is not None or known.get("action") is not None:
+                raise InputError(
+                    "--no-action says that no column is the action; leave out --arm and --action"
+                )
+            known |= {"arm": None, "action": None}
         return known | {name: value for name, value in more.items() if value is not None}
 
     def open(self, targets: Mapping[str, Path]) -> Any:
@@ -80,16 +92,88 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         targets: option -> file that will be written, which must be none of those that are read.
         """
         with console.status("looking at the columns"):
-            from invariant_bandits.logs.log import open_log
-
-            source, labels = self.logs if len(self.logs) > 1 else self.logs[0], split_words(self.arms) or None
-            opened = open_log(source, self.overrides(), catalogue=self.catalogue, arms=labels)
+            opened = self._opened(self.overrides())
             reads = [self.schema, self.catalogue, *(task.file for task in opened.source.tasks)]
             for option, path in targets.items():
                 common.check_not_read(path, option, reads)
             arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
         console.print(f"{opened.schema.describe()}\n{arms}")
         return opened
+
+    def _opened(self, overrides: Mapping[str, Any]) -> Any:
+        from invariant_bandits.logs.log import open_log
+
+        source, labels = self.logs if len(self.logs) > 1 else self.logs[0], split_words(self.arms) or None
+        return open_log(source, overrides, catalogue=self.catalogue, arms=labels)
+
+    def ask(self) -> LogOptions:
+        """Show every column with its role until the user agrees; return the options that say the same."""
+        if not sys.stdin.isatty():
+            raise InputError("--ask needs a terminal; name columns by options instead, such as --arm COLUMN")
+        from invariant_bandits.logs.formats.registry import open_source
+
+        options, columns = self, open_source(list(self.logs)).arrow_schema.names
+        wide, mistake = max(map(len, columns)), ""
+        console.print(f"roles: {', '.join(OTHER_ROLES)}, {', '.join(ROLES)}\n")
+        while True:
+            problem, shown = options._rows_or_problem()
+            for number, name in enumerate(columns, 1):
+                role, why = shown.get(name, ("?", ""))
+                console.print(f"{number:>3}  {name:<{wide}}  {role:<12}  {why}".rstrip())
+            console.print("\n".join(["", *filter(None, (problem, mistake))]))
+            answer = input("number of a column and its role, no-action, or Enter to go on: ").split()
+            if not answer and not problem:
+                return options
+            options, mistake = options.changed(
+                columns, answer, {name: role for name, (role, _) in shown.items()}
+            )
+
+    def _rows_or_problem(self) -> tuple[str, dict[str, tuple[str, str]]]:
+        """(what is missing or wrong, column -> (role, why))."""
+        shown: dict[str, tuple[str, str]] = {}
+        try:
+            schema = self._opened(self.overrides()).schema
+            shown = {column: (role, why) for role, column, why in schema.rows()}
+            schema.require_action()
+        except InputError as error:
+            return str(error), shown
+        return "", shown
+
+    def changed(
+        self, columns: Sequence[str], answer: Sequence[str], roles: Mapping[str, str]
+    ) -> tuple[LogOptions, str]:
+        """(options after one answer, what was wrong with it); `roles` are the present ones, by column."""
+        if list(answer) == ["no-action"]:
+            return replace(self, no_action=True, arm=None, action=None), ""
+        known = (*OTHER_ROLES, *ROLES)
+        places = {str(number): name for number, name in enumerate(columns, 1)}
+        if len(answer) != 2 or answer[0] not in places or answer[1] not in known:
+            return self, "type a number of the list and a role, such as: 3 arm"
+        column, role = places[answer[0]], answer[1]
+        new: dict[str, Any] = {} if roles.get(column) not in ROLES else {roles[column]: "none"}
+        ignored, kept = ([name for name in each or () if name != column] for each in (self.ignore, self.keep))
+        new |= {"ignore": [*ignored, column] if role == "ignored" else ignored}
+        new |= {"keep": [*kept, column] if role == "feature" else kept}
+        new |= {} if role in OTHER_ROLES else {role: column}
+        new |= {"no_action": self.no_action and role not in ("arm", "action")}
+        return replace(self, **new), ""
+
+    def said_beside(self, before: LogOptions) -> list[str]:
+        """Words of the command line that say what these options have beside others."""
+        words = ["--no-action"] if self.no_action and not before.no_action else []
+        for name in (*ROLES, "ignore", "keep"):
+            value, old = getattr(self, name), getattr(before, name)
+            if value and value != old:
+                new = (
+                    [column for column in value if column not in (old or ())]
+                    if isinstance(value, list)
+                    else [value]
+                )
+                words += [word for column in new for word in (f"--{name.replace('_', '-')}", column)]
+        return words
+
+
+OTHER_ROLES = ("feature", "ignored")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +203,7 @@ def fit(
     confidence: float = 0.01,
     report: Path | None = None,
     value: bool = True,
+    ask: bool = False,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -129,6 +214,11 @@ def fit(
     common.announce_compiling()
     page_path = out.with_suffix(".html") if report is None else report
     common.check_targets(out, page_path, force=force)
+    if ask:
+        agreed = log.ask()
+        words = [word for word in sys.argv[1:] if word != "--ask"] + agreed.said_beside(log)
+        console.print(f"the same without --ask:\n  invariant-bandits {shlex.join(words)}\n")
+        log = agreed
     began = time.perf_counter()
     opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
     how: dict[str, Any] = {"policy": policy, "exploration": exploration, "confidence": confidence}

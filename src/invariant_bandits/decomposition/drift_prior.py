@@ -10,6 +10,7 @@ compiled (`paths.random_effects`): the same numbers up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -653,13 +654,13 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
         Ω.
     """
     step, p = WALK_VARIANCE / len(windows.scores) * drift, len(drift)
-    state, P = np.zeros(p), np.linalg.inv(precision) + drift
+    state, P = np.zeros(p), _inverse(precision) + drift
     for i, (information, scores) in enumerate(zip(windows.information, windows.scores, strict=True)):
         P = P + step if i else P
         joined = np.column_stack([information @ P, scores - information @ state])
         gain = np.linalg.solve(np.eye(p) + information @ P, joined)
         state, P = state + P @ gain[:, p], P - P @ gain[:, :p]
-        P = 0.5 * (P + P.T)
+        P = _without_negative_variances(0.5 * (P + P.T))
     return state, P + 0.5 * step
 
 
@@ -711,6 +712,25 @@ def _single_estimates(statistics: ArmStatistics, mean: Array) -> tuple[Array, Ar
     known = np.where(information > 0.0, information, 1.0)
     estimates = mean + (statistics.scores - statistics.information @ mean) / known
     return estimates, np.where(information > 0.0, 1.0 / known, np.inf)
+
+
+def _inverse(precision: Array) -> Array:
+    """Covariance (p, p) of a precision; what rounding makes singular counts as hardly known."""
+    with suppress(np.linalg.LinAlgError):
+        return np.asarray(np.linalg.inv(precision))
+    values, vectors = np.linalg.eigh(precision)
+    return np.asarray((vectors / np.maximum(values, SMALLEST * values.max())) @ vectors.T)
+
+
+def _without_negative_variances(covariance: Array) -> Array:
+    """The covariance as it is, or its positive part where rounding has made a variance negative, as rewards
+    without noise do.
+    """
+    if (np.diagonal(covariance) >= 0.0).all():
+        return covariance
+    values, vectors = np.linalg.eigh(covariance)
+    positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return np.asarray(0.5 * (positive + positive.T))
 
 
 # -- drift along given directions --

@@ -174,6 +174,12 @@ def are_flags(column: Any) -> bool:
     return {str(value).lower() for value in column.unique().to_pylist()} <= FLAGS
 
 
+def are_truth_words(column: Any) -> bool:
+    """Whether a column of text holds words such as yes and no only, at least one."""
+    words = {str(value).strip().lower() for value in column.drop_null().unique().to_pylist()}
+    return bool(words) and words <= {*TRUTH, "0", "1", "t", "f", "y", "n"} and not words <= {"0", "1"}
+
+
 def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
     """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers
     are NaN.
@@ -379,6 +385,35 @@ def find_time_format(
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
     return TimeFormat(formats=_clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
+
+
+def holds_times(column: Any, kind: Any) -> bool:
+    """Whether the first values of a column are times: of such a type, written so, or counted since 1970.
+
+    Numbers are only taken for times if they lie close together, compared with the time since 1970.
+    """
+    there = column.drop_null()
+    if is_time(kind) or not len(there):
+        return is_time(kind)
+    if is_text(kind):
+        words = there.slice(0, 20).to_pylist()
+        return all(WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word) for word in words)
+    if not is_number(kind) or pa.types.is_boolean(kind):
+        return False
+    numbers = _numbers(there.combine_chunks()) if is_text(there.type) else there
+    ends = compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py()
+    least, most = ends["min"] or 0.0, ends["max"] or 0.0
+    return _epoch(there) is not None and least < most <= NEARBY * least
+
+
+def _is_iso(word: str) -> bool:
+    with suppress(ValueError):
+        return len(word.strip()) >= 10 and as_utc(word) is not None
+    return False
+
+
+NEARBY = 1.2
+"""Ratio of the latest to the earliest time since 1970 within a log."""
 
 
 def _epoch(column: Any) -> TimeFormat | None:

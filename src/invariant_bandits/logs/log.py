@@ -31,8 +31,15 @@ from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format
 from invariant_bandits.logs.external_sort import with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, infer_schema, toml_overrides
-from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows
+from invariant_bandits.logs.schema import (
+    HINTS,
+    Schema,
+    SchemaLike,
+    checked_overrides,
+    infer_schema,
+    toml_overrides,
+)
+from invariant_bandits.logs.sources import LEAST_SAMPLE, DatedSource, Source, Task, first_rows
 from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -366,12 +373,17 @@ class Log:
         overrides = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
         own = self.source.schema
         if own is None:
-            return infer_schema(self.source.arrow_schema, self.sample, **overrides)
+            return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         checked_overrides(overrides, "schema")
         names = self.source.arrow_schema.names
         if own.labelled and overrides.get("arm", own.arm) is None and "features" not in overrides:
             free = set(names) - set(own.roles().values())
             overrides["features"] = [name for name in names if name in free and not name.startswith("__")]
+        ignored = {name: tuple(overrides.pop(name, ())) for name in HINTS}["ignore"]
+        for each in ("features", "categorical") if ignored else ():
+            overrides[each] = [
+                name for name in overrides.get(each, getattr(own, each)) if name not in ignored
+            ]
         changed = replace(own, **overrides).resolved(self.source.arrow_schema)
         if own.labelled and changed.arm in (own.arm, None) and not set(changed.features) <= set(own.features):
             return replace(changed, arm=None, action=own.arm)  # features of arms: the actions are rows
@@ -389,12 +401,19 @@ class Log:
         form = find_time_format(self.sample.column(name), kind, self.schema.day_first, words)
         if form is not None:
             self.source = DatedSource(source, name, form)
-            del self.sample
+            self.__dict__.pop("sample", None)
+            self.__dict__.pop("first_rows", None)
+
+    @cached_property
+    def first_rows(self) -> Any:
+        """The first rows, an Arrow table: as many as it takes to see how columns are related."""
+        return first_rows(self.source)
 
     @cached_property
     def sample(self) -> Any:
-        """The first rows, an Arrow table."""
-        return first_rows(self.source)
+        """Fewer first rows, which fill in missing values; an Arrow table."""
+        batch = self.first_rows.to_batches()[0]
+        return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))])
 
     @cached_property
     def times_are_dates(self) -> bool:
@@ -534,7 +553,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     places in the log only if it has none, or too few of them differ.
     """
     if log.schema.time is None and (every is not None or edges is not None):
-        raise InputError("schema: time is missing; every and edges need it")
+        raise InputError("schema: time is missing; every and edges need it: name its column (--time COLUMN)")
     if edges is not None:
         given = _given_edges(edges, log.times_are_dates)
         return Windows(len(given) - 1, given)

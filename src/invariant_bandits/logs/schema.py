@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,22 +15,32 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import are_flags, is_list, is_number, is_text, is_time, is_vector
+from invariant_bandits.logs.decode import (
+    are_flags,
+    are_truth_words,
+    holds_times,
+    is_list,
+    is_number,
+    is_text,
+    is_time,
+    is_vector,
+)
+from invariant_bandits.logs.leakage import leak_evidence
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, read_toml
 
 NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
-    " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch",
+    " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch at",
     "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion"
-    " converted is_converted purchase purchased revenue rating",
+    " converted is_converted purchase purchased revenue profit sale sold opened response success rating",
     "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
     " p_action logging_prob logging_probability logging_propensity p",
     "action": "action arm action_id arm_id action_index chosen_action choice",
     "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id"
     " variation treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy"
-    " recommendation",
+    " recommendation article article_id dose price_level price_point",
     "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions"
     " available_actions offered candidates choices",
     "position": "position slot pos",
@@ -40,6 +51,11 @@ NAMES = {
 }
 """Usual names of columns by role, the likeliest first; roles are found in this order."""
 ROLES = tuple(NAMES)
+VAGUE_WORDS = "r y p rating target label item policy choice choices arms candidates created"
+"""Usual names that say nothing as a part of a longer one, such as driver_rating."""
+UNITS = "eur usd gbp chf cents pct percent mg ml kg km mm ms s sec seconds utc gmt"
+PAST_WORDS = "past previous prior last earlier avg mean total num count history lifetime"
+"""Words in the names of columns that sum up what happened before a round."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,8 @@ class Schema:
         Whether dates such as 03/04/2024 begin with the day; only needed where no date of the log tells.
     reasons : mapping of str to str
         Why a role or column was taken or ignored; for `describe` only.
+    candidates : mapping of str to str
+        Where no action was found: columns that may be the action, and why.
 
     >>> schema = Schema("clicked", ("price", "country"), time="ts", categorical=("country",))
     >>> print(schema.describe())
@@ -112,6 +130,7 @@ class Schema:
     full_information: bool = False
     day_first: bool | None = None
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("features", "categorical"):
@@ -185,10 +204,22 @@ class Schema:
             names = format_names(features)
             raise InputError(f"schema: categorical column {name!r} is not among the features {names}")
         if not features and self.offered is None and not self.labelled:
-            raise InputError(f"schema: features are missing; name columns of {has}")
+            leaks = [f"{name[1:]} {why}" for name, why in self.reasons.items() if "the reward" in why]
+            raise InputError("; ".join([f"schema: features are missing; name columns of {has}", *leaks]))
         words = (name for name in features if is_text(arrow_schema.field(name).type))
         categorical = dict.fromkeys((*self.categorical, *words))
         return replace(self, features=tuple(features), categorical=tuple(categorical))
+
+    def require_action(self) -> None:
+        """Raise InputError with the candidates if no column was found to be the action, but some may be."""
+        if not self.candidates:
+            return
+        options = {f"--arm {shlex.quote(name)}": why for name, why in self.candidates.items()}
+        wide = max(map(len, options))
+        lines = [f"  {option:<{wide}}  {why}" for option, why in options.items()]
+        head = "no column was found to be the action; say which one is (in Python: schema={'arm': …}):"
+        none = "  --no-action, if none is (None): then the features are those of the chosen action"
+        raise InputError("\n".join([head, *lines, none]))
 
     def roles(self) -> dict[str, str]:
         """Role → column, of the roles that the log has."""
@@ -228,7 +259,12 @@ class Schema:
         return cls(**overrides)
 
 
-FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name != "reasons")
+ABOUT_GUESSES = ("reasons", "candidates")
+FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name not in ABOUT_GUESSES)
+HINTS = ("ignore", "keep")
+"""What a caller may say about columns without giving them a role: never a feature, or a feature although it
+seems to give the reward away.
+"""
 
 
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
@@ -243,9 +279,9 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     message.
     """
     for name, value in overrides.items():
-        if name not in FIELDS:
+        if name not in (*FIELDS, *HINTS):
             raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
-        if name in ("features", "categorical"):
+        if name in ("features", "categorical", *HINTS):
             good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of patterns"
         elif name in ("full_information", "day_first"):
             good, wanted = isinstance(value, bool), "true or false"
@@ -300,7 +336,7 @@ def are_labels(column: Any, kind: Any) -> bool:
     if not (is_text(kind) or (is_number(kind) and _are_whole(column))):
         return False
     there = column.drop_null()
-    return 0 < len(there.unique()) <= min(MOST_LABELS, max(len(there) // 2, 2))
+    return 0 < len(there.unique()) <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
 
 
 def are_lists_of_labels(column: Any, kind: Any) -> bool:
@@ -358,12 +394,15 @@ def _flat(column: Any) -> Any:
 
 
 MANY_CATEGORIES = 100
+LOOKED_AT = 1000
+"""First rows whose values say what a column is; relations between columns are looked for in more of them."""
+MOST_CANDIDATES = 10
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
-IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
+IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
 
 
 def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
-    """Guess the role of every column from its name and type.
+    """Guess the role of every column from its name, its type, its values and their relations.
 
     Parameters
     ----------
@@ -372,7 +411,8 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     sample : pyarrow.Table
         Some first rows.
     overrides :
-        Fields of Schema that are known; None says that the log has no such column.
+        Fields of Schema that are known; None says that the log has no such column. Beside them `ignore`,
+        columns that are not features, and `keep`, features that may seem to give the reward away.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"ts": [1, 2], "clicked": [True, False], "price": [2.0, 3.0], "user_id": [7, 8]})
@@ -383,26 +423,97 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     ignored     user_id  its name says that it only identifies
     """
     checked_overrides(overrides, "schema")
-    guess = _Guess(arrow_schema, sample, overrides)
+    hints = {name: tuple(overrides.pop(name, ())) for name in HINTS}
+    columns = {f"{role} column": [overrides.get(role)] for role in ROLES}
+    for what, named in (columns | {f"{name} column": list(hints[name]) for name in HINTS}).items():
+        for name in named:
+            if name is not None and name not in arrow_schema.names:
+                has = f"the log, which has {format_names(arrow_schema.names)}"
+                raise InputError(f"schema: {what} {name!r} is not in {has}")
+    guess = _Guess(arrow_schema, sample, overrides, hints)
     guess.time_by_type()
     guess.roles_by_name()
     guess.drop_incomplete_roles()
     guess.arms_by_name()
+    guess.arms_and_propensities_by_values()
     guess.features_by_type()
     guess.arms_of_rows()
-    return Schema(**guess.fields, reasons=guess.reasons).resolved(arrow_schema)
+    schema = Schema(**guess.fields, reasons=guess.reasons, candidates=guess.action_candidates())
+    return schema.resolved(arrow_schema)
+
+
+MISMATCH, MOST_ERROR = 0.05, 0.25
+"""How far the sum of 1/p over the rounds of an arm may be off beyond four standard errors, and the largest
+standard error at which that says anything.
+"""
+LEAST_PLAYS = 20
+
+
+def are_propensities_of(propensities: Any, labels: Any) -> bool | None:
+    """Whether one column can hold the probabilities with which the labels of another were chosen; None if
+    there are too few rounds to tell.
+
+    If so, Σ 1/p over the rounds of a label is the number of rounds in which it was offered, for every label:
+    those from its first to its last use. A column of the context does not have this property.
+
+    Parameters
+    ----------
+    propensities, labels : pyarrow.ChunkedArray
+        Some first rows of two columns.
+    """
+    problems = RowProblems(len(propensities))
+    values = decode.numbers(_flat(propensities), "", problems)
+    usable = problems.usable & (values > 0.0)
+    weights = np.where(usable, 1.0 / np.where(usable, values, 1.0), 0.0)
+    codes = decode.value_codes(_flat(labels))
+    tested = 0
+    for code in np.unique(codes[usable]):
+        rows = np.flatnonzero((codes == code) & usable)
+        if len(rows) < LEAST_PLAYS:
+            continue
+        offered = int(usable[rows[0] : rows[-1] + 1].sum())
+        error = float(np.sqrt((weights[rows] ** 2).sum())) / offered
+        if abs(weights[rows].sum() / offered - 1.0) > 4.0 * error + MISMATCH:
+            return False
+        tested += error <= MOST_ERROR
+    return True if tested > 1 else None
+
+
+PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def usual_name(column: str, role: str) -> str | None:
+    """Return the usual name of a role that a longer name ends in, units aside; None if there is none.
+
+    >>> [usual_name(name, "reward") for name in ("feedback.click", "profit_eur", "past_purchase")]
+    ['click', 'profit', None]
+    >>> usual_name("subject_variant", "arm"), usual_name("sentAt", "time")
+    ('variant', 'at')
+    """
+    parts = [part.lower() for part in PARTS.findall(column)]
+    while len(parts) > 1 and parts[-1] in UNITS.split():
+        parts.pop()
+    if role == "reward" and set(PAST_WORDS.split()) & set(parts):
+        return None
+    usual = [word for word in NAMES[role].split() if word not in VAGUE_WORDS.split()]
+    ends = ("_".join(parts[first:]) for first in range(len(parts)))
+    return next((end for end in ends if end in usual), None)
 
 
 class _Guess:
     """Fields of a schema as far as they are known, why, and the columns that are taken."""
 
-    def __init__(self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any]) -> None:
-        self.sample, self.overrides = sample, dict(overrides)
+    def __init__(
+        self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any], hints: Mapping[str, Sequence[str]]
+    ) -> None:
+        self.rows, self.sample = sample.combine_chunks(), sample.slice(0, LOOKED_AT)
+        self.overrides, self.hints = dict(overrides), hints
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
         self.fields: dict[str, Any] = dict(overrides)
         self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
         self.taken = {value for value in overrides.values() if isinstance(value, str)}
-        self.taken |= set(overrides.get("features", ()))
+        self.taken |= {*overrides.get("features", ()), *hints["ignore"]}
+        self.reasons |= {f"!{name}": "as given" for name in hints["ignore"]}
 
     def _take(self, role: str, column: str, why: str) -> None:
         self.fields[role] = column
@@ -419,6 +530,17 @@ class _Guess:
             why = "by its name" if named else "the only column of its type"
             self._take("time", (named or stamps)[0], why)
 
+    def time_by_values(self) -> None:
+        """Take a column that holds times for the time: by the end of its name, or as the only one."""
+        if "time" in self.fields:
+            return
+        free = [name for name in self.types if name not in self.taken]
+        stamps = [name for name in free if holds_times(self.sample.column(name), self.types[name])]
+        stamps.sort(key=lambda name: self.sample.column(name).null_count)
+        named = [name for name in stamps if usual_name(name, "time")]
+        if named or len(stamps) == 1:
+            self._take("time", (named or stamps)[0], "by a part of its name" if named else "it holds times")
+
     def roles_by_name(self) -> None:
         """A column with a usual name has that role, if its type fits."""
         for role in NAMES:
@@ -426,19 +548,24 @@ class _Guess:
                 self._take_named(role)
         if self.fields.get("offered") is not None or self._has_rows_per_action():
             self._take_named("action")
-
+        self.time_by_values()
+        self._take_named("reward", parts=True)
         if self.fields.get("reward") is None:
             names = format_names(list(self.types))
             raise InputError(f"schema: reward is missing: name it (--reward), none of {names} looks like one")
 
-    def _take_named(self, role: str) -> None:
-        """Give a role to the column with the likeliest of its usual names, if the type of the column fits."""
+    def _take_named(self, role: str, *, parts: bool = False) -> None:
+        """Give a role to the column with the likeliest of its usual names, if the type of the column fits.
+
+        With `parts`, a name may end in the usual one.
+        """
         if role in self.fields:
             return
-        free = {name.lower(): name for name in reversed(self.types) if name not in self.taken}
+        names = [name for name in reversed(self.types) if name not in self.taken]
+        free = {(usual_name(name, role) if parts else name.lower()): name for name in names}
         for word in NAMES[role].split():
             if word in free and self._fits(role, free[word]):
-                self._take(role, free[word], "by its name")
+                self._take(role, free[word], "by a part of its name" if parts else "by its name")
                 return
 
     def _has_rows_per_action(self) -> bool:
@@ -452,7 +579,7 @@ class _Guess:
             "offered": lambda: is_list(kind) and is_vector(kind.value_type),
             "rewards": lambda: is_vector(kind),
             "propensity": lambda: is_number(kind) and are_probabilities(sample),
-            "reward": lambda: is_number(kind),
+            "reward": lambda: is_number(kind) or (is_text(kind) and are_truth_words(sample)),
             "arm": lambda: are_labels(sample, kind),
             "arms_offered": lambda: are_lists_of_labels(sample, kind),
             "chosen": lambda: are_flags(sample),
@@ -485,8 +612,67 @@ class _Guess:
             self._take("arm", action, "as given")
         elif "action" not in self.overrides:
             self._take_named("arm")
+            self._take_named("arm", parts=True)
         if self.fields.get("arm") is not None:
             self._take_named("arms_offered")
+
+    def arms_and_propensities_by_values(self) -> None:
+        """Find the arm by its propensity, or the propensity by the arm: the one pair of columns that fit."""
+        if self.fields.get("offered") is not None or self._has_rows_per_action():
+            self._take_named("propensity", parts=True)
+            return
+        arm, propensity = self.fields.get("arm"), self.fields.get("propensity")
+        said = set(self.overrides)
+        labels = [arm] if arm else [] if {"arm", "action"} & said else self._label_columns()
+        chances = [propensity] if propensity else [] if "propensity" in said else self._probability_columns()
+        pairs = {
+            (label, chance): are_propensities_of(self.rows.column(chance), self.rows.column(label))
+            for chance in chances
+            for label in labels
+            if label != chance and not (arm and propensity)
+        }
+        fitting = [pair for pair, fits in pairs.items() if fits]
+        why = "1/p adds up to the rounds of every level"
+        if arm and not fitting:  # too few rounds to tell: the name decides
+            fitting = [
+                pair for pair, fits in pairs.items() if fits is None and usual_name(pair[1], "propensity")
+            ]
+            why = "by a part of its name"
+        if len({label for label, _ in fitting}) != 1:
+            return
+        label, chance = max(fitting, key=lambda pair: usual_name(pair[1], "propensity") is not None)
+        if not arm:
+            self._take("arm", label, f"{chance} fits it, {why}")
+        if not propensity:
+            self._take("propensity", chance, f"it fits {label}, {why}")
+
+    def _label_columns(self) -> list[str]:
+        """Columns without a role that may hold labels of arms, text first, then by the number of levels."""
+        free = [name for name in self.types if name not in self.taken]
+        free = [name for name in free if are_labels(self.sample.column(name), self.types[name])]
+        levels = {name: len(self.sample.column(name).drop_null().unique()) for name in free}
+        several = [name for name in free if levels[name] > 1]
+        return sorted(several, key=lambda name: (not is_text(self.types[name]), levels[name]))
+
+    def _probability_columns(self) -> list[str]:
+        """Columns of fractions without a role that may be propensities."""
+        free = [name for name in self.types if name not in self.taken and is_number(self.types[name])]
+        columns = {name: self.sample.column(name) for name in free}
+        return [
+            name for name, column in columns.items() if are_probabilities(column) and not _are_whole(column)
+        ]
+
+    def action_candidates(self) -> dict[str, str]:
+        """Return features that may be the action, where none was found and the caller said nothing of it."""
+        has_action = (
+            self.fields.get("offered") is not None or self._has_rows_per_action() or self.fields.get("arm")
+        )
+        if has_action or {"arm", "action", "features"} & set(self.overrides):
+            return {}
+        possible = {*self.fields["features"], *filter(identifies, self.types)}
+        self.taken -= possible - set(self.hints["ignore"])
+        likely = [name for name in self._label_columns() if name in possible]
+        return {name: self._distinct(name) for name in likely[:MOST_CANDIDATES]}
 
     def arms_of_rows(self) -> None:
         """One row per offered action whose features are all the same within a round: its label says which
@@ -522,12 +708,39 @@ class _Guess:
             self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
             free = lists
         else:
-            free = [name for name in free if self._is_feature(name)]
+            rewards = self._rewards()
+            free = [name for name in free if self._is_feature(name, rewards)]
         self.fields["features"] = tuple(free)
 
-    def _is_feature(self, name: str) -> bool:
+    def _rewards(self) -> Any:
+        """Rewards (n,) of the first rows, NaN where there is none."""
+        column = _flat(self.rows.column(self.fields["reward"]))
+        problems = RowProblems(len(column))
+        values = decode.numbers(column, "", problems)
+        usable = problems.usable
+        chosen = self.fields.get("chosen")
+        if chosen is not None and are_flags(self.rows.column(chosen)):
+            usable &= decode.flags(_flat(self.rows.column(chosen)))
+        return np.where(usable, values, np.nan)
+
+    def _leak(self, name: str, rewards: Any) -> str | None:
+        """Say how a column gives the reward away, or that it stands beside it; None if it is a feature."""
+        if name in self.hints["keep"]:
+            return None
+        beside = name.rpartition(".")[0]
+        others = [column for role, column in self._role_columns() if role != "reward"]
+        reward = str(self.fields["reward"])
+        alone = not any(column.rpartition(".")[0] == beside for column in others)
+        if beside and beside == reward.rpartition(".")[0] and alone:
+            return f"known only after the reward: it stands beside {reward}"
+        return leak_evidence(_flat(self.rows.column(name)), rewards, is_text(self.types[name]))
+
+    def _role_columns(self) -> list[tuple[str, str]]:
+        return [(role, self.fields[role]) for role in NAMES if self.fields.get(role) is not None]
+
+    def _is_feature(self, name: str, rewards: Any) -> bool:
         """Whether a column without a role is a feature; says why or why not."""
-        kind = self.types[name]
+        kind, column = self.types[name], self.sample.column(name)
         why, why_not = str(kind), None
         if identifies(name):
             why_not = "its name says that it only identifies"
@@ -535,14 +748,26 @@ class _Guess:
             why_not = f"{kind} is not a number"
         elif is_number(kind) and self._counts_rows(name):
             why_not = "it only counts the rows"
+        elif name not in self.hints["keep"] and holds_times(column, kind):
+            why_not = "it holds times"
+        elif self._names_propensity(name) and name not in self.hints["keep"]:
+            why_not = "its name says that it is a propensity"
+        elif leak := self._leak(name, rewards):
+            why_not = f"{leak}; --keep {shlex.quote(name)} makes it a feature"
         elif is_text(kind):
             why = f"{kind}, {self._distinct(name)}"
-            many = len(self.sample.column(name).unique()) > MANY_CATEGORIES
+            many = len(column.unique()) > MANY_CATEGORIES
             why_not = f"{kind} is not a number and has many values" if many else None
         if why_not is not None and name.lower() in NAMES["arm"].split() and self.fields.get("arm") is None:
             why_not = f"could be the arm, but {self._distinct(name)}; --arm {name} says that it is"
         self.reasons[f"!{name}" if why_not else name] = why_not or why
         return why_not is None
+
+    def _names_propensity(self, name: str) -> bool:
+        """Whether the name of a column of fractions says that it is the probability of a choice."""
+        words = ("propensity", "pscore", "logging")
+        named = any(word in name.lower() for word in words) or name.lower() in NAMES["propensity"].split()
+        return named and is_number(self.types[name]) and are_probabilities(self.sample.column(name))
 
     def _distinct(self, name: str) -> str:
         """How many different values the first rows have, in words."""

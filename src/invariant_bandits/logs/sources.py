@@ -27,7 +27,9 @@ from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
 BATCH_ROWS = 65_536
-SAMPLE_ROWS = 1000
+LEAST_SAMPLE, SAMPLE_ROWS = 1000, 10_000
+SAMPLE_VALUES = 2_000_000
+"""Of wide logs, so many values are looked at before what their columns mean is decided."""
 MOST_COLUMNS = 10_000
 
 
@@ -179,10 +181,19 @@ class DatedSource(SourceAround):
 
 
 def first_rows(source: Source) -> Any:
-    """Return a table of copies of the first rows, so that the batch they came from is let go."""
+    """Return a table of copies of the first rows, so that the batches they came from are let go."""
+    names = source.arrow_schema.names
+    most = max(min(SAMPLE_ROWS, SAMPLE_VALUES // max(len(names), 1)), LEAST_SAMPLE)
+    copies: list[Any] = []
     for task in source.tasks:
-        for _, batch in source.batches(task, source.arrow_schema.names):
-            return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), SAMPLE_ROWS))))])
+        for _, batch in source.batches(task, names):
+            if copies and batch.schema != copies[0].schema:  # another file, whose types differ
+                return pa.Table.from_batches(copies)
+            copies.append(batch.take(pa.array(range(min(len(batch), most)))))
+            if sum(map(len, copies)) >= LEAST_SAMPLE:
+                return pa.Table.from_batches(copies)
+    if copies:
+        return pa.Table.from_batches(copies)
     raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
 
 

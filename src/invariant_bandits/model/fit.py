@@ -146,6 +146,7 @@ def fit_logs(
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
     raw = known if options is None else replace(options, standardise="none", drop_collinear=False)
     log = open_log(source, schema, catalogue=catalogue, arms=arms)
+    log.schema.require_action()
     if arm_model is not None and options is not None:
         raw = replace(options, arm_model=arm_model)
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}

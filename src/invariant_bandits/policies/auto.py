@@ -217,8 +217,8 @@ class AutoISD(BasePolicy):
     def remaining_rounds(self) -> float:
         """Rounds to come, per coefficient of an arm. Past the horizon, as many remain as were played."""
         if self.horizon is not None and self.rounds < self.horizon:
-            return (self.horizon - self.rounds) / self._coefficients_per_arm
-        return max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm
+            return float((self.horizon - self.rounds) / self._coefficients_per_arm)
+        return float(max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm)
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""

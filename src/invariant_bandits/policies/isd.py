@@ -265,7 +265,8 @@ class ISDPolicy(LinearPolicy):
             return cls.from_history(past.moments, split=truth.split, **settings)
         if settings["noise_scale"] is None:
             settings["noise_scale"] = past.noise_scale
-        return cls(truth.split, truth.component, **settings)
+        make: Any = cls  # each kind has a constructor of its own
+        return make(truth.split, truth.component, **settings)  # type: ignore[no-any-return]
 
     @classmethod
     def _from_fitted(
@@ -287,7 +288,10 @@ class ISDPolicy(LinearPolicy):
     def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
         """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
         rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
-        return cls(fit.split_, fit.component_, component_precision=_precision_of(fit), **rest)
+        make: Any = cls  # each kind has a constructor of its own
+        return make(  # type: ignore[no-any-return]
+            fit.split_, fit.component_, component_precision=_precision_of(fit), **rest
+        )
 
     # -- learning --
 

@@ -1,0 +1,128 @@
+"""Leakage: evidence that a column gives the reward away, or is known only after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.logs import decode
+from invariant_bandits.logs.quality import RowProblems
+
+LEAST_ROWS = 100
+"""Rows with a reward below which nothing is said."""
+EXPLAINED = 0.95
+"""Share of the variance of the reward that no single column known before the choice explains."""
+CERTAIN = 0.99
+"""Share of equal rewards from which on a group of rows counts as certain."""
+CHANCE = 1e-9
+"""Probability below which certain rows are not an accident."""
+BINS = 16
+MOST_GROUPS = 64
+
+
+def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | None:
+    """Say how a column gives the reward away; None if it does not.
+
+    The column may explain nearly all of the variance of the reward, by a line, by ranks or by groups of its
+    values. Or rewards are mostly the same, such as 0, and the column says of some rows with certainty that
+    theirs is another, as the seconds after a click do. Or it is missing where the reward is that usual one.
+
+    Parameters
+    ----------
+    column : pyarrow.Array
+        The first values of the column, n of them.
+    rewards : array, shape (n,)
+        Their rewards, NaN where there is none.
+    words : bool
+        Whether the values are categories; else they are numbers, even where a text format gives them as text.
+
+    >>> import numpy as np, pyarrow as pa
+    >>> rng = np.random.default_rng(0)
+    >>> click = (rng.random(1000) < 0.2).astype(float)
+    >>> leak_evidence(pa.array(click * rng.gamma(2.0, 20.0, 1000)), click)
+    'gives the reward away: it explains 100 % of it'
+    >>> leak_evidence(pa.array(rng.normal(size=1000)), click) is None
+    True
+    """
+    rewarded = np.isfinite(rewards)
+    rewards = rewards[rewarded]
+    if len(rewards) < LEAST_ROWS or rewards.min() == rewards.max():
+        return None
+    values, missing = _values(column, words)
+    values, missing = values[rewarded], missing[rewarded]
+    groups = _groups(values, missing, words)
+    if groups is None:
+        return None
+    explained = _explained_by_groups(groups, rewards)
+    if not words:
+        present = ~missing
+        explained = max(explained, _correlation(values[present], rewards[present], len(rewards)))
+    if explained >= EXPLAINED:
+        return f"gives the reward away: it explains {100 * explained:.3g} % of it"
+    return _certain_rows(groups, missing, rewards)
+
+
+def _values(column: Any, words: bool) -> tuple[Array, Array]:
+    """Numbers (n,), codes of words where the column holds words, and a mask of the missing ones."""
+    missing = decode.is_missing(column)
+    if words:
+        return decode.value_codes(column).astype(float), missing
+    problems = RowProblems(len(column))
+    values = decode.numbers(column, "", problems)
+    return values, missing | ~problems.usable
+
+
+def _groups(values: Array, missing: Array, words: bool) -> Array | None:
+    """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
+    levels, codes, counts = np.unique(values[~missing], return_inverse=True, return_counts=True)
+    if len(levels) == 0:
+        return None
+    if len(levels) > MOST_GROUPS:
+        if words:
+            return None
+        usual = codes == counts.argmax()
+        ranks = np.searchsorted(np.quantile(values[~missing][~usual], np.arange(1, BINS) / BINS), levels)
+        codes = np.where(usual, BINS, ranks[codes])
+    groups = np.full(len(values), -1)
+    groups[~missing] = codes
+    return groups
+
+
+def _explained_by_groups(groups: Array, rewards: Array) -> float:
+    """Share of the variance of the rewards between groups, adjusted for their number."""
+    _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    means = np.bincount(codes, weights=rewards) / counts
+    within = float(((rewards - means[codes]) ** 2).sum()) / max(len(rewards) - len(counts), 1)
+    return 1.0 - within / float(rewards.var(ddof=1))
+
+
+def _correlation(values: Array, rewards: Array, rows: int) -> float:
+    """Squared correlation of values or ranks with the rewards, times the share of rows that have both."""
+    if len(values) < LEAST_ROWS or values.min() == values.max() or rewards.min() == rewards.max():
+        return 0.0
+    ranks = (np.argsort(np.argsort(each, kind="stable"), kind="stable") for each in (values, rewards))
+    pairs = ((values, rewards), tuple(ranks) if len(np.unique(rewards)) > BINS else (values, rewards))
+    return max(float(np.corrcoef(*pair)[0, 1]) ** 2 for pair in pairs) * len(values) / rows
+
+
+def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
+    """Say which rows have an unusual reward for certain, or that the column is missing where it is usual."""
+    levels, counts = np.unique(rewards, return_counts=True)
+    usual = levels[counts.argmax()]
+    other = rewards != usual
+    rate = float(other.mean())
+    if not 0.0 < rate <= 0.5:
+        return None
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    certain = np.bincount(codes, weights=other) >= CERTAIN * sizes
+    rows = int(sizes[certain].sum())
+    if rows and rows * np.log(rate) < np.log(CHANCE):
+        return (
+            f"gives the reward away: by it alone {rows:,} rows surely have one, of others {100 * rate:.2g} %"
+        )
+    without = int(missing.sum())
+    if without and without * np.log1p(-rate) < np.log(CHANCE) and not other[missing].any():
+        return f"known only after the reward: missing in {without:,} rows, and the reward of all is {usual:g}"
+    return None

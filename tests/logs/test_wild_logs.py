@@ -1,0 +1,69 @@
+"""Logs as other systems write them: what their columns mean is found, and nothing that leaks is a feature."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.reports import values
+from wild_logs import WILD_LOGS
+
+SMALL = {"ride_pricing": 60_000}
+
+
+@pytest.mark.parametrize("kind", WILD_LOGS)
+def test_roles_and_drift_of_a_log_of_another_system_are_found(kind, tmp_path):
+    """One fixed draw of each kind; other draws may miss a drifting effect or name one more."""
+    rounds = {"rounds": SMALL[kind]} if kind in SMALL else {}
+    log = WILD_LOGS[kind](tmp_path, 5, **rounds)
+    schema = ib.open_log(str(log.path)).schema
+    found = {role: column for role, column in schema.roles().items() if role not in log.options}
+    assert found == {role: column for role, column in log.roles.items() if role not in log.options}
+    assert not log.leaking & set(schema.features)
+    if log.options:
+        assert log.candidates <= set(schema.candidates)
+        with pytest.raises(ib.InputError, match="--arm Guide"):
+            ib.fit_logs(str(log.path))
+        with pytest.raises(ib.InputError, match="--arm Guide"):
+            ib.read_feedback(str(log.path))
+    model = ib.fit_logs(str(log.path), log.options)
+    named = {
+        (effect["arm"], effect["of"].split("=")[0]) for effect in values.effects(model) if effect["drifts"]
+    }
+    assert named == log.drifting
+
+
+def labelled(rng, rounds=3000):
+    arm = rng.choice(list("abcd"), rounds)
+    click = (rng.random(rounds) < 0.3).astype(float)
+    time = 1_700_000_000 + 60 * np.arange(rounds)
+    return {"time": time, "arm": arm, "x": rng.normal(size=rounds), "click": click}
+
+
+def test_a_column_that_gives_the_reward_away_is_left_out_unless_kept():
+    columns = labelled(np.random.default_rng(0))
+    bought = columns["click"] * (np.arange(3000) % 4 == 0)
+    table = pa.table(columns | {"bought": bought})
+    schema = ib.open_log(table).schema
+    assert schema.features == ("x",)
+    assert "gives the reward away" in schema.reasons["!bought"]
+    assert ib.open_log(table, {"keep": ["bought"]}).schema.features == ("x", "bought")
+    assert ib.open_log(table, {"ignore": ["x"], "keep": ["bought"]}).schema.features == ("bought",)
+
+
+def extreme_logs():
+    columns = labelled(np.random.default_rng(1))
+    of_arm = columns["arm"] == "a"
+    yield "reward constant per arm", columns | {"click": np.where(of_arm, 1.5, 2.5)}
+    yield "clicks constant per arm", columns | {"click": of_arm.astype(int)}
+    yield "raw epochs", columns | {"x": columns["time"] * 1000}
+    yield "leak", columns | {"x": columns["click"] + 1e-9 * columns["x"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), list(extreme_logs()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_model_of_extreme_columns_can_be_stored(name, columns, tmp_path):
+    model = ib.fit_logs(pa.table(columns), features=["x"])
+    model.save(tmp_path / "model.ib")
+    assert ib.load(tmp_path / "model.ib").arms.labels == model.arms.labels
