@@ -24,6 +24,7 @@ from invariant_bandits.logs.arms import (
     arm_table,
     as_labels,
     flatten_labels,
+    label_words,
     read_catalogue,
     sort_labels,
 )
@@ -142,9 +143,7 @@ class CategoryProbe:
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Count the categories of a batch."""
         for name, counts in self.counts.items():
-            for pair in batch.column(name).cast(pa.string()).value_counts().to_pylist():
-                if pair["values"] is not None:
-                    counts[pair["values"]] += pair["counts"]
+            counts.update(decode.count_words(decode.as_dictionary(batch.column(name))))
             if len(counts) > MOST_CATEGORIES:
                 raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature")
 
@@ -165,7 +164,7 @@ class ArmProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
-        schema, own = self.schema, as_labels(batch.column(self.schema.arm))
+        schema, own = self.schema, label_words(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
@@ -174,9 +173,11 @@ class ArmProbe:
         if schema.chosen is not None:
             column = batch.column(schema.chosen)
             flagged = decode.are_flags(column)
-            chosen = pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), own)
-            own = own.filter(chosen)
-        self.plays.update({pair["values"]: pair["counts"] for pair in own.value_counts().to_pylist()})
+            labels = own.cast(pa.string())
+            own = own.filter(
+                pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), labels)
+            )
+        self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
             many = f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms"
             raise InputError(f"{many}; say which column is the arm (--arm COLUMN), or 'none'")
@@ -191,13 +192,20 @@ class ArmProbe:
 
     def _extend_spans(self, words: Any, when: Array) -> None:
         usable = ~np.isnat(when) if when.dtype.kind == "M" else np.isfinite(when)
-        encoded = words.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        for code, word in enumerate(encoded.dictionary.to_pylist()):
-            times = when[(codes == code) & usable]
-            if len(times):
-                first, last = self.span.get(word, (times[0], times[0]))
-                self.span[word] = (min(times.min(), first), max(times.max(), last))
+        labels = words.dictionary.to_pylist()
+        codes = decode.dictionary_codes(words, len(labels))
+        usable &= codes < len(labels)
+        codes, when = codes[usable], when[usable]
+        firsts, lasts = np.zeros((2, len(labels)), dtype=when.dtype)
+        firsts[codes] = lasts[codes] = when
+        for ends, extreme in ((firsts, np.minimum), (lasts, np.maximum)):
+            is_time = when.dtype.kind == "M"
+            extreme.at(
+                ends.view(np.int64) if is_time else ends, codes, when.view(np.int64) if is_time else when
+            )
+        for code in np.unique(codes).tolist():
+            first, last = self.span.get(labels[code], (firsts[code], lasts[code]))
+            self.span[labels[code]] = (min(firsts[code], first), max(lasts[code], last))
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the arms that were used."""
@@ -353,6 +361,7 @@ class Log:
         self.source = source
         self.schema = self.resolved(schema)
         self._see_timestamps()
+        self.source.give_dictionaries([*self.schema.categorical, *filter(None, [self.schema.arm])])
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
         self._catalogue, self._arms = catalogue, arms
@@ -441,7 +450,7 @@ class Log:
             probes += [RoundProbe(schema)] if schema.round is not None else []
             probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
             probes += [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-        if schema.time is not None and times and known.times is None:
+        if schema.time is not None and known.times is None and (times or probes):  # one pass for all
             probes.append(TimeProbe(schema.time, self.times_are_dates))
         if probes or (rows and known.total_rows is None):
             known = self._first_pass(known, probes)

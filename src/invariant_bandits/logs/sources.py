@@ -77,6 +77,8 @@ class Source:
         What the columns mean, if they can mean one thing only; None if that has to be inferred.
     skips_lines : bool
         Whether `skipped` names lines of the file that are not rows of the log.
+    dictionaries : sequence of str
+        Columns of categories, which `batches` may give as Arrow dictionaries.
     """
 
     arrow_schema: Any
@@ -85,6 +87,7 @@ class Source:
     in_files: bool = True
     schema: Schema | None = None
     skips_lines: bool = False
+    dictionaries: Sequence[str] = ()
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield pairs (row within the file, record batch) of a task.
@@ -106,6 +109,10 @@ class Source:
         read.
         """
         return {}
+
+    def give_dictionaries(self, columns: Sequence[str]) -> None:
+        """Say which columns hold categories."""
+        self.dictionaries = tuple(columns)
 
 
 @dataclass
@@ -147,6 +154,10 @@ class SourceAround(Source):
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows that the other one could not parse."""
         return self.inner.skipped(task)
+
+    def give_dictionaries(self, columns: Sequence[str]) -> None:
+        """Say to the other one which columns hold categories."""
+        self.inner.give_dictionaries(columns)
 
 
 class DatedSource(SourceAround):
