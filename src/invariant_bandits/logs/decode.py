@@ -282,9 +282,9 @@ def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -
 
 def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
-    column = column.cast(pa.string())
-    with suppress(pa.ArrowInvalid):
-        return column.cast(pa.float64())
+    column = parsed_whole(column, dates=False)
+    if column.type == pa.float64():
+        return column
     words = compute.utf8_lower(column)
     for word, number in TRUTH.items():
         column = compute.if_else(compute.equal(words, word), pa.scalar(number), column)
@@ -295,14 +295,23 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
+    column = parsed_whole(column, dates=True)
+    if column.type == pa.timestamp("us"):
+        return column
+    return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+
+
+def parsed_whole(column: Any, *, dates: bool) -> Any:
+    """Text as timestamps or as numbers; as text if that fails for some value."""
     column = column.cast(pa.string())
-    first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
-    zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
-    unit = "ns" if NANOSECONDS.search(first) else "us"
-    try:
+    with suppress(pa.ArrowInvalid):
+        if not dates:
+            return column.cast(pa.float64())
+        first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
+        zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+        unit = "ns" if NANOSECONDS.search(first) else "us"
         return column.cast(pa.timestamp(unit, zone)).cast(pa.timestamp("us"), safe=False)
-    except pa.ArrowInvalid:
-        return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+    return column
 
 
 def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProblems) -> Any:

@@ -29,7 +29,7 @@ from invariant_bandits.logs.arms import (
     sort_labels,
 )
 from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
-from invariant_bandits.logs.external_sort import with_whole_rounds
+from invariant_bandits.logs.external_sort import SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, infer_schema, toml_overrides
@@ -362,6 +362,8 @@ class Log:
         self.schema = self.resolved(schema)
         self._see_timestamps()
         self.source.give_dictionaries([*self.schema.categorical, *filter(None, [self.schema.arm])])
+        if self.source.parses:
+            self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
         self._catalogue, self._arms = catalogue, arms
@@ -464,18 +466,20 @@ class Log:
 
     def _first_pass(self, known: Survey, probes: Sequence[Any]) -> Survey:
         """Show all rows to the probes; return what is known then."""
-        columns = list(dict.fromkeys(name for probe in probes for name in probe.columns))
-        tasks: list[Task] = []
-        total = 0
-        for task in self.source.tasks:
-            tasks.append(replace(task, position=total))
+        names = dict.fromkeys(name for probe in probes for name in probe.columns)
+        columns = list(names) or [self.schema.reward]
+        source, total, tasks = self.source, 0, list[Task]()
+        for task in source.tasks:
+            task = replace(task, position=total)
             end = task.first_row
-            for row, batch in self.source.batches(task, columns or [self.schema.reward]):
+            is_spool = isinstance(source, SpooledSource)
+            for row, batch in source.record(task) if is_spool else source.batches(task, columns):
                 end = row + len(batch)
                 for probe in probes:
-                    probe.add(tasks[-1], row, batch)
-            skipped = () if self.source.skips_lines else self.source.skipped(task).values()
+                    probe.add(task, row, batch)
+            skipped = () if source.skips_lines else source.skipped(task).values()
             total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
+            tasks += [task] if self.schema.one_row_per_action else source.split(task)
         results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 

@@ -58,7 +58,8 @@ class ParquetSource(FileSource):
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of the row groups of a task, or of those behind it."""
-        with _parquet_file(task.file, self.dictionaries) as file, naming_file(task.file):
+        dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
+        with _parquet_file(task.file, dictionaries) as file, naming_file(task.file):
             end = self._ends[task.file, task.part]
             groups, row = list(range(task.part, end)), task.first_row
             if first_row is not None:

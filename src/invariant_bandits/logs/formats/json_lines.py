@@ -1,6 +1,4 @@
-"""JSON lines: one object per line, one task per file. Objects within objects become columns such as
-"user.age".
-"""
+"""JSON lines: one object per line. Objects within objects become columns such as "user.age"."""
 
 from __future__ import annotations
 
@@ -15,13 +13,10 @@ from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     Batches,
-    FileSource,
     Task,
-    cut_at,
+    TextSource,
     first_lines,
-    naming_file,
     require_usable_names,
-    text_blocks,
     too_deep,
     value_of,
 )
@@ -37,7 +32,7 @@ DEEPEST = 16
 
 @log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
 @dataclass
-class JsonLinesSource(FileSource):
+class JsonLinesSource(TextSource):
     """One JSON object per line.
 
     Types are those of the first lines. A line that is not an object is skipped and counted. A value of
@@ -46,7 +41,6 @@ class JsonLinesSource(FileSource):
     """
 
     _nested: Any = field(init=False, repr=False)
-    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,19 +51,13 @@ class JsonLinesSource(FileSource):
         require_usable_names(self.paths[0], self.arrow_schema.names)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of one file."""
-        skipped = self._skipped[task.file] = list[int]()
-        wanted, row = as_written(_only(self._nested, columns)), 0
-        for block in text_blocks(task.file):
-            if block.isspace():
-                continue
-            with naming_file(task.file):
-                table, wanted, bad = _parsed(block, wanted)
-            chosen = table.select(list(columns)).combine_chunks()
-            for first, batch in cut_at(chosen, bad):
-                yield row + first, batch
-            skipped.extend(row + line for line in bad)
-            row += len(table) + len(bad)
+        """Batches of one file, or of a part of it."""
+
+        def parse(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
+            table, wanted, bad = _parsed(block, wanted or as_written(_only(self._nested, columns)))
+            return table.select(list(columns)).combine_chunks(), wanted, bad
+
+        return self.parsed_batches(task, parse, quoted=False)
 
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
@@ -81,7 +69,7 @@ class JsonLinesSource(FileSource):
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines that are not JSON objects."""
-        return {"line that is no JSON object": self._skipped.get(task.file, ())}
+        return {"line that is no JSON object": self.unparsed_rows(task)}
 
 
 def _plain(value: Any) -> Any:
