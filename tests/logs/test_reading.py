@@ -253,7 +253,7 @@ def test_progress_is_told_after_every_part_and_small_row_groups_join(tmp_path, m
     told = []
     read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
     assert [rows for rows, _, _ in told] == [400]
-    monkeypatch.setattr(columnar, "BATCH_ROWS", 37)
+    monkeypatch.setattr(columnar, "ROWS_PER_TASK", 37)
     told.clear()
     read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
     assert [rows for rows, _, _ in told] == [*range(37, 400, 37), 400]

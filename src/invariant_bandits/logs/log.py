@@ -472,8 +472,8 @@ class Log:
         for task in source.tasks:
             task = replace(task, position=total)
             end = task.first_row
-            is_spool = isinstance(source, SpooledSource)
-            for row, batch in source.record(task) if is_spool else source.batches(task, columns):
+            spool = source if isinstance(source, SpooledSource) else None
+            for row, batch in spool.record(task) if spool else source.batches(task, columns):
                 end = row + len(batch)
                 for probe in probes:
                     probe.add(task, row, batch)

@@ -27,13 +27,15 @@ from invariant_bandits.optional import pyarrow as pa
 parquet: Any = LazyModule("pyarrow.parquet")
 
 FILE_MAGIC = b"ARROW1"
+ROWS_PER_TASK = BATCH_ROWS
+"""Row groups with fewer rows are read together with their neighbours."""
 
 
 @log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource(FileSource):
     """Parquet files, all with the columns of the first; neighbouring row groups are one task until they
-    have BATCH_ROWS rows.
+    have ROWS_PER_TASK rows.
     """
 
     def __post_init__(self) -> None:
@@ -47,7 +49,7 @@ class ParquetSource(FileSource):
                 groups, first_row, part, rows = file.metadata.num_row_groups, 0, 0, 0
                 for group in range(groups):
                     rows += file.metadata.row_group(group).num_rows
-                    if rows >= BATCH_ROWS or group == groups - 1:
+                    if rows >= ROWS_PER_TASK or group == groups - 1:
                         tasks.append(Task(path, part, first_row, position))
                         self._ends[path, part] = group + 1
                         first_row, position, part, rows = first_row + rows, position + rows, group + 1, 0
