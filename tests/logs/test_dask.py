@@ -18,6 +18,7 @@ from distributed import Client
 import cluster_tasks
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs import read as log_questions
+from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
@@ -25,6 +26,11 @@ from log_tables import many_row_groups, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.system
+
+
+@pytest.fixture(autouse=True)
+def _one_task_per_row_group(monkeypatch):
+    monkeypatch.setattr(columnar, "ROWS_PER_TASK", 1)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
+from invariant_bandits.logs.external_sort import SpooledSource
 from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
 from invariant_bandits.logs.formats.registry import FORMATS, log_format
@@ -22,7 +23,6 @@ LOG = planted_log(seed=9, rounds=500)
 KINDS = pa.array(np.random.default_rng(0).choice(["red", "green"], len(LOG.offered)))
 LABELLED = rows_per_action(LOG).append_column("kind", KINDS)
 EVERYTHING = tuple(LABELLED.column_names)
-TO_SURVEY = ("round_id", "chosen", "kind")
 WITH_TIMES = ("round_id", "chosen", "kind", "time")
 
 
@@ -59,7 +59,9 @@ def test_moments_and_feedback_open_and_survey_a_log_once(counted):
     feedback = ib.read_feedback(log)
     used = log.schema.used_columns
     assert moments.quality.rounds == feedback.feedback.rounds == 500
-    assert done == {"opened": 1, EVERYTHING: 1, WITH_TIMES: 1, used: 2}
+    is_text = isinstance(log.source, SpooledSource)  # text is parsed once, typed columns are read each time
+    passes = {used: 1} if is_text else {WITH_TIMES: 1, used: 2}
+    assert done == {"opened": 1, EVERYTHING: 1, **passes}
 
 
 def test_a_model_is_fitted_without_opening_the_log_again(counted):
@@ -67,19 +69,21 @@ def test_a_model_is_fitted_without_opening_the_log_again(counted):
     log = ib.open_log(folder)
     assert ib.fit_logs(log, windows=4).moments.rounds == 500
     assert ib.fit_logs(log, windows=3).moments.windows == 3
-    assert (done["opened"], done[EVERYTHING], done[WITH_TIMES]) == (1, 1, 1)
+    surveyed = done[log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES]
+    assert (done["opened"], done[EVERYTHING], surveyed) == (1, 1, 1)
 
 
 def test_a_question_that_needs_more_reads_only_what_is_missing(counted):
     folder, done = counted
     log = ib.open_log(folder)
     read_feature_map(log)
-    assert done[TO_SURVEY] == 1
+    surveyed = log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES
+    assert done[surveyed] == 1
     for _ in range(2):
         ib.read_moments(log, every="1d")
         ib.read_moments(log, windows=3)
         next(ib.read_rounds(log))
-    assert (done[TO_SURVEY], done["time",]) == (1, 1)
+    assert (done[WITH_TIMES] <= 1, done["time",]) == (True, 0)
 
 
 def test_rows_are_counted_once_where_nothing_else_needs_a_pass(tmp_path):

@@ -10,6 +10,7 @@ from pyarrow import csv
 
 from invariant_bandits import FileError, InputError, WindowedMoments
 from invariant_bandits.logs.features import FeatureOptions
+from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
 from invariant_bandits.logs.schema import Schema
@@ -248,8 +249,12 @@ def test_windows_of_equal_counts_need_no_time():
     np.testing.assert_array_equal(read_moments(table, windows=3).moments.counts, [4, 3, 3])
 
 
-def test_progress_is_told_after_every_part(tmp_path):
+def test_progress_is_told_after_every_part_and_small_row_groups_join(tmp_path, monkeypatch):
     told = []
+    read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
+    assert [rows for rows, _, _ in told] == [400]
+    monkeypatch.setattr(columnar, "ROWS_PER_TASK", 37)
+    told.clear()
     read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
     assert [rows for rows, _, _ in told] == [*range(37, 400, 37), 400]
     assert {total for _, total, _ in told} == {400}

@@ -19,6 +19,7 @@ import pytest
 import cluster_tasks
 from invariant_bandits import FileError
 from invariant_bandits.logs import read as log_questions
+from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
@@ -88,6 +89,11 @@ class Standalone:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _one_task_per_row_group(monkeypatch):
+    monkeypatch.setattr(columnar, "ROWS_PER_TASK", 1)
 
 
 @pytest.fixture(scope="module")

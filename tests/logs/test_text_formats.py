@@ -3,6 +3,7 @@ planted moments.
 """
 
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -15,8 +16,9 @@ import pytest
 from pyarrow import feather
 
 import invariant_bandits as ib
+from invariant_bandits.logs import sources
+from invariant_bandits.logs.external_sort import SpooledSource
 from invariant_bandits.logs.formats import delimited as csv_format
-from invariant_bandits.logs.formats import json_lines
 from invariant_bandits.logs.formats.delimited import Dialect
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, open_source
 from invariant_bandits.logs.sources import text_blocks
@@ -140,9 +142,7 @@ def test_characters_and_quoted_line_ends_survive_any_cut_into_blocks(tmp_path):
 def test_quoted_line_ends_across_blocks_cost_no_row(tmp_path, monkeypatch):
     rows = [f'{i % 7},"line one of {i}\nline two",{i % 3}' for i in range(500)]
     (tmp_path / "log.csv").write_text("\n".join(["reward,note,x", *rows]))
-    monkeypatch.setattr(
-        csv_format, "text_blocks", lambda path, quoted: text_blocks(path, quoted=quoted, size=512)
-    )
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 512)
     source = open_source(tmp_path / "log.csv")
     read = [(row, batch) for row, batch in source.batches(source.tasks[0], ["reward", "note"])]
     assert len(read) > 10
@@ -256,7 +256,7 @@ def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch)
     expected = ib.read_moments(pa.Table.from_pylist(rows), windows=2).moments
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    monkeypatch.setattr(json_lines, "text_blocks", lambda path: text_blocks(path, size=4000))
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 4000)
     assert_same_moments(ib.read_moments(path, windows=2).moments, expected)
     for row in (5, 300, 301):
         rows[row]["x1"] = "broken"
@@ -341,6 +341,40 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
     assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 1000
     assert set(threads) == {threading.get_ident()}
     assert len(threads) == 2000  # 1,000 when it was opened, 1,000 when it was read
+
+
+@pytest.mark.parametrize(("name", "text"), [("log.csv", as_text()), ("log.json", as_json_lines())])
+def test_a_big_text_file_is_divided_into_tasks_that_other_processes_read_alike(
+    tmp_path, monkeypatch, name, text
+):
+    lines = text.splitlines(keepends=True)
+    lines.insert(250, "broken,,\n")
+    (tmp_path / name).write_text("\ufeff" + "".join(lines), encoding="utf-8")
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 1500)
+    log = ib.open_log(tmp_path / name)
+    tasks = log.survey(rows=True).tasks
+    assert len(tasks) > 2
+    text_source = pickle.loads(pickle.dumps(log.source))
+    assert not isinstance(text_source, SpooledSource)
+    for task in tasks:
+        typed = list(log.source.batches(task, ["x1", "reward"]))
+        for (row, batch), (again, parsed) in zip(
+            typed, text_source.batches(task, ["x1", "reward"]), strict=True
+        ):
+            assert row == again
+            for column in ("x1", "reward"):
+                words = parsed.column(column).cast(pa.string()).cast(pa.float64())
+                assert batch.column(column).cast(pa.float64()).equals(words)
+    read = ib.read_moments(log, windows=3)
+    assert (read.quality.rows, read.quality.left_out) == (301, 1)
+    assert_same_moments(read.moments, EXPECTED)
+
+
+def test_a_full_disk_costs_time_only(tmp_path, monkeypatch):
+    (tmp_path / "log.csv").write_text(as_text())
+    log = ib.open_log(tmp_path / "log.csv")
+    monkeypatch.setattr(SpooledSource, "_new_path", lambda *given: tmp_path / "no folder" / "file")
+    assert_same_moments(ib.read_moments(log, windows=3).moments, EXPECTED)
 
 
 EARLY_ERROR = """

@@ -144,7 +144,8 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     ) -> tuple[LogOptions, str]:
         """(options after one answer, what was wrong with it); `roles` are the present ones, by column."""
         if list(answer) == ["no-action"]:
-            return replace(self, no_action=True, arm=None, action=None), ""
+            none: dict[str, Any] = {"no_action": True, "arm": None, "action": None}  # LogColumns has no types
+            return replace(self, **none), ""
         known = (*OTHER_ROLES, *ROLES)
         places = {str(number): name for number, name in enumerate(columns, 1)}
         if len(answer) != 2 or answer[0] not in places or answer[1] not in known:

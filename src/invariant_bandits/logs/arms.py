@@ -31,6 +31,12 @@ def as_labels(column: Any) -> Any:
     return compute.replace_substring_regex(words, WHOLE, r"\1") if first.endswith(".0") else words
 
 
+def label_words(column: Any) -> Any:
+    """A column of labels as an Arrow dictionary of text."""
+    words = decode.as_dictionary(column)
+    return pa.DictionaryArray.from_arrays(words.indices, as_labels(words.dictionary))
+
+
 def place_of(label: Any, known: Sequence[str]) -> int:
     """Place of one label among the known ones; InputError names them."""
     if str(label) not in known:
@@ -39,12 +45,14 @@ def place_of(label: Any, known: Sequence[str]) -> int:
 
 
 def flatten_labels(column: Any) -> tuple[Any, Array]:
-    """(labels as Arrow text, their row (Σ lengths,)) of a column of lists, or of text that separates them."""
+    """(labels as an Arrow dictionary, their row (Σ lengths,)) of a column of lists, or of text that
+    separates them.
+    """
     if not is_list(column.type):
         words = compute.replace_substring_regex(column.cast(pa.string()), AROUND_LABELS, "")
         column = compute.split_pattern_regex(words, SEPARATOR)
     rows = compute.list_parent_indices(column).to_numpy(zero_copy_only=False)
-    return as_labels(compute.list_flatten(column)), np.asarray(rows)
+    return label_words(compute.list_flatten(column)), np.asarray(rows)
 
 
 SOURCES = {
@@ -170,8 +178,7 @@ class ArmTable:
 
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
-        codes = compute.index_in(as_labels(column), value_set=pa.array(self.labels, type=pa.string()))
-        return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
+        return decode.category_places(label_words(column), self.labels)[0]
 
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""

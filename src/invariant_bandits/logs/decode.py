@@ -145,28 +145,67 @@ def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Arr
     return values.view(MICROSECONDS) if are_dates else values
 
 
-def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
-    """Text (n,) of a column of categories; with `impute`, missing values are None and their rows are kept."""
-    column = column.cast(pa.string())
+def categories_of(
+    column: Any, known: Sequence[str], name: str, problems: RowProblems, *, impute: bool = False
+) -> Any:
+    """An Arrow dictionary of the words (n,) of a column of categories, of which some are `known`; with
+    `impute`, rows with a missing value are kept.
+    """
+    words = as_dictionary(column)
+    places, missing = category_places(words, known)
+    problems.keep((places < 0) & ~missing, f"unknown category of {name}")
     if not impute:
-        column = _without_nulls(column, "", name, problems)
-    elif column.null_count:
-        problems.keep(is_missing(column), f"{IMPUTED}{name}")
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+        problems.leave_out(missing, f"missing {name}")
+    else:
+        problems.keep(missing, f"{IMPUTED}{name}")
+    return words
 
 
-def unknown(column: Any, categories: Sequence[str]) -> Array:
-    """Mask (n,) of the values that are none of the categories; missing ones are not meant."""
-    known = compute.is_in(column.cast(pa.string()), value_set=pa.array(list(categories), type=pa.string()))
-    return np.asarray(compute.and_(compute.invert(known), column.is_valid()).to_numpy(zero_copy_only=False))
+def as_dictionary(column: Any) -> Any:
+    """The column as a dictionary of text."""
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(pa.string()).dictionary_encode()
+    if column.dictionary.null_count:
+        return column.cast(pa.string()).dictionary_encode()
+    if column.dictionary.type == pa.string():
+        return column
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
+
+
+def category_places(words: Any, categories: Sequence[str]) -> tuple[Array, Array]:
+    """(places (n,) among the categories, −1 where there is none; mask (n,) of missing values) of a
+    dictionary of text.
+    """
+    missing = len(words.dictionary)
+    found = compute.index_in(words.dictionary, value_set=pa.array(list(categories), type=pa.string()))
+    place_of_word = np.append(found.fill_null(-1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
+    codes = dictionary_codes(words, missing)
+    return place_of_word[codes], codes == missing
+
+
+def dictionary_codes(words: Any, missing: int) -> Array:
+    """The indices (n,) of an Arrow dictionary; `missing` where a value is missing."""
+    codes = words.indices.cast(pa.int64())
+    return np.asarray(codes.fill_null(missing).to_numpy(zero_copy_only=False))
+
+
+def count_words(words: Any) -> dict[str, int]:
+    """Rows of every word of a dictionary of text."""
+    counts = np.bincount(dictionary_codes(words, len(words.dictionary)), minlength=len(words.dictionary) + 1)
+    totals: dict[str, int] = {}
+    for word, count in zip(words.dictionary.to_pylist(), counts[:-1].tolist(), strict=True):
+        if count:
+            totals[word] = totals.get(word, 0) + count
+    return totals
 
 
 def flags(column: Any) -> Array:
     """Truth values (n,) of a column of booleans, numbers or words; missing is false."""
     if pa.types.is_boolean(column.type):
         return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
-    words = texts(column, "", RowProblems(len(column)))
-    return np.isin(np.char.lower(words.astype(str)), TRUE)
+    words = as_dictionary(column)
+    is_true = [str(word).lower() in TRUE for word in words.dictionary.to_pylist()]
+    return np.array([*is_true, False])[dictionary_codes(words, len(is_true))]
 
 
 def are_flags(column: Any) -> bool:
@@ -249,9 +288,9 @@ def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -
 
 def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
-    column = column.cast(pa.string())
-    with suppress(pa.ArrowInvalid):
-        return column.cast(pa.float64())
+    column = parsed_whole(column, dates=False)
+    if column.type == pa.float64():
+        return column
     words = compute.utf8_lower(column)
     for word, number in TRUTH.items():
         column = compute.if_else(compute.equal(words, word), pa.scalar(number), column)
@@ -262,14 +301,23 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
+    column = parsed_whole(column, dates=True)
+    if column.type == pa.timestamp("us"):
+        return column
+    return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+
+
+def parsed_whole(column: Any, *, dates: bool) -> Any:
+    """Text as timestamps or as numbers; as text if that fails for some value."""
     column = column.cast(pa.string())
-    first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
-    zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
-    unit = "ns" if NANOSECONDS.search(first) else "us"
-    try:
+    with suppress(pa.ArrowInvalid):
+        if not dates:
+            return column.cast(pa.float64())
+        first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
+        zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+        unit = "ns" if NANOSECONDS.search(first) else "us"
         return column.cast(pa.timestamp(unit, zone)).cast(pa.timestamp("us"), safe=False)
-    except pa.ArrowInvalid:
-        return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+    return column
 
 
 def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProblems) -> Any:

@@ -176,6 +176,7 @@ class EventSource(FileSource, ABC):
     most_names: int = 200_000
     schema: Schema = field(init=False)
     skips_lines: bool = field(init=False, default=True)
+    parses = True
     columns: dict[str, str] = field(init=False, default_factory=dict)
     _problems: dict[str, dict[str, list[int]]] = field(init=False, default_factory=dict, repr=False)
 

@@ -1,7 +1,7 @@
-"""Logs put in order in bounded memory: split rounds made whole, rounds sorted by time.
+"""Logs in files of our own: text that is parsed once, split rounds made whole, rounds sorted by time.
 
-Rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in memory; a
-stable sort of every file, one after the other, is a stable sort of the whole.
+To sort, rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in
+memory; a stable sort of every file, one after the other, is a stable sort of the whole.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import run_starts
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, join_batches
+from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, SourceAround, Task, join_batches
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
@@ -94,6 +95,125 @@ def _first_other(column: Any, value: Any) -> int:
     return starts[1] if column[0].as_py() == value.as_py() else 0
 
 
+def _temporary_folder(owner: Any) -> Path:
+    """A new folder that is deleted with its owner."""
+    folder = Path(tempfile.mkdtemp(prefix="invariant-bandits-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+BATCHES_PER_FILE = 8
+
+
+class SpooledFile(NamedTuple):
+    """Batches of the same columns and types in a file of our own, and the first row of each."""
+
+    path: Path
+    arrow_schema: Any
+    rows: list[int]
+
+
+class SpooledSource(SourceAround):
+    """A source of text that is parsed once: `record` writes typed columns, which later passes read.
+
+    Another machine gets the source of text itself.
+
+    Parameters
+    ----------
+    inner : Source
+        The text.
+    schema : Schema
+        What the columns mean; only those that are used are written.
+    dates : bool
+        Whether times are dates, not numbers.
+    """
+
+    def __init__(self, inner: Source, schema: Schema, dates: bool) -> None:
+        super().__init__(inner)
+        self.arrow_schema, self.columns = inner.arrow_schema, schema.used_columns
+        self.categories = {*schema.categorical, *filter(None, [schema.arm])}
+        numbers = {*schema.features, schema.reward, schema.propensity, schema.position} - self.categories
+        self.is_date = dict.fromkeys(filter(None, numbers), False) | {str(schema.time): dates}
+        self._folder: Path | None = None
+        self._files: dict[str, list[SpooledFile]] = {}
+        self._ends: dict[tuple[str, int], float] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same, (self.inner,)
+
+    def record(self, task: Task) -> Batches:
+        """Yield typed batches of all columns of a file, and keep them."""
+        if task.file in self._files:
+            yield from self.batches(task, self.columns)
+            return
+        files: list[SpooledFile] | None = []
+        with ExitStack() as written:
+            for row, batch in self.inner.batches(task, self.columns):
+                batch = self._typed(batch)
+                yield row, batch
+                if files is None:
+                    continue
+                try:
+                    self._write(task, files, row, batch, written)
+                except OSError:  # no space is left: the text is parsed again
+                    for file in files:
+                        file.path.unlink(missing_ok=True)
+                    files = None
+            with suppress(OSError):
+                written.close()
+                self._files |= {} if files is None else {task.file: files}
+
+    def _write(self, task: Task, files: list[SpooledFile], row: int, batch: Any, written: ExitStack) -> None:
+        """Append a batch to the last file, or to a new one."""
+        last = files[-1] if files else None
+        if last is None or len(last.rows) == BATCHES_PER_FILE or last.arrow_schema != batch.schema:
+            written.close()
+            path = self._new_path(task, len(files))
+            self._writer = written.enter_context(pa.ipc.new_stream(str(path), batch.schema))
+            last = SpooledFile(path, batch.schema, [])
+            files.append(last)
+        self._writer.write_batch(batch)
+        last.rows.append(row)
+
+    def _new_path(self, task: Task, number: int) -> Path:
+        self._folder = self._folder or _temporary_folder(self)
+        return self._folder / f"{len(self._files)}-{number}.arrows"
+
+    def _typed(self, batch: Any) -> Any:
+        columns = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name in self.categories:
+                column = decode.as_dictionary(column)
+            elif name in self.is_date and decode.is_text(column.type):
+                column = decode.parsed_whole(column, dates=self.is_date[name])
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+        """Yield what was recorded, or else batches of the text."""
+        if task.file not in self._files or not set(columns) <= set(self.columns):
+            yield from self.inner.batches(task, columns, first_row)
+            return
+        end = self._ends.get((task.file, task.part), np.inf)
+        for file in self._files[task.file]:
+            if file.rows[-1] < task.first_row or file.rows[0] >= end:
+                continue
+            with pa.memory_map(str(file.path)) as mapped, pa.ipc.open_stream(mapped) as stream:
+                for row, batch in zip(file.rows, stream, strict=True):
+                    if task.first_row <= row < end:
+                        yield row, batch.select(list(columns))
+
+    def split(self, task: Task) -> Sequence[Task]:
+        """Return the tasks of the text, and note where they end."""
+        tasks = self.inner.split(task)
+        self._ends |= {(one.file, one.part): behind.first_row for one, behind in pairwise(tasks)}
+        return tasks
+
+
+def _same(source: Source) -> Source:
+    return source
+
+
 ROWS_AT_ONCE = 400_000
 """Rows that are sorted in memory."""
 MOST_FILES = 200
@@ -117,11 +237,7 @@ class RearrangedSource(Source):
     skips_lines = True
 
     def __init__(self, source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> None:
-        self.folder, self.arrow_schema = (
-            Path(tempfile.mkdtemp(prefix="invariant-bandits-")),
-            source.arrow_schema,
-        )
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder, self.arrow_schema = _temporary_folder(self), source.arrow_schema
         counts = _dealt(self.folder, keyed, bounds)
         starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
         parts = np.flatnonzero(counts).tolist()

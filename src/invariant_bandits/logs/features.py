@@ -23,11 +23,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.logs.arms import Catalogue, is_category_of, place_of
+from invariant_bandits.logs.decode import as_dictionary, category_places
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import ArraySpec
 
@@ -111,22 +111,28 @@ class Column:
         """
         assert self.categories is not None
         places, missing = _places(values, self.categories)
-        block = np.zeros((len(places), len(self.categories)))
-        known = np.flatnonzero(places >= 0)
-        block[known, places[known]] = 1.0
+        one_hot = np.vstack([np.eye(len(self.categories)), np.zeros(len(self.categories))])
+        block = one_hot.take(places, axis=0)  # −1 is the last row
         if self.filler and missing.any():
             block[missing] = self.filler
         return block, missing
 
 
+def _length(values: Any) -> tuple[int, ...]:
+    """(rows,) of a column, () of a scalar."""
+    is_arrow = type(values).__module__.startswith("pyarrow")
+    return (len(values),) if is_arrow else np.shape(values)[:1]
+
+
 def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
     """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
+    if type(values).__module__.startswith("pyarrow"):  # from a log, as `decode.categories_of` gives it
+        return category_places(values, categories)
     array = np.asarray(values)
     if len(array) > MANY_ROWS and array.dtype == object:
         with suppress(pa.ArrowException):  # something else than text is among them
             column = pa.array(array, type=pa.string(), from_pandas=True)
-            looked_up = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string()))
-            return np.asarray(looked_up.fill_null(-1)).astype(np.int64), np.asarray(column.is_null())
+            return category_places(as_dictionary(column), categories)
     words: list[Any] = array.tolist()
     index = {category: place for place, category in enumerate(categories)}
     places = [index.get(str(word), -1) for word in words]
@@ -375,12 +381,13 @@ class FeatureMap:
         """
         return self.standardise(self.encode(columns, counts))
 
-    def encode(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
+    def encode(self, columns: Mapping[str, Any], counts: Any = None, *, level: bool = False) -> Array:
         """All features (rows, len(encoded_names)), centred within rounds if that is asked for, not yet
-        scaled.
+        scaled; with `level`, behind a column of ones.
         """
         rows = self._rows(columns)
-        features = np.empty((rows, len(self.encoded_names)))
+        whole = np.ones((rows, level + len(self.encoded_names)))
+        features = whole[:, int(level) :]
         for column in self.columns:
             features[:, self._blocks[column.name]] = column.encode(columns[column.name], rows)
         start = len(self._single_names)
@@ -391,7 +398,9 @@ class FeatureMap:
                 block = (block[:, :, None] * factor[:, None, :]).reshape(rows, -1)
             features[:, start : start + block.shape[1]] = block
             start += block.shape[1]
-        return centre_rounds(features, counts) if self.centre else features
+        if self.centre:
+            features[:] = centre_rounds(features, counts)
+        return whole
 
     @property
     def is_plain(self) -> bool:
@@ -439,7 +448,7 @@ class FeatureMap:
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
         self.require_columns("columns lack", columns)
-        lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
+        lengths = {column.name: _length(columns[column.name]) for column in self.columns}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
         return int(next(iter(lengths.values()))[0])
@@ -678,7 +687,7 @@ class ArmFeatures:
 
     def encode(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
         """Return encoded contexts [1, encoded columns] (rows, 1 + encoded features) of raw columns."""
-        return with_level(self.context.encode(columns, counts))
+        return self.context.encode(columns, counts, level=True)
 
     def standardise(self, encoded: Array) -> Array:
         """Return whole contexts [1, x] (n, 1 + q) of encoded ones."""

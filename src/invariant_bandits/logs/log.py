@@ -24,11 +24,12 @@ from invariant_bandits.logs.arms import (
     arm_table,
     as_labels,
     flatten_labels,
+    label_words,
     read_catalogue,
     sort_labels,
 )
 from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
-from invariant_bandits.logs.external_sort import with_whole_rounds
+from invariant_bandits.logs.external_sort import SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import (
@@ -149,9 +150,7 @@ class CategoryProbe:
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Count the categories of a batch."""
         for name, counts in self.counts.items():
-            for pair in batch.column(name).cast(pa.string()).value_counts().to_pylist():
-                if pair["values"] is not None:
-                    counts[pair["values"]] += pair["counts"]
+            counts.update(decode.count_words(decode.as_dictionary(batch.column(name))))
             if len(counts) > MOST_CATEGORIES:
                 raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature")
 
@@ -172,7 +171,7 @@ class ArmProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
-        schema, own = self.schema, as_labels(batch.column(self.schema.arm))
+        schema, own = self.schema, label_words(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
@@ -181,9 +180,11 @@ class ArmProbe:
         if schema.chosen is not None:
             column = batch.column(schema.chosen)
             flagged = decode.are_flags(column)
-            chosen = pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), own)
-            own = own.filter(chosen)
-        self.plays.update({pair["values"]: pair["counts"] for pair in own.value_counts().to_pylist()})
+            labels = own.cast(pa.string())
+            own = own.filter(
+                pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), labels)
+            )
+        self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
             many = f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms"
             raise InputError(f"{many}; say which column is the arm (--arm COLUMN), or 'none'")
@@ -198,13 +199,20 @@ class ArmProbe:
 
     def _extend_spans(self, words: Any, when: Array) -> None:
         usable = ~np.isnat(when) if when.dtype.kind == "M" else np.isfinite(when)
-        encoded = words.dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        for code, word in enumerate(encoded.dictionary.to_pylist()):
-            times = when[(codes == code) & usable]
-            if len(times):
-                first, last = self.span.get(word, (times[0], times[0]))
-                self.span[word] = (min(times.min(), first), max(times.max(), last))
+        labels = words.dictionary.to_pylist()
+        codes = decode.dictionary_codes(words, len(labels))
+        usable &= codes < len(labels)
+        codes, when = codes[usable], when[usable]
+        firsts, lasts = np.zeros((2, len(labels)), dtype=when.dtype)
+        firsts[codes] = lasts[codes] = when
+        for ends, extreme in ((firsts, np.minimum), (lasts, np.maximum)):
+            is_time = when.dtype.kind == "M"
+            extreme.at(
+                ends.view(np.int64) if is_time else ends, codes, when.view(np.int64) if is_time else when
+            )
+        for code in np.unique(codes).tolist():
+            first, last = self.span.get(labels[code], (firsts[code], lasts[code]))
+            self.span[labels[code]] = (min(firsts[code], first), max(lasts[code], last))
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the arms that were used."""
@@ -360,6 +368,9 @@ class Log:
         self.source = source
         self.schema = self.resolved(schema)
         self._see_timestamps()
+        self.source.give_dictionaries([*self.schema.categorical, *filter(None, [self.schema.arm])])
+        if self.source.parses:
+            self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
         self._catalogue, self._arms = catalogue, arms
@@ -460,7 +471,7 @@ class Log:
             probes += [RoundProbe(schema)] if schema.round is not None else []
             probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
             probes += [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-        if schema.time is not None and times and known.times is None:
+        if schema.time is not None and known.times is None and (times or probes):  # one pass for all
             probes.append(TimeProbe(schema.time, self.times_are_dates))
         if probes or (rows and known.total_rows is None):
             known = self._first_pass(known, probes)
@@ -474,18 +485,20 @@ class Log:
 
     def _first_pass(self, known: Survey, probes: Sequence[Any]) -> Survey:
         """Show all rows to the probes; return what is known then."""
-        columns = list(dict.fromkeys(name for probe in probes for name in probe.columns))
-        tasks: list[Task] = []
-        total = 0
-        for task in self.source.tasks:
-            tasks.append(replace(task, position=total))
+        names = dict.fromkeys(name for probe in probes for name in probe.columns)
+        columns = list(names) or [self.schema.reward]
+        source, total, tasks = self.source, 0, list[Task]()
+        for task in source.tasks:
+            task = replace(task, position=total)
             end = task.first_row
-            for row, batch in self.source.batches(task, columns or [self.schema.reward]):
+            spool = source if isinstance(source, SpooledSource) else None
+            for row, batch in spool.record(task) if spool else source.batches(task, columns):
                 end = row + len(batch)
                 for probe in probes:
-                    probe.add(tasks[-1], row, batch)
-            skipped = () if self.source.skips_lines else self.source.skipped(task).values()
+                    probe.add(task, row, batch)
+            skipped = () if source.skips_lines else source.skipped(task).values()
             total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
+            tasks += [task] if self.schema.one_row_per_action else source.split(task)
         results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 

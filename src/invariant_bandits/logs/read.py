@@ -92,12 +92,15 @@ class AggregationPlan:
         Rows of the log; needed where windows are equal shares of them.
     logit : LogitWeights, optional
         Of labelled arms: about which coefficients 0/1 rewards are linearised.
+    share : float
+        Of labelled arms: which share of the rounds is sampled, if all rewards are 0 or 1.
     """
 
     reader: Reader
     windows: Windows
     total_rows: int | None
     logit: LogitWeights | None = None
+    share: float = 0.0
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
@@ -116,6 +119,15 @@ class AggregationPlan:
             return position * self.windows.count // self.total_rows
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
+
+    def sample(self, task: Task, rounds: Rounds) -> ArmSample | None:
+        """Return the rounds whose row falls on a fixed lot, features encoded; None if some reward is not a
+        click.
+        """
+        if not self.share or rounds.arm is None or not np.isin(rounds.rewards, (0.0, 1.0)).all():
+            return None
+        taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < self.share)
+        return ArmSample(taken.features, taken.arm, taken.rewards, self.share)
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
@@ -145,6 +157,8 @@ class Partial:
         Time, file and row of the first usable round in the order of the task.
     last_time : number or None
         Time of the last one; times are microseconds if they are dates.
+    samples : list of ArmSample or None
+        Sampled rounds of labelled arms, features encoded; None where some reward is not a click.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
@@ -152,6 +166,7 @@ class Partial:
     moments: WindowedMoments | None = None
     first: tuple[Any, str, int] | None = None
     last_time: Any = None
+    samples: list[ArmSample | None] = field(default_factory=list)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Partial:
@@ -176,7 +191,10 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
         rounds, window = rounds.where(~outside), window[~outside]
         if len(rounds):
             _note_order(partial, rounds)
+            partial.samples.append(plan.sample(task, rounds))
             plan.add(moments, rounds, window)
+    if None in partial.samples:
+        partial.samples = [None]
     used = np.flatnonzero(moments.counts)
     if len(used):
         partial.first_window = int(used[0])
@@ -207,6 +225,7 @@ class Aggregate:
         self.moments = plan.empty_moments()
         self.report = QualityReport()
         self.last_time: Any = None
+        self.samples: list[ArmSample | None] = []
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
@@ -216,8 +235,20 @@ class Aggregate:
                 self.report.add(OUT_OF_ORDER, file, [row])
             self.last_time = partial.last_time
         self.report.merge(partial.report)
+        self.samples = (
+            [None] if None in self.samples[:1] + partial.samples[:1] else self.samples + partial.samples
+        )
         if partial.moments is not None:
             self.moments.merge_windows(partial.first_window, partial.moments)
+
+    def sample(self, features: ArmFeatures) -> ArmSample | None:
+        """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
+        samples = [sample for sample in self.samples if sample is not None]
+        if len(samples) < len(self.samples) or not samples:
+            return None
+        encoded, arms, rewards = (np.concatenate(part) for part in list(zip(*samples, strict=True))[:3])
+        contexts = features.own_contexts(features.standardise(encoded), arms)
+        return ArmSample(contexts, arms, rewards, samples[0].share)
 
 
 def _note_order(partial: Partial, rounds: Rounds) -> None:
@@ -420,11 +451,14 @@ class Scan:
     progress: Progress | None = None
     start: float = field(default_factory=time.perf_counter)
 
-    def run(self, features: Features, logit: LogitWeights | None = None) -> Aggregate:
-        """Return the moments of all rounds, features encoded; raise InputError if the log is too bad."""
+    def run(self, features: Features, logit: LogitWeights | None = None, sample: int = 0) -> Aggregate:
+        """Return the moments of all rounds, features encoded, and about so many sampled rounds; raise
+        InputError if the log is too bad.
+        """
         survey = self.log.survey()
         reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
-        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit)
+        share = min(1.0, sample / max(survey.total_rows or 1, 1))
+        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit, share)
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
@@ -439,14 +473,14 @@ class Scan:
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
         features = starting_features(self.log, options)
-        aggregate = self.run(features)
+        aggregate = self.run(features, sample=SAMPLE_ROUNDS)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
         imputed = aggregate.report.imputed
         often = [name for name, count in imputed.items() if name not in indicated and count >= least]
         if often:
             features = features.with_missing_indicators(often)
-            aggregate = self.run(features)
+            aggregate = self.run(features, sample=SAMPLE_ROUNDS)
         self.check(aggregate.report)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
@@ -587,8 +621,8 @@ class ArmSample(NamedTuple):
 def read_arm_sample(
     source: Any, features: ArmFeatures, schema: SchemaLike = None, *, most: int = SAMPLE_ROUNDS
 ) -> ArmSample:
-    """At most about `most` rounds spread over the whole log: all of them, or those whose row falls on a fixed
-    lot.
+    """At most about `most` rounds of clicks spread over the whole log: all of them, or those whose row falls
+    on a fixed lot.
 
     Which rows are taken depends on their place in the log alone, so the sample is the same every time.
 
@@ -604,17 +638,13 @@ def read_arm_sample(
         How many rounds.
     """
     log = open_log(source, schema)
-    share = min(1.0, whole_number("most", most, 1) / max(log.survey(rows=True).total_rows or 1, 1))
-    reader, report = reader_of(log, features, offered=False), QualityReport()
-    parts: list[tuple[Array, Array, Array]] = []
-    for task in log.survey().tasks:
-        for rounds in reader.rounds(task, report):
-            taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < share)
-            z = features.own_contexts(features.standardise(taken.features), taken.arm)
-            parts.append((z, taken.arm, taken.rewards))
-    report.require_rounds()
-    contexts, arms, rewards = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return ArmSample(contexts, arms, rewards, share)
+    scan = Scan(log, windows_of(log, 1, None, None), keep_going=True)
+    aggregate = scan.run(features, sample=whole_number("most", most, 1))
+    scan.check(aggregate.report)
+    sample = aggregate.sample(features)
+    if sample is None:
+        raise InputError("rewards must be 0 or 1 to sample clicks")
+    return sample
 
 
 @dataclass(frozen=True)
@@ -641,6 +671,8 @@ class LogMoments:
         Of a log with labels: the moments of contexts and rewards, per window and arm.
     coding_reason : str
         Why arms have coefficients of their own, or share them.
+    sample : ArmSample or None
+        Of a log with labels and clicks: rounds spread over it; None if `features` were learned before.
     """
 
     moments: WindowedMoments
@@ -652,6 +684,7 @@ class LogMoments:
     arms: ArmTable | None = None
     of_arms: ArmMoments | None = None
     coding_reason: str = ""
+    sample: ArmSample | None = None
 
     def describe(self) -> str:
         """Schema, quality and features in words."""
@@ -773,7 +806,7 @@ def read_moments(
     if isinstance(learned, FeatureMap):
         return LogMoments(replace(moments, edges=cut.edges), *about)
     of_arms = ArmMoments(moments, learned, cut.edges)
-    return LogMoments(of_arms.of_features(), *about, log.arms, of_arms, why)
+    return LogMoments(of_arms.of_features(), *about, log.arms, of_arms, why, aggregate.sample(learned))
 
 
 def read_rounds(

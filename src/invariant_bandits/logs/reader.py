@@ -295,8 +295,8 @@ class Reader:
         for column in self.features.columns:
             values, name, impute = batch.column(column.name), column.name, column.filler is not None
             if column.categories is not None:
-                raw[name] = decode.texts(values, name, problems, impute=impute)
-                problems.keep(decode.unknown(values, column.categories), f"unknown category of {name}")
+                known = column.categories
+                raw[name] = decode.categories_of(values, known, name, problems, impute=impute)
             elif column.width is not None:
                 raw[name] = decode.vectors(values, column.width, name, problems, impute=impute)
             else:

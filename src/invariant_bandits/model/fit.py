@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
     ArmStatistics,
+    LogitSums,
     LogOdds,
     fit_logistic,
     sum_logit,
@@ -22,7 +23,7 @@ from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
 from invariant_bandits.logs.log import Log, open_log
-from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
+from invariant_bandits.logs.read import ArmSample, Progress, read_arm_sample, read_moments
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -42,7 +43,7 @@ FIXED_ARMS = (
 """What a model of AutoISD whose tests are limited says of such a log; docs/autoisd.md has the price."""
 
 
-def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
+def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> LogOdds:
     """What the windows of a log of clicks say of log-odds.
 
     Parameters
@@ -51,19 +52,20 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, *
         Opened.
     features : ArmFeatures
         As learned from it, or before.
-    theta : array, shape (p,), optional
-        What to expand about; a fit to a sample of the log if not given, which is one more pass.
+    theta : array, shape (p,)
+        What to expand about, such as `logistic_start`.
     how :
         How `read_moments` is to cut and read it: windows, every, edges, engine, address.
     """
-    start = logistic_start(log, features) if theta is None else theta
-    read = read_moments(log, features=features, logit_at=start, keep_going=True, **how)
-    return LogOdds(start, read.moments)
+    read = read_moments(log, features=features, logit_at=theta, keep_going=True, **how)
+    return LogOdds(theta, read.moments)
 
 
-def logistic_start(log: Log, features: ArmFeatures) -> Array:
+def logistic_start(sample: ArmSample, features: ArmFeatures) -> Array:
     """Coefficients (p,) of a ridge fit to a sample of the log's clicks."""
-    layout, sample = ArmLayout.of_features(features), read_arm_sample(log, features)
+    layout = ArmLayout.of_features(features)
+    if not layout.shared:
+        return fit_logistic(partial(_sum_by_arm, sample, layout), layout).theta
     crossed = None if features.catalogue is None else features.catalogue[:, : features.crossed]
     parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
 
@@ -73,6 +75,19 @@ def logistic_start(log: Log, features: ArmFeatures) -> Array:
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
     return fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout).theta
+
+
+def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums:
+    """One pass over rounds of arms that share nothing: Σhφφᵀ has one block per arm."""
+    information, gradient = np.zeros((1, layout.dim, layout.dim)), np.zeros((1, layout.dim))
+    likelihood = variance = 0.0
+    for arm in range(layout.arms):
+        rows, own = np.flatnonzero(sample.arms == arm), layout.arm(arm)
+        rounds = (sample.contexts[rows], sample.rewards[rows], np.zeros(len(rows), dtype=np.int64))
+        sums = sum_logit([rounds], theta[own], 1)
+        information[0, own, own], gradient[0, own] = sums.information[0], sums.gradient[0]
+        likelihood, variance = likelihood + sums.log_likelihood, variance + sums.variance
+    return LogitSums(theta, information, gradient, likelihood, variance)
 
 
 def fit_logs(
@@ -155,7 +170,9 @@ def fit_logs(
     fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": (*log.notes, *notes)}
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
-            odds = read_log_odds(log, read.of_arms.features, **how)
+            learned = read.of_arms.features
+            theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
+            odds = read_log_odds(log, learned, theta, **how)
             fields["log_odds"] = replace(odds, moments=join(odds.moments))
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}

@@ -23,7 +23,7 @@ from invariant_bandits.decomposition.paths import informed_directions
 from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import Progress, read_moments
+from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.model.fit import PolicyStart, caution_of, logistic_start, model_of, read_log_odds
 from invariant_bandits.model.model import Model, new_places
@@ -304,7 +304,7 @@ def _log_odds(
     if len(places):
         before, of_new = before.padded(places), places[0] + np.arange(len(places))
         theta = before.theta.copy()
-        theta[of_new] = logistic_start(log, features)[of_new]
+        theta[of_new] = logistic_start(read_arm_sample(log, features), features)[of_new]
     new = read_log_odds(log, features, theta, **how)
     return LogOdds(theta, _joined(before.moments, new.moments)), new
 

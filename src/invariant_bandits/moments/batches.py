@@ -46,7 +46,7 @@ class Batch:
 
     def taken(self, rounds: Array) -> Batch:
         """The rounds at these indices, in their order."""
-        features, rewards = self.features[rounds], self.rewards[rounds]
+        features, rewards = self.features.take(rounds, axis=0), self.rewards[rounds]
         if self.offered is None or self.counts is None:
             return Batch(features, rewards)
         begin, counts = (np.cumsum(self.counts) - self.counts)[rounds], self.counts[rounds]

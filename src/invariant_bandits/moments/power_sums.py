@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -211,9 +211,14 @@ def power_sums_of_rows(features: Array, rewards: Array | None, counts: Array | N
     if rewards is None:
         rewards = np.zeros(len(features))
     origin = np.zeros(d)
-    gram, powers, between = _raw_sums(features, rewards, counts)
-    mean = powers[0] / n
-    if (n * mean * mean > FAR_FROM_ZERO * (powers[1] - n * mean * mean)).any():
+    # A column of ones is far from zero: then only the means of a first pass are needed.
+    if counts is None and (features[:, 0] == 1.0).all():
+        mean, is_far = _compiled_loops().means(features, rewards) / n, True
+    else:
+        gram, powers, between = _raw_sums(features, rewards, counts)
+        mean = powers[0] / n
+        is_far = bool((n * mean * mean > FAR_FROM_ZERO * (powers[1] - n * mean * mean)).any())
+    if is_far:
         origin = mean
         gram, powers, between = _raw_sums(features - origin[:-1], rewards - origin[-1], counts)
         mean = powers[0] / n
@@ -232,21 +237,41 @@ def _raw_sums(features: Array, rewards: Array, counts: Array | None) -> tuple[Ar
     """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ,
     reward].
     """
-    column_sums, round_sums = _compiled_loops()
-    powers = column_sums(features, rewards)
+    loops = _compiled_loops()
+    powers = loops.columns(features, rewards)
     between = powers[1].copy()
     if counts is not None:
-        between[:-1] = round_sums(features, counts)
+        between[:-1] = loops.rounds(features, counts)
     return features.T @ features, powers, between
 
 
+class _Loops(NamedTuple):
+    """`_column_sums`, `_plain_sums` and `_round_sums`, compiled."""
+
+    columns: Any
+    means: Any
+    rounds: Any
+
+
 @cache
-def _compiled_loops() -> tuple[Any, Any]:
-    """Return `_column_sums` and `_round_sums`, compiled; importing numba takes too long to do it earlier."""
+def _compiled_loops() -> _Loops:
+    """Return the compiled loops; importing numba takes too long to do it earlier."""
     from numba import njit
 
-    column_sums = njit(cache=True, nogil=True, fastmath={"contract"})(_column_sums)
-    return column_sums, njit(cache=True, nogil=True)(_round_sums)
+    columns = njit(cache=True, nogil=True, fastmath={"contract"})(_column_sums)
+    plain = njit(cache=True, nogil=True)
+    return _Loops(columns, plain(_plain_sums), plain(_round_sums))
+
+
+def _plain_sums(X: Any, r: Any) -> Any:
+    """Sums (p + 1,) of the rows [φ, r], added in the order of `_column_sums`; X is (n, p), r is (n,)."""
+    n, p = X.shape
+    sums = np.zeros(p + 1)
+    for t in range(n):
+        sums[p] += r[t]
+        for j in range(p):
+            sums[j] += X[t, j]
+    return sums
 
 
 def _column_sums(X: Any, r: Any) -> Any:

@@ -253,7 +253,8 @@ class WindowedMoments:
         )
         place = place_rounds(len(batch.rewards), window, times, self.windows, self.edges)
         if (place[:-1] > place[1:]).any():
-            order = np.argsort(place, kind="stable")
+            few = self.windows <= np.iinfo(np.uint16).max  # then numbers of two bytes are sorted by radix
+            order = np.argsort(place.astype(np.uint16) if few else place, kind="stable")
             batch, place = batch.taken(order), place[order]
         parts = [(index, *batch.sums(rounds)) for index, rounds in segments(place)]
         if not all(are_usable(sums) for _, *both in parts for sums in both if sums is not None):

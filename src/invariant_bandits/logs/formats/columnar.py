@@ -1,5 +1,5 @@
-"""Files of typed columns: Parquet, one task per row group, and Arrow files and streams (Feather is one of
-them), one task per file.
+"""Files of typed columns: Parquet, one task per row group or several small ones, and Arrow files and
+streams (Feather is one of them), one task per file.
 """
 
 from __future__ import annotations
@@ -27,36 +27,45 @@ from invariant_bandits.optional import pyarrow as pa
 parquet: Any = LazyModule("pyarrow.parquet")
 
 FILE_MAGIC = b"ARROW1"
+ROWS_PER_TASK = BATCH_ROWS
+"""Row groups with fewer rows are read together with their neighbours."""
 
 
 @log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource(FileSource):
-    """Parquet files, all with the columns of the first; one task per row group."""
+    """Parquet files, all with the columns of the first; neighbouring row groups are one task until they
+    have ROWS_PER_TASK rows.
+    """
 
     def __post_init__(self) -> None:
         tasks: list[Task] = []
         position = 0
+        self._ends: dict[tuple[str, int], int] = {}
 
         def schema_of(path: str) -> Any:
             nonlocal position
             with _parquet_file(path) as file:
-                first_row = 0
-                for part in range(file.metadata.num_row_groups):
-                    tasks.append(Task(path, part, first_row, position))
-                    first_row += file.metadata.row_group(part).num_rows
-                    position += file.metadata.row_group(part).num_rows
+                groups, first_row, part, rows = file.metadata.num_row_groups, 0, 0, 0
+                for group in range(groups):
+                    rows += file.metadata.row_group(group).num_rows
+                    if rows >= ROWS_PER_TASK or group == groups - 1:
+                        tasks.append(Task(path, part, first_row, position))
+                        self._ends[path, part] = group + 1
+                        first_row, position, part, rows = first_row + rows, position + rows, group + 1, 0
                 return schema_without_views(file.schema_arrow)
 
         self.arrow_schema = shared_schema(self.paths, schema_of)
         self.tasks, self.total_rows = tuple(tasks), position
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of one row group, or of those behind it."""
-        with _parquet_file(task.file) as file, naming_file(task.file):
-            groups, row = [task.part], task.first_row
+        """Batches of the row groups of a task, or of those behind it."""
+        dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
+        with _parquet_file(task.file, dictionaries) as file, naming_file(task.file):
+            end = self._ends[task.file, task.part]
+            groups, row = list(range(task.part, end)), task.first_row
             if first_row is not None:
-                groups, row = list(range(task.part + 1, file.metadata.num_row_groups)), first_row
+                groups, row = list(range(end, file.metadata.num_row_groups)), first_row
             how: dict[str, Any] = {"row_groups": groups, "columns": list(columns), "use_threads": False}
             for batch in file.iter_batches(BATCH_ROWS, **how) if groups else ():
                 yield row, batch_without_views(batch)
@@ -70,9 +79,10 @@ class ParquetSource(FileSource):
                 writer.write_batch(batch)
 
 
-def _parquet_file(path: str) -> Any:
+def _parquet_file(path: str, dictionaries: Sequence[str] = ()) -> Any:
     with naming_file(path):
-        return parquet.ParquetFile(open_file(path) if is_remote(path) else path, pre_buffer=False)
+        file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
+        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names)
 
 
 @log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))

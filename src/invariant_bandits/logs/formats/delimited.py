@@ -1,4 +1,4 @@
-"""Text tables with a header: CSV, TSV and their kin, one task per file."""
+"""Text tables with a header: CSV, TSV and their kin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,
-    FileSource,
     Task,
-    cut_at,
+    TextSource,
     first_lines,
     naming_file,
     require_usable_names,
     shared_schema,
-    text_blocks,
 )
 from invariant_bandits.optional import LazyModule, compute
 from invariant_bandits.optional import pyarrow as pa
@@ -119,7 +117,7 @@ TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", 
 
 @log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
-class CsvSource(FileSource):
+class CsvSource(TextSource):
     """Text tables with a header; every column is read as text, so that a value that is not a number costs one
     row only.
 
@@ -136,7 +134,6 @@ class CsvSource(FileSource):
     dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
     headers: dict[str, list[str]] = field(init=False, default_factory=dict, repr=False)
     grouped: dict[str, set[str]] = field(init=False, default_factory=dict, repr=False)
-    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,23 +170,17 @@ class CsvSource(FileSource):
         return schema
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of one file."""
-        skipped = self._skipped[task.file] = list[int]()
-        dialect, row = self.dialects[task.file], 0
-        names: list[str] | None = None
-        for block in text_blocks(task.file, quoted=True):
-            if block.isspace():
-                continue
+        """Batches of one file, or of a part of it."""
+        dialect, header = self.dialects[task.file], self.headers[task.file]
+
+        def parse(block: bytes, names: list[str] | None) -> tuple[Any, list[str], list[int]]:
             before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
-            block = block if names else block[dialect.before :]
             bad: list[int] = []
-            with naming_file(task.file):
-                table = _parsed(block, dialect, columns, _noting(bad, before), names)
-            names = self.headers[task.file]
-            for first, batch in cut_at(table, bad):
-                yield row + first, _with_points(batch, dialect, self.grouped[task.file])
-            skipped.extend(row + place for place in bad)
-            row += len(table) + len(bad)
+            block = block if names else block[dialect.before :]
+            return _parsed(block, dialect, columns, _noting(bad, before), names), header, bad
+
+        for row, batch in self.parsed_batches(task, parse, quoted=True):
+            yield row, _with_points(batch, dialect, self.grouped[task.file])
 
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
@@ -201,7 +192,7 @@ class CsvSource(FileSource):
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows with more or fewer values than the header."""
-        return {"row with another number of values than the header": self._skipped.get(task.file, ())}
+        return {"row with another number of values than the header": self.unparsed_rows(task)}
 
 
 def _usual_delimiter(path: str) -> str:
@@ -226,8 +217,8 @@ def _parsed(text: bytes, dialect: Dialect, columns: Any, invalid: Any, names: An
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
     reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
-    parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
-    parsing.invalid_row_handler = invalid
+    how = {"newlines_in_values": True, "invalid_row_handler": invalid}
+    parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, **how)
     return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
 
 

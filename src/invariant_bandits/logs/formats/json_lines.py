@@ -1,6 +1,4 @@
-"""JSON lines: one object per line, one task per file. Objects within objects become columns such as
-"user.age".
-"""
+"""JSON lines: one object per line. Objects within objects become columns such as "user.age"."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 from invariant_bandits.logs import sources
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import format_names
-from invariant_bandits.logs.sources import Batches, FileSource, Task, text_blocks
+from invariant_bandits.logs.sources import Batches, Task, TextSource
 from invariant_bandits.optional import LazyModule
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
@@ -27,7 +25,7 @@ DEEPEST = 16
 
 @log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
 @dataclass
-class JsonLinesSource(FileSource):
+class JsonLinesSource(TextSource):
     """One JSON object per line.
 
     Types are those of the first lines. A line that is not an object is skipped and counted. A value of
@@ -36,7 +34,6 @@ class JsonLinesSource(FileSource):
     """
 
     _nested: Any = field(init=False, repr=False)
-    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,19 +44,13 @@ class JsonLinesSource(FileSource):
         sources.require_usable_names(self.paths[0], self.arrow_schema.names)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of one file."""
-        skipped = self._skipped[task.file] = list[int]()
-        wanted, row = as_written(_only(self._nested, columns)), 0
-        for block in text_blocks(task.file):
-            if block.isspace():
-                continue
-            with sources.naming_file(task.file):
-                table, wanted, bad = _parsed(block, wanted)
-            chosen = table.select(list(columns)).combine_chunks()
-            for first, batch in sources.cut_at(chosen, bad):
-                yield row + first, batch
-            skipped.extend(row + line for line in bad)
-            row += len(table) + len(bad)
+        """Batches of one file, or of a part of it."""
+
+        def parse(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
+            table, wanted, bad = _parsed(block, wanted or as_written(_only(self._nested, columns)))
+            return table.select(list(columns)).combine_chunks(), wanted, bad
+
+        return self.parsed_batches(task, parse, quoted=False)
 
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
@@ -71,7 +62,7 @@ class JsonLinesSource(FileSource):
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines that are not JSON objects."""
-        return {"line that is no JSON object": self._skipped.get(task.file, ())}
+        return {"line that is no JSON object": self.unparsed_rows(task)}
 
 
 def _plain(value: Any) -> Any:
