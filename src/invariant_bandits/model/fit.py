@@ -33,10 +33,11 @@ from invariant_bandits.policies.registry import Contender, find_policy
 
 FIXED_ARMS = (
     "the log has no context, so every round offers the same arms, and the reward of the arm that is played"
-    " says nothing of the others: if the arms' values may change, fit with caution=None (--caution none),"
-    " which tests neglected arms and costs a little regret where nothing changed"
+    " says nothing of the others: if the arms' values may change, fit with caution=None (--caution none)."
+    " With five simulated arms and 2,000 rounds that cost 9 standard deviations of the noise in all where"
+    " nothing had changed, and saved 300 where half of the arms had"
 )
-"""What a model of AutoISD whose tests are limited says of such a log; docs/autoisd.md has the price."""
+"""What a model of AutoISD whose tests are limited says of such a log; numbers of docs/studies/constants.md."""
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
