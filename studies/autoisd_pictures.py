@@ -28,7 +28,7 @@ SHOWN = (-1.2, 3.2)
 """Coefficients that the picture of the model shows."""
 WINDOWS, ROUNDS = 12, 60
 CAUTIONS = (None, 0.02)
-PLAYS, VALUES = (2000, 500, 100, 30), (1.0, 0.4, 0.7, 0.2)
+PLAYS, VALUES = (2000, 500, 100, 30), (0.7, 0.5, 0.6, 0.0)
 """Logged rounds and values of the arms among which a new one is offered."""
 CHANGED_LEADER = 28
 """Seed of a history in which an arm that is not played becomes the best; one was looked for."""

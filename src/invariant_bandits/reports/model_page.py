@@ -224,8 +224,8 @@ def _exploration(policy: AutoISD) -> Section:
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
     words = (
-        "It plays the action of largest expected reward. Neglected actions are tested where the same few are"
-        f" offered again and again; elsewhere {limits.get(policy.caution, spent)}."
+        "It plays the action of largest expected reward plus what the logs leave open. Neglected actions are"
+        f" tested {limits.get(policy.caution, spent)}."
     )
     return Section("How it will explore", [words, alarm])
 
