@@ -11,8 +11,7 @@ import numpy as np
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.experiments.cells import Cell, PolicyProbe, Tally
-from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.belief import chance
+from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms

@@ -474,8 +474,8 @@ def test_nothing_changed_weighs_more_where_the_signal_is_weak(moves):
 def test_bad_settings_are_named():
     with pytest.raises(ib.InputError, match="caution"):
         ib.AutoISD(prior(), caution=-1.0)
-    with pytest.raises(ib.InputError, match="share must be below 1"):
-        ib.AutoISD(prior(), share=1.0)
+    with pytest.raises(ib.InputError, match="share must be a share from 0 to 1"):
+        ib.AutoISD(prior(), share=1.5)
     with pytest.raises(ib.InputError, match="prior must be a DriftPrior"):
         ib.AutoISD(np.eye(3))
     with pytest.raises(ib.InputError, match="must have 5 coordinates each"):

@@ -106,17 +106,14 @@ def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_h
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():
     moments = feedback().moments(4)
     assert (
-        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).settings()[
-            "discount"
-        ]
+        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).memory.discount
         == 0.5
     )
     assert (
-        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).settings()["discount"]
-        == 1.0 - 1.0 / 50
+        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).memory.discount == 1.0 - 1.0 / 50
     )
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=1)).settings()["discount"] == 0.5
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments)).settings()["discount"] == 0.999
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=1)).memory.discount == 0.5
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments)).memory.discount == 0.999
 
 
 def test_learning_the_moments_is_learning_every_row():

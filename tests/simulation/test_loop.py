@@ -193,7 +193,6 @@ BAD = {
         r"policies\['LinUCB'\] must be callable, past -> policy, or a registered name, got LinUCB",
         {"policies": {"LinUCB": ib.LinUCB(3)}},
     ),
-    "a number as name": ("policies must have strings as names, got 3", {"policies": {3: linucb}}),
     "not an environment": (r"environment must have draw\(horizon, rng\)", {"environment": "paper"}),
     "no rounds": ("horizon must be a whole number of at least 1, got 0", {"horizon": 0}),
     "no repetitions": ("replications must be a whole number of at least 1, got 0", {"replications": 0}),

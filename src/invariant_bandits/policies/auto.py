@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NoReturn, Self
 
@@ -19,7 +20,6 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base, mixture_kernels
 from invariant_bandits.policies.base import BasePolicy, Scores, chosen_array, offered_array
-from invariant_bandits.policies.belief import Belief, chance, check_click
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
     STATE_SPECS,
@@ -58,6 +58,82 @@ SEARCH_STEPS = 4
 LEAST_VARIATION, SILENCED = 0.05, 1e4
 ONLY_ROUNDING = 1e-9
 """A feature with less than this share of its square left once its mean is taken off has not varied."""
+
+
+MOVED_BASELINE = 3.0
+"""From how many standard deviations on a moved baseline is reported."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What AutoISD believes at present.
+
+    Attributes
+    ----------
+    hypotheses : dict
+        Probability of each of the four.
+    log_evidence : float
+        Log of the likelihood ratio of broken against held invariance, the largest so far.
+    alarm : bool
+        Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
+    shifts, errors : (p,)
+        For every direction of the basis how far its coefficient stands from the mean of the logs, and the
+        standard deviation of that.
+    names : list of str
+        The main features of every direction.
+    noise_ratio : float
+        Standard deviation of the noise over that of the logs.
+    no_alarm_because : str
+        Why the logs cannot support an alarm; empty if they can.
+    baseline_shift : (float, float)
+        How far the reward baseline stands from that of the logs; and a standard deviation, of what is left
+        open and of how it varied in the logs.
+    winsorised, refused : int
+        Rounds whose error was cut, and rounds or offers too far from anything in the logs.
+    """
+
+    hypotheses: dict[str, float]
+    log_evidence: float
+    alarm: bool
+    alarm_level: float
+    shifts: Array
+    errors: Array
+    names: list[str]
+    rounds: int
+    noise_ratio: float = 1.0
+    no_alarm_because: str = ""
+    baseline_shift: tuple[float, float] = (0.0, 0.0)
+    winsorised: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
+        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
+        if self.no_alarm_because:
+            lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
+        else:
+            verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
+            lines.append(
+                f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}"
+            )
+        shift, error = self.baseline_shift
+        if abs(shift) > MOVED_BASELINE * error:
+            lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
+        if self.noise_ratio != 1.0:
+            lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
+        if self.winsorised or self.refused:
+            lines.append(f"  outliers: {self.winsorised:,} rounds cut short, {self.refused:,} refused")
+        size = np.abs(self.shifts) / self.errors
+        moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
+        if moved:
+            lines.append(
+                "  moved since the logs (coefficient along a direction, mainly of the features named):"
+            )
+        lines += [
+            f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
+            for j in moved
+        ]
+        return "\n".join(lines)
 
 
 class OutlierWarning(UserWarning):
@@ -148,9 +224,7 @@ class AutoISD(BasePolicy):
         self.intercept = truth_value("intercept", intercept)
         self.caution = None if caution is None else base.not_negative("caution", caution)
         self.confidence = probability("confidence", confidence)
-        self.share = base.not_negative("share", share)
-        if self.share >= 1.0:
-            raise InputError(f"share must be below 1, got {share!r}")
+        self.share = base.share_number("share", share)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.winsorised, self.refused, self._warned = 0, 0, False
@@ -242,7 +316,7 @@ class AutoISD(BasePolicy):
             return self._choose(offered_array(features, self.dim))
         finally:
             lock.release()
-        return choice if choice[0] >= 0 else self._refuse_offered(features)
+        return choice if choice[0] >= 0 else self._refuse(features)
 
     def scores(self, features: Any) -> Scores:
         """Expected rewards and their posterior standard deviations (K,).
@@ -255,7 +329,7 @@ class AutoISD(BasePolicy):
         parts = np.empty((2, len(features)))
         with self._lock:
             if kernels.score(features, self.mixture.buffer, parts) < 0:
-                self._refuse_offered(features)
+                self._refuse(features)
         mean, width = parts[0], parts[1]
         if self.link == "logit":
             mean, width = chance(mean), chance(mean + width) - chance(mean)
@@ -303,28 +377,24 @@ class AutoISD(BasePolicy):
             stacklevel=3,
         )
 
-    def _refuse(self, features: Any, reward: Any) -> NoReturn:
-        """Say what is wrong with a round (p,) that the compiled loop has refused."""
-        if self.link == "logit":
-            check_click(reward)
-        self._refuse_far(chosen_array(features, self.dim)[None])
-        base.refuse_round(features, reward, self.dim)
-
-    def _refuse_offered(self, features: Any) -> NoReturn:
-        """Say what is wrong with offered actions (K, p) that the compiled loop has refused."""
-        self._refuse_far(offered_array(features, self.dim))
-        base.refuse_offered(features, self.dim)
-
-    def _refuse_far(self, features: Array) -> None:
-        """Say which of the actions (K, p) is too far from anything in the logs, if one is."""
-        if not np.abs(features).max() < 1e100:
-            return
-        far = self.mixture.distances(features)
+    def _refuse(self, features: Any, reward: Any = None) -> NoReturn:
+        """Say what is wrong with offered actions (K, p), or with a round (p,) and its reward, that the
+        compiled loop has refused: above all, which action is too far from anything in the logs.
+        """
+        if reward is None:
+            rows = offered_array(features, self.dim)
+        else:
+            rows = chosen_array(features, self.dim)[None]
+            if self.link == "logit" and not 0.0 <= base.reward_number(reward) <= 1.0 and abs(reward) < 1e100:
+                reason = "because the logs' rewards are clicks"
+                raise InputError(f"reward must be from 0 to 1, {reason}, got {reward:g}")
+        far = self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
             with self._lock:
                 self.refused += 1
             size = f"{far.max():.0e} times as large as usual in the logs, more than a million times"
             raise InputError(f"features of action {int(far.argmax())} are {size}: are they in other units?")
+        base.refuse(features, self.dim, reward)
 
     # -- explaining --
 
@@ -386,6 +456,8 @@ class AutoISD(BasePolicy):
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
             mean, covariance = self.mixture.mean_and_covariance()
+            shift = float(mean[-1]) - self.prior.baseline
+            doubt = float(covariance[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
             return Belief(
                 hypotheses=self.mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
@@ -397,19 +469,10 @@ class AutoISD(BasePolicy):
                 rounds=self.rounds,
                 noise_ratio=float(np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)),
                 no_alarm_because=self._alarm.unsupported,
-                baseline_shift=self._baseline_shift(mean, covariance),
+                baseline_shift=(shift, float(np.sqrt(doubt))) if self.intercept else (0.0, 0.0),
                 winsorised=self.winsorised,
                 refused=self.refused,
             )
-
-    def _baseline_shift(self, mean: Array, covariance: Array) -> tuple[float, float]:
-        """How far the baseline stands from that of the logs, and its standard deviation if it did not
-        move.
-        """
-        if not self.intercept:
-            return 0.0, 0.0
-        doubt = float(covariance[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
-        return float(mean[-1]) - self.prior.baseline, float(np.sqrt(doubt))
 
     # -- arms that come and go --
 
@@ -476,6 +539,11 @@ class AutoISD(BasePolicy):
         policy.rounds, policy.winsorised = arrays["counters"].tolist()
         policy._alarm.resume(policy.rounds, float(arrays["peak_evidence"][0]))
         return policy
+
+
+def chance(odds: Array) -> Array:
+    """σ(odds), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * odds)))
 
 
 def _main_features(direction: Array) -> list[int]:

@@ -337,16 +337,15 @@ def too_large() -> InputError:
     return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
 
 
-def refuse_offered(features: Any, dim: int) -> NoReturn:
-    """Say what is wrong with offered features (K, p) that a compiled loop has refused."""
-    offered_array(features, dim)
-    raise too_large()
-
-
-def refuse_round(features: Any, reward: Any, dim: int) -> NoReturn:
-    """Say what is wrong with a chosen action (p,) and its reward that a compiled loop has refused."""
-    chosen_array(features, dim)
-    reward_number(reward)
+def refuse(features: Any, dim: int, reward: Any = None) -> NoReturn:
+    """Say what is wrong with offered features (K, p), or with chosen ones (p,) and their reward, that a
+    compiled loop has refused.
+    """
+    if reward is None:
+        offered_array(features, dim)
+    else:
+        chosen_array(features, dim)
+        reward_number(reward)
     raise too_large()
 
 

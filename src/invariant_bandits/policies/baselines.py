@@ -81,7 +81,7 @@ class Frozen(Greedy):
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Check the round; nothing is learned from it."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
-        if kernels.residual_row(row, value, self._lift, np.empty(self.dim + 1)) < 0:
+        if not len(kernels.residual_row(row, value, self._lift, self.dim)):
             raise base.too_large()
         with self._lock:
             self.rounds += 1

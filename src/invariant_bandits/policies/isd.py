@@ -88,9 +88,8 @@ class InvariantPart:
         """
         if self.radius == THEOREM:
             return self._theorem_radii(memory.rounds, assumed)
-        if self.precision is None:
-            return memory.radius(volume, assumed), 0.0
-        invariant = bounds.self_normalised_invariant_radius(self.invariant_dim, assumed.confidence)
+        known = 0 if self.precision is None else self.invariant_dim
+        invariant = bounds.self_normalised_invariant_radius(known, assumed.confidence)
         return memory.radius(volume, assumed), invariant
 
     def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
@@ -305,8 +304,9 @@ class ISDPolicy(LinearPolicy):
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
-            least = f"below {LARGEST_RECORDED:g}: recomputing sums squares and fourth powers"
-            raise InputError(f"features, reward and offered must stay {least}")
+            raise InputError(
+                f"features, reward and offered must stay below {LARGEST_RECORDED:g}, for their squares"
+            )
         with self._lock:
             super().update(row, value)
             fit = self._recomputation.learn(row, value, choice, self.split)
@@ -393,10 +393,9 @@ def _checked_precision(precision: Any, split: Split) -> Array | None:
         whole = finite_array("component_precision", precision, (split.dim, split.dim))
         precision = split.invariant.T @ whole @ split.invariant
     array = finite_array("component_precision", precision, (split.invariant_dim, split.invariant_dim)).copy()
-    if np.abs(array - array.T).max() > 1e-8 * np.abs(array).max():
-        raise InputError("component_precision must be symmetric")
-    if np.linalg.eigvalsh(array)[0] <= 0.0:
-        raise InputError("component_precision must be positive definite")
+    symmetric = np.abs(array - array.T).max() <= 1e-8 * np.abs(array).max()
+    if not symmetric or np.linalg.eigvalsh(array)[0] <= 0.0:
+        raise InputError("component_precision must be symmetric and positive definite")
     return array
 
 

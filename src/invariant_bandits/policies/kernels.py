@@ -8,7 +8,7 @@ A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part:
 norm of φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
 
 Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is
-checked here; a result of WRONG_SHAPE or NOT_FINITE is a status, and then nothing was changed.
+checked here; if a result is REFUSED, nothing was changed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from numba.core.errors import NumbaError
 
 WRONG_TYPE = (TypeError, OverflowError, NumbaError)
 """What a call raises if it is given something else than the signature says."""
-WRONG_SHAPE = -1
-NOT_FINITE = -2
+REFUSED = -1
 LARGEST_SQUARE = 1e200
 
 IN1 = types.Array(float64, 1, "C", readonly=True)
@@ -148,10 +147,8 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     """
     K, p = X.shape
     m, q = lift.shape[1], factor.shape[1] - 1
-    if K == 0 or p != lift.shape[0] or 0 < m <= q:
-        return WRONG_SHAPE
-    if not usable(X):
-        return NOT_FINITE
+    if K == 0 or p != lift.shape[0] or 0 < m <= q or not usable(X):
+        return REFUSED
     parts[:] = 0.0
     Z = np.empty((K, q))
     if m == 0:
@@ -168,7 +165,7 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
         _sandwich(Z, factor, parts)
     for k in range(K):
         if not abs(parts[0, k]) + parts[1, k] + parts[2, k] < np.inf:
-            return NOT_FINITE
+            return REFUSED
     return 0
 
 
@@ -176,39 +173,32 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
 def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
     """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
     parts = np.empty((3, X.shape[0]))
-    status = score(X, lift, factor, parts)
-    if status < 0:
-        return status
-    best, chosen = -np.inf, 0
-    for k in range(X.shape[0]):
-        value = parts[0, k] + residual_radius * np.sqrt(parts[1, k]) + invariant_radius * np.sqrt(parts[2, k])
-        if value > best:
-            best, chosen = value, k
-    return chosen
+    if score(X, lift, factor, parts) < 0:
+        return REFUSED
+    values = parts[0] + residual_radius * np.sqrt(parts[1]) + invariant_radius * np.sqrt(parts[2])
+    return np.argmax(values)
 
 
 # -- learning
 # ---------------------------------------------------------------------------------------------------------
 
 
-@njit(int64(IN1, float64, IN2, V1), **SHORT)
-def residual_row(x: Any, r: float, lift: Any, row: Any) -> Any:
-    """Check one round and write [z, r − φᵀβ] to row (q+1,)."""
-    p, q = x.shape[0], row.shape[0] - 1
-    if p != lift.shape[0]:
-        return WRONG_SHAPE
-    size = r * r
+@njit(V1(IN1, float64, IN2, int64), **SHORT)
+def residual_row(x: Any, r: float, lift: Any, q: int) -> Any:
+    """[z, r − φᵀβ] (q+1,) of one round; empty if the round is refused."""
+    p, size = x.shape[0], r * r
     for j in range(p):
         size += x[j] * x[j]
-    if not size < LARGEST_SQUARE:
-        return NOT_FINITE
+    if p != lift.shape[0] or not size < LARGEST_SQUARE:
+        return np.empty(0)
+    row = np.empty(q + 1)
     if lift.shape[1] == 0:
         row[:q], row[q] = x, r
     else:
         Y = np.empty((1, q + 1))
         _project(x.reshape((1, p)), lift, q, Y)
         row[:q], row[q] = Y[0, 1:], r - Y[0, 0]
-    return 0
+    return row
 
 
 @njit(float64(IN2, float64), **OPTIONS)
@@ -297,11 +287,10 @@ def factorise(factor: Any, ridge: float) -> Any:
 
 @njit(float64(IN1, float64, IN2, V2, float64), **SHORT)
 def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any:
-    """Add one round to a memory that forgets nothing; returns log det A/det λI, or a negative status."""
-    row = np.empty(factor.shape[1])
-    status = residual_row(x, r, lift, row)
-    if status < 0:
-        return float(status)
+    """Add one round to a memory that forgets nothing; returns log det A/det λI, or REFUSED."""
+    row = residual_row(x, r, lift, factor.shape[1] - 1)
+    if not len(row):
+        return REFUSED
     _rotate_in(factor, row)
     return log_volume(factor, ridge)
 
@@ -314,11 +303,10 @@ def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma:
     itself. Adding the ridge afresh is the same as re-injecting (1−γ)λI every round. Returns as
     `learn_growing`.
     """
-    row = np.empty(factor.shape[1])
-    status = residual_row(x, r, lift, row)
-    if status < 0:
-        return float(status)
-    q = row.shape[0] - 1
+    q = factor.shape[1] - 1
+    row = residual_row(x, r, lift, q)
+    if not len(row):
+        return REFUSED
     for i in range(q):
         z, first, second, copy = row[i:], sums[i, i:], factor[q + i, i:q], factor[i, i:]
         for j in range(z.shape[0]):
@@ -378,10 +366,9 @@ def learn_windowed(
 ) -> Any:
     """Add one round to the window and drop the oldest. Returns as `learn_growing`."""
     w, q = rows.shape[0], factor.shape[1] - 1
-    row = np.empty(q + 1)
-    status = residual_row(x, r, lift, row)
-    if status < 0:
-        return float(status)
+    row = residual_row(x, r, lift, q)
+    if not len(row):
+        return REFUSED
     B = max(1, int(np.sqrt(w)))
     C = (w + B - 1) // B
     k = clock[0]

@@ -153,16 +153,14 @@ class LinearPolicy(BasePolicy):
         rounding.
         """
         if self.memory != FOREVER:
-            needed = "a memory that forgets needs the logged rounds themselves"
-            raise InputError(f"warm: {needed}, got {self.memory}")
+            raise InputError(
+                f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}"
+            )
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
         pull = moments.cross.sum(axis=0) + weights.T @ (moments.reward_mean - past.baseline)
-        try:
-            root = np.linalg.cholesky(gram)
-        except np.linalg.LinAlgError:
-            raise InputError("features must be of similar size: their Gram matrix is singular") from None
+        root = np.linalg.cholesky(gram)
         factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
         self._restore({"counters": np.array([moments.rounds] * 2), "memory.factor": factor})
 
@@ -181,7 +179,7 @@ class LinearPolicy(BasePolicy):
             return LinearPolicy.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
-        return action if action >= 0 else base.refuse_offered(features, self.dim)
+        return action if action >= 0 else base.refuse(features, self.dim)
 
     def _drawn_decision(self) -> tuple[Array, Array, float, float]:
         """Draw the coefficients of the next decision, a function of seed and state alone."""
@@ -204,7 +202,7 @@ class LinearPolicy(BasePolicy):
         parts = np.empty((3, len(features)))
         with self._lock:
             if kernels.score(features, self._lift, self._memory.factor, parts) < 0:
-                base.refuse_offered(features, self.dim)
+                base.refuse(features, self.dim)
             width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
@@ -229,7 +227,6 @@ class LinearPolicy(BasePolicy):
         with self._lock:
             panel, q = self._panel().T, self._memory.dim
             parts = [(slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)]
-        parts = parts if len(panel) > 1 + q else parts[:1]
         chosen = np.empty(rounds, dtype=np.int64)
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
@@ -300,7 +297,7 @@ class LinearPolicy(BasePolicy):
                 row = chosen_array(features, self.dim)
                 volume = self._memory.learn(row, base.reward_number(reward), self._lift)
             if volume < 0.0:
-                base.refuse_round(features, reward, self.dim)
+                base.refuse(features, self.dim, reward)
             self.rounds += 1
             self.refresh_radii(volume)
         finally:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.drift_prior import (
     LARGEST_MEAN,
     LARGEST_VARIANCE,
@@ -90,14 +90,6 @@ class Member:
     mean: Array
     covariance: Array
     process: Array
-
-    def __post_init__(self) -> None:
-        d = len(self.mean)
-        if self.covariance.shape != (d, d) or self.process.shape != (d,):
-            raise InputError(f"a member of mean ({d},) needs covariance ({d}, {d}) and process ({d},)")
-        if not self.weight > 0 or (self.process < 0).any():
-            raise InputError("a member needs a positive weight and process variances of at least 0")
-        one_of("hypothesis", self.hypothesis, HYPOTHESES)
 
 
 class Baseline(NamedTuple):

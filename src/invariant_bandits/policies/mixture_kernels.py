@@ -14,23 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import (
-    IN1,
-    IN2,
-    LARGEST_SQUARE,
-    NOT_FINITE,
-    OPTIONS,
-    V1,
-    V2,
-    V3,
-    WRONG_SHAPE,
-)
+from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, OPTIONS, REFUSED, V1, V2, V3
 
-TOO_FAR = -3
-"""Status of a choice, beside WRONG_SHAPE and NOT_FINITE: an action is too far from anything in the logs."""
-LEARNED, WINSORISED, REFUSED = 0, 1, 2
-"""Status of a round: learned; learned with its error or leverage cut in filters of more than half of the
-weight; not learned, and nothing was changed."""
+LEARNED, WINSORISED = 0, 1
+"""Status of a round, beside REFUSED: learned; learned with its error or leverage cut in filters of more than
+half of the weight."""
 REASONS = ("greedy", "exploration", "test")
 GREEDY, EXPLORATION, TEST = range(3)
 """Why an action is chosen: the largest mean; its standard deviation; to learn of it."""
@@ -96,10 +84,8 @@ class Filters(NamedTuple):
     online: Any
 
 
+TWO_NUMBERS, CHOICE = types.UniTuple(float64, 2), types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters)  # type: ignore[no-untyped-call]
-
-TWO_NUMBERS = types.UniTuple(float64, 2)  # type: ignore[no-untyped-call]
-CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 
 
 def buffer_size(C: int, p: int, d: int, k: int) -> int:
@@ -286,14 +272,10 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
     share, freedom, trust = numbers[SHARE], numbers[FREEDOM], numbers[TRUST]
     C, d = M.shape
-    if len(x) != V.shape[0]:
-        return REFUSED
     z = np.empty(d)
-    if not coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
+    if len(x) != V.shape[0] or not coordinates(x, V, z) or _is_too_far(z, log_precision):
         return REFUSED
-    if link == LOGIT and not 0.0 <= reward <= 1.0:
-        return REFUSED
-    if _is_too_far(z, log_precision):
+    if not reward * reward < LARGEST_SQUARE or (link == LOGIT and not 0.0 <= reward <= 1.0):
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -385,17 +367,15 @@ ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
     """Mean and standard deviation of every action, the latter by `covariance` (d, d): X (K, p), parts (2, K).
 
-    Returns 0 or a status.
+    Returns 0 or REFUSED.
     """
     d = len(filters.mean)
     if X.shape[1] != len(filters.basis) or X.shape[0] == 0:
-        return WRONG_SHAPE
+        return REFUSED
     z = np.empty(d)
     for k in range(X.shape[0]):
-        if not coordinates(X[k], filters.basis, z):
-            return NOT_FINITE
-        if _is_too_far(z, filters.log_precision):
-            return TOO_FAR
+        if not coordinates(X[k], filters.basis, z) or _is_too_far(z, filters.log_precision):
+            return REFUSED
         mean = 0.0
         for i in range(d):
             mean += filters.mean[i] * z[i]
@@ -406,13 +386,13 @@ def _score(X: Any, filters: Any, covariance: Any, parts: Any) -> Any:
 
 @njit(int64(IN2, V1, V2), **OPTIONS)
 def score(X: Any, buffer: Any, parts: Any) -> Any:
-    """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or a status."""
+    """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or REFUSED."""
     return _score(X, unpack(buffer), covariance(buffer), parts)
 
 
-@njit(types.void(IN2, FILTERS, float64, V1), **OPTIONS)
-def _measure_neglect(X: Any, filters: Any, rounds: float, neglect: Any) -> Any:
-    """neglect (K,) ← t·zᵀP_u z/(s²·zᵀQz) of the actions X (K, p) after t rounds.
+@njit(V1(IN2, FILTERS, float64), **OPTIONS)
+def _neglect(X: Any, filters: Any, rounds: float) -> Any:
+    """t·zᵀP_u z/(s²·zᵀQz) (K,) of the actions X (K, p) after t rounds.
 
     P_u is of the filter REFERENCE, which knows online rounds alone, and Q the logs' precision: how much less
     is known of the action than t rounds like those of the logs would have taught. For an action hardly tried
@@ -421,15 +401,12 @@ def _measure_neglect(X: Any, filters: Any, rounds: float, neglect: Any) -> Any:
     """
     log_precision, numbers = filters.log_precision, filters.numbers
     known, d = filters.covariances[int(numbers[REFERENCE])], filters.means.shape[1]
-    z, least = np.empty(d), np.inf
+    z, neglect = np.empty(d), np.empty(X.shape[0])
     for k in range(X.shape[0]):
         coordinates(X[k], filters.basis, z)
         usual = form(z, log_precision) if len(log_precision) else float(d)
         neglect[k] = rounds * max(form(z, known), 0.0) / (numbers[NOISE] * max(usual, 1.0))
-        least = min(least, neglect[k])
-    if len(log_precision):
-        for k in range(X.shape[0]):
-            neglect[k] /= max(1.0, least)
+    return neglect / max(1.0, neglect.min()) if len(log_precision) else neglect
 
 
 @njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
@@ -479,13 +456,9 @@ def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: f
     V, numbers = filters.basis, filters.numbers
     noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
     K, d = X.shape[0], filters.means.shape[1]
-    neglect = np.empty(K)
-    _measure_neglect(X, filters, rounds, neglect)
-    leader, average = 0, 0.0
+    neglect, leader, average = _neglect(X, filters, rounds), np.argmax(means), 0.0
     for k in range(K):
         average += means[k] / K
-        if means[k] > means[leader]:
-            leader = k
     z, best = np.empty(d), np.empty(d)
     account = np.inf
     if caution != NO_LIMIT and doubted <= 0.5:
@@ -513,44 +486,29 @@ def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: f
     return chosen
 
 
-@njit(float64(FILTERS), **OPTIONS)
-def _doubted(filters: Any) -> Any:
-    """Weight of the filters that do not trust the logs."""
-    total = 0.0
-    for c in range(len(filters.weights)):
-        if filters.trusts_logs[c] == 0.0:
-            total += filters.weights[c]
-    return total
-
-
 @njit(CHOICE(IN2, V1, float64, float64), **OPTIONS)
 def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
-    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status;
+    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or REFUSED;
     and the place of its reason in REASONS.
 
     An action worth a test, where tests are allowed; else the largest mean plus one standard deviation: of
     what the logs leave open, by the first filter, in which nothing changed; of the whole mixture once filters
     that do not trust the logs hold more than half of the weight.
     """
-    filters = unpack(buffer)
-    K, doubted = X.shape[0], _doubted(filters)
-    parts = np.empty((2, K))
+    filters, parts, doubted = unpack(buffer), np.empty((2, X.shape[0])), 0.0
+    for c in range(len(filters.weights)):
+        if filters.trusts_logs[c] == 0.0:
+            doubted += filters.weights[c]
     left_open = covariance(buffer) if doubted > 0.5 else filters.covariances[0]
-    status = _score(X, filters, left_open, parts)
-    if status < 0:
-        return status, GREEDY
+    if _score(X, filters, left_open, parts) < 0:
+        return REFUSED, GREEDY
     may_test = doubted > 0.5 or filters.numbers[CAUTION] != 0.0
     if may_test and rounds >= PATIENCE * filters.means.shape[1]:
         tested = _find_test(X, filters, rounds, remaining, doubted, parts[0])
         if tested >= 0:
             return tested, TEST
-    chosen, leader = 0, 0
-    for k in range(1, K):
-        if parts[0, k] > parts[0, leader]:
-            leader = k
-        if parts[0, k] + parts[1, k] > parts[0, chosen] + parts[1, chosen]:
-            chosen = k
-    return chosen, GREEDY if chosen == leader else EXPLORATION
+    chosen = np.argmax(parts[0] + parts[1])
+    return chosen, GREEDY if chosen == np.argmax(parts[0]) else EXPLORATION
 
 
 # -- likelihoods of the alarm

@@ -8,6 +8,7 @@ here every function returns the bound on the norm, the radius.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -231,10 +232,7 @@ def logs_needed(
         return theorem3_regret_bound(horizon, residual_dim, logs, **scales)
 
     goal = (1.0 + share) * bound(1e300)
-    low, high = 1, 2
+    high = 2
     while bound(high) > goal:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if bound(middle) > goal else (low, middle)
-    return high if bound(low) > goal else low
+        high *= 2
+    return 1 + bisect_left(range(1, high), True, key=lambda logged: bound(logged) <= goal)

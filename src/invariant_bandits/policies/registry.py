@@ -25,9 +25,6 @@ Kind = TypeVar("Kind", bound=type)
 Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
 
-LONGEST_OPTION = 80
-"""How many signs of an option a message shows."""
-
 
 @dataclass(frozen=True, eq=False)
 class RegisteredPolicy:
@@ -85,10 +82,8 @@ class RegisteredPolicy:
         except InputError:
             raise
         except (TypeError, ValueError, OverflowError, AttributeError, MemoryError) as error:
-            words = ", ".join(f"{name}={value!r}"[:LONGEST_OPTION] for name, value in options.items())
-            raise InputError(
-                f"policy {self.name!r} cannot be made with {words or 'no options'}: {error}"
-            ) from error
+            words = ", ".join(f"{name}={value!r:.80}" for name, value in options.items()) or "no options"
+            raise InputError(f"policy {self.name!r} cannot be made with {words}: {error}") from error
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not
@@ -178,9 +173,7 @@ def _parse_options(text: str) -> dict[str, Any]:
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key.isidentifier() and equals and value):
-            raise InputError(
-                f"options of a policy must be like 'linucb,exploration=0.3', got {part.strip()!r}"
-            )
+            raise InputError(f"options of a policy must be like 'linucb,exploration=0.3', got {part!r}")
         try:
             options[key] = json.loads(value)
         except json.JSONDecodeError:
@@ -220,10 +213,7 @@ def build_policy(maker: Any, past: Any) -> Any:
     InputError if what it returns cannot select and update.
     """
     maker = getattr(maker, "from_past", maker) if inspect.isclass(maker) else maker
-    try:
-        takes_nothing = not inspect.signature(maker).parameters
-    except (TypeError, ValueError):
-        takes_nothing = False
+    takes_nothing = not inspect.signature(maker).parameters
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         made = maker() if takes_nothing else maker(past)
     if not all(callable(getattr(made, method, None)) for method in ("select", "update")):
@@ -243,10 +233,8 @@ def checked_makers(policies: Any) -> dict[str, Maker]:
         policies = {find_policy(name).label: name for name in policies}
     makers: dict[str, Maker] = {}
     for label, maker in policies.items():
-        if not isinstance(label, str):
-            raise InputError(f"policies must have strings as names, got {label!r}")
-        makers[label] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker
-        if not callable(makers[label]):
+        makers[str(label)] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker
+        if not callable(makers[str(label)]):
             needed = f"must be callable, past -> policy, or a registered name, got {type(maker).__name__}"
             raise InputError(f"policies[{label!r}] {needed}: every run needs a fresh policy")
     return makers

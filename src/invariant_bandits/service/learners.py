@@ -23,9 +23,8 @@ from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base
-from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.auto import AutoISD, Belief
 from invariant_bandits.policies.base import Policy
-from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.linear import Common, LinUCB
 from invariant_bandits.policies.memory import Forever
 from invariant_bandits.policies.randomised import Randomised
