@@ -280,7 +280,7 @@ WORLDS = (
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),
     World("invariance broken", StressEpisodes(broken=1.0), 1000),
     World("a walk goes on", StressEpisodes(drift="walk", residual_dim=10), 1000),
-    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, None, FIXED_TIMES),
+    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, None),
     World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, None, FIXED_TIMES),
 )
 CAUTION_WORLDS = (
@@ -288,6 +288,9 @@ CAUTION_WORLDS = (
     World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, times=FIXED_TIMES),
     World("5 arms, half changed", FixedArms(5, changed=0.5), 2000, times=FIXED_TIMES),
     World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, times=FIXED_TIMES),
+)
+CAUTION_WORDS = (
+    f"Mean regret ± standard error (worst run); {FIXED_TIMES} times as many repetitions of fixed arms."
 )
 CAUTION_SEEDS = 1000  # where the places of their seeds begin
 
@@ -356,11 +359,15 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The constants of AutoISD, halved and doubled",
         "",
-        f"{outcome.replications} fresh repetitions per world, {FIXED_TIMES} times as many of fixed arms, with"
-        f" seed {outcome.seed}, none discarded;"
+        f"{outcome.replications} fresh repetitions per world, {FIXED_TIMES} times as many where arms changed,"
+        f" with seed {outcome.seed}, none discarded;"
         " all variants play the same logs, features and noise. A cell is the change of mean regret ±"
         " its paired standard error. **Bold**: more than three standard errors and more than 5 % of the"
         " regret. A change of 0 means that no choice differs, “–” that no world has a bold change.",
+        "",
+        "After a first look at 40 repetitions the worlds of fixed arms got more, except where no arm changed"
+        " and constants are varied: a few runs that settle on a wrong arm decide their mean. Of all cells"
+        " about one in 400 exceeds three standard errors by chance.",
         "",
         *short_lines(outcome),
         *_constant_lines(outcome),
@@ -417,7 +424,7 @@ def _constant_lines(outcome: StudyOutcome) -> list[str]:
 
 
 def _caution_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## The price of caution", "", "Mean regret ± standard error (worst run).", ""]
+    lines = ["## The price of caution", "", CAUTION_WORDS, ""]
     heads = ["no limit" if caution is None else f"{caution:g}" for caution in CAUTIONS]
     lines += ["| caution | " + " | ".join(heads) + " |", "|---|" + "---|" * len(CAUTIONS)]
     for name, regret in outcome.more["caution"].items():

@@ -41,7 +41,7 @@ FIXED_ARMS = (
     " With five simulated arms and 2,000 rounds that cost 9 standard deviations of the noise in all where"
     " nothing had changed, and saved 300 where half of the arms had"
 )
-"""What a model whose tests are limited says of such a log; numbers of docs/studies/constants.md."""
+"""Note of a model of AutoISD whose tests are limited; the numbers are those of docs/studies/constants.md."""
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> LogOdds:
