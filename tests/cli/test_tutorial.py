@@ -58,7 +58,7 @@ def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(fol
     assert ib.Model.load(folder / "weekly.model").decomposition.split_.residual_dim == 3
     assert ib.Model.load(folder / "small.model").names == ("x0", "x1", "x2")
     said = (folder / "said").read_text()
-    assert "AutoISD against what the log did: yes, by" in said
+    assert "auto-isd against what the log did: yes, by" in said
     assert "</html>" in (folder / "would-it-have-helped.html").read_text()
 
 

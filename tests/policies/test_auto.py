@@ -482,10 +482,6 @@ def test_bad_settings_are_named():
         ib.AutoISD(prior(), members=[one_filter()[0]])
     with pytest.raises(ib.InputError, match="feature_names must have 4 entries, got 1"):
         ib.AutoISD(prior()).explain(["only"])
-    with pytest.raises(ValueError, match="other"):
-        ib.AutoISD(
-            prior(), intercept=False, members=[replace(one_filter(intercept=False)[0], hypothesis="other")]
-        )
 
 
 @pytest.mark.parametrize("size", [1e7, 1e10])

@@ -31,7 +31,7 @@ def test_a_small_run_makes_a_page():
     )
     assert seen[-1] == ("5 arms, all arms change", 4, 4)
     page = stress_study.report(outcome)
-    assert "AutoISD ≤ LinUCB 0.3 | 5 arms, all arms change" in page
+    assert "AutoISD, caution None: worst run ≤ 2 × LinUCB's | 5 arms, all arms change" in page
     assert "| as the logs say |" in page
     for quantity in ("beyond 2", "beyond 3"):
         assert outcome.more["seen"]["as the logs say"][quantity].shape == (2,)

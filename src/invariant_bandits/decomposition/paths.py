@@ -15,7 +15,6 @@ from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.features import FeatureMap
@@ -315,6 +314,8 @@ def detectable_drift(known: Array, level: float, idle: int = 0) -> float:
     if not square > 0.0:
         return LARGEST_DRIFT
     half = 0.5 * total**2 / square
+    from scipy import special  # moments and splits do without it
+
     limit = 2.0 * float(special.gammainccinv(half + 0.5 * idle, level)) - idle
     ratio = limit / (2.0 * float(special.gammaincinv(half, 1.0 - POWER)))
     return float(np.sqrt(max(ratio - 1.0, 0.0) * total / square))

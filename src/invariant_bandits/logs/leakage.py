@@ -22,6 +22,7 @@ BINS = 16
 MOST_GROUPS = 64
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers too large to square are no evidence
 def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | None:
     """Say how a column gives the reward away; None if it does not.
 
