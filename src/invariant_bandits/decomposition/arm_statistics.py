@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,12 +64,12 @@ class ArmLayout:
         arms = len(features.labels)
         return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Number of coefficients p."""
         return self.own_dim + self.shared
 
-    @property
+    @cached_property
     def own_dim(self) -> int:
         """Number of coefficients that belong to an arm; the shared ones stand behind them."""
         return self.arms * self.own

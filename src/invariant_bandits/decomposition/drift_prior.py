@@ -244,8 +244,10 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        A, d, size = len(self.plays), len(self.spread), self.layout.dim + intercept
-        Q, count = np.zeros((size, size)), A * d
+        A, d = len(self.plays), len(self.spread)
+        count = A * d
+        size = count + self.layout.shared + intercept
+        Q = np.zeros((size, size))
         Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
         if self.layout.shared:
             slopes = np.linalg.pinv(self.context_square[1:, 1:])
@@ -417,7 +419,7 @@ class _Population:
         P, arms, own = self.contrast_of_seen, int(self.seen.sum()), self.layout.own_dim
         if arms < 2:
             return np.asarray(np.maximum(float((mean**2).mean()), least))
-        theta = self.layout.by_arm(mean)[self.seen]
+        theta = mean[:own].reshape(self.layout.arms, self.layout.own)[self.seen]
         C = covariance[:own, :own].reshape((self.layout.arms, self.layout.own) * 2)
         C = np.einsum("akbk->kab", C)[:, self.seen][:, :, self.seen]
         squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum("ab,kab->k", P, C)
@@ -484,7 +486,7 @@ def _iterate(
             break
         own = np.maximum(own + own**2 * drift_change(effects) / np.maximum(informing, 1.0), floor)
         sizes = np.maximum(sizes + sizes**2 * _change_along(effects, along) / informing_along, 1e-300)
-        by_arm = layout.by_arm(own)
+        by_arm = own[: layout.own_dim].reshape(of_arm.shape)
         typical = by_arm[seen].mean(axis=0)
         by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
         by_arm[~seen] = typical

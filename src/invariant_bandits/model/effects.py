@@ -51,7 +51,7 @@ class EffectPath:
         Mean over the log, its standard error, the standard deviation between windows beyond sampling error,
         and the drift that would have been detected in about four of five such logs.
     p_value : float
-        Of no drift; NaN if nothing can be told.
+        Of no drift; NaN if it cannot be tested.
     drifts : bool
         Whether it drifts, at the level of all effects together.
     values, low, high : arrays, shape (m,)
