@@ -238,12 +238,10 @@ def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
-    """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
+    """What the arrays `names` of a policy with these settings must be.
 
     A class of another package that does not define `state_schema` itself may keep any finite numbers.
     """
-    if not isinstance(settings, Mapping):
-        raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
     if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
         return ANYTHING
     schema: StateSchema = kind.state_schema(settings, names)
@@ -383,17 +381,12 @@ def positive(name: str, value: float) -> float:
     return number
 
 
-def not_negative(name: str, value: float) -> float:
-    """Return `value` as a finite float of at least 0, or raise."""
-    return 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
-
-
-def share_number(name: str, value: float) -> float:
-    """Return `value` as a float from 0 to 1, or raise."""
-    share = not_negative(name, value)
-    if share > 1.0:
-        raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
-    return share
+def not_negative(name: str, value: float, most: float = LARGEST_SETTING) -> float:
+    """Return `value` as a float from 0 to `most`, or raise."""
+    number = 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
+    if number > most:
+        raise InputError(f"{name} must be from 0 to {most:g}, got {value!r}")
+    return number
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:

@@ -22,7 +22,7 @@ from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import Memory, MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
+from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
@@ -347,19 +347,13 @@ class ISDPolicy(LinearPolicy):
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked
         for.
         """
-        arrays = {
-            "split.invariant": ArraySpec(("p", "i")),
-            "split.residual": ArraySpec(("p", "q")),
-            "component": ArraySpec(("p",)),
-            **super().state_schema(settings, names).arrays,
-        }
-        if "component_precision" in names:
-            arrays["component_precision"] = ArraySpec(("i", "i"))
+        schema = super().state_schema(settings, names)
+        arrays, parts = {**schema.arrays}, {"split.": ANYTHING, "component": ANYTHING}
         if settings.get("recompute") is None:
-            return StateSchema(arrays)
+            return StateSchema(arrays, parts=parts)
         arrays |= prefixed(RECORD, Memory.from_settings(settings["memory"]).array_specs("p"))
         recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
-        return StateSchema(arrays, parts={RECOMPUTE: recomputed})
+        return StateSchema(arrays, parts={**parts, RECOMPUTE: recomputed})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:

@@ -163,10 +163,7 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     _solve(Z, factor, parts)
     if factor.shape[0] > q:
         _sandwich(Z, factor, parts)
-    for k in range(K):
-        if not abs(parts[0, k]) + parts[1, k] + parts[2, k] < np.inf:
-            return REFUSED
-    return 0
+    return 0 if np.isfinite(parts).all() else REFUSED
 
 
 @njit(int64(IN2, IN2, IN2, float64, float64), **SHORT)

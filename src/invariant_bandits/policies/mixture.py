@@ -22,7 +22,7 @@ from invariant_bandits.decomposition.drift_prior import (
     DriftPrior,
 )
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.storage import ArraySpec
+from invariant_bandits.storage import ArraySpec, StateSchema
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 
@@ -330,7 +330,8 @@ class FilterMixture:
         if not members or any(len(member.mean) != d for member in members):
             raise InputError(f"members must not be empty and must have {d} coordinates each")
         weights = np.array([member.weight for member in members])
-        return {
+        trusts_logs = [member.hypothesis in INVARIANCE_HOLDS for member in members]
+        state = {
             "hypothesis_index": np.array([HYPOTHESES.index(member.hypothesis) for member in members]),
             "means": np.stack([member.mean for member in members]),
             "covariances": np.stack([member.covariance for member in members]),
@@ -338,9 +339,11 @@ class FilterMixture:
             "weights": weights / weights.sum(),
             "prior_weights": weights / weights.sum(),
             "noise": np.full(len(weights), prior.noise_variance),
-            "trusts_logs": np.array([member.hypothesis in INVARIANCE_HOLDS for member in members]),
+            "trusts_logs": np.array(trusts_logs, dtype=np.int64),
             "online": np.zeros((2, d + 1, d + 1)),
         }
+        StateSchema(STATE_SPECS).check(state)
+        return state
 
     def _reference(self, process: Array) -> int:
         """The filter that knows online rounds alone: the first still one of the last hypothesis that has
@@ -407,8 +410,6 @@ class FilterMixture:
         Every filter believes of the new arm what it believes of the arms: `starts` are the members that would
         start with it, and the new coordinates follow from the old ones by the regression of their Gaussians.
         """
-        if len(starts) != len(self):
-            raise InputError("an arm can be added to the default members only, this policy has others")
         filters, d = self.filters, len(starts[0].mean)
         new = before.layout.arms * before.layout.own + np.arange(before.layout.own)
         old = np.delete(np.arange(d), new)
