@@ -41,8 +41,7 @@ MANY_CUT, SHARE_CUT = 10, 0.05
 """From how many winsorised rounds on, and from what share of all, a policy warns."""
 OUTLIERS = (
     "{} of {} rounds were more than ten standard deviations from what was expected, or their actions far from"
-    " any before, and were learned as if they had been nearer: are rewards and features in the units of the"
-    " logs?"
+    " any before, and were cut short: are rewards and features in the units of the logs?"
 )
 PRIOR = "prior."
 
@@ -118,9 +117,8 @@ class Belief:
             lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
         else:
             verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
-            lines.append(
-                f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}"
-            )
+            power = self.log_evidence / np.log(10.0)
+            lines.append(f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}")
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
             lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
@@ -130,10 +128,8 @@ class Belief:
             lines.append(f"  outliers: {self.winsorised:,} rounds cut short, {self.refused:,} refused")
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
-        if moved:
-            lines.append(
-                "  moved since the logs (coefficient along a direction, mainly of the features named):"
-            )
+        where = "coefficient along a direction, mainly of the features named"
+        lines += [f"  moved since the logs ({where}):"] if moved else []
         lines += [
             f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
             for j in moved
@@ -205,6 +201,7 @@ class AutoISD(BasePolicy):
     True
     """
 
+    rounds: int
     keeps_baseline = True
     shown = ("dim", "members")
     options = ("intercept", "caution", "confidence", "share", "noise", "horizon")
@@ -232,8 +229,7 @@ class AutoISD(BasePolicy):
         self.share = base.not_negative("share", share, 1.0)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.winsorised, self.refused, self._warned = 0, 0, False
-        self.rounds = 0
+        self.rounds, self.winsorised, self.refused, self._warned = 0, 0, 0, False
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
@@ -243,8 +239,7 @@ class AutoISD(BasePolicy):
         else:
             starts = default_members(prior, intercept=self.intercept) if members is None else list(members)
             state = FilterMixture.initial_state(prior, starts, coordinates)
-        learns_noise = self.noise == "learned"
-        self.mixture = FilterMixture(prior, state, self.share, learns_noise, self.caution)
+        self.mixture = FilterMixture(prior, state, self.share, self.noise, self.caution)
         self._peak_evidence, self._next_look = 0.0, next_look(0, coordinates)
 
     @classmethod
@@ -305,8 +300,7 @@ class AutoISD(BasePolicy):
 
     def why(self, features: Any) -> str:
         """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
-        reason: str = kernels.REASONS[self._choose(features)[1]]
-        return reason
+        return str(kernels.REASONS[self._choose(features)[1]])
 
     def _choose(self, features: Any) -> tuple[int, int]:
         lock = self._lock
@@ -314,9 +308,8 @@ class AutoISD(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            choice: tuple[int, int] = kernels.choose(
-                features, self.mixture.buffer, float(self.rounds), self.remaining_rounds
-            )
+            buffer, rounds = self.mixture.buffer, float(self.rounds)
+            choice: tuple[int, int] = kernels.choose(features, buffer, rounds, self.remaining_rounds)
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self._choose(offered_array(features, self.dim))
         finally:
@@ -385,8 +378,7 @@ class AutoISD(BasePolicy):
         else:
             rows = chosen_array(features, self.dim)[None]
             if self.link == "logit" and not 0.0 <= base.reward_number(reward) <= 1.0 and abs(reward) < 1e100:
-                reason = "because the logs' rewards are clicks"
-                raise InputError(f"reward must be from 0 to 1, {reason}, got {reward:g}")
+                raise InputError(f"reward must be from 0 to 1, a click as in the logs, got {reward:g}")
         far = self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
             with self._lock:
@@ -494,8 +486,7 @@ class AutoISD(BasePolicy):
 
     def _continued(self, prior: DriftPrior, state: Mapping[str, Array]) -> Self:
         """This policy with another prior, and its filters in another state."""
-        settings, arrays = self._state(prior, state)
-        return self.from_state(settings, arrays)
+        return self.from_state(*self._state(prior, state))
 
     # -- storing --
 

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
-PACKAGE = __name__.partition(".")[0]
 Seed: TypeAlias = int | np.random.Generator
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
@@ -242,10 +241,9 @@ def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
 
     A class of another package that does not define `state_schema` itself may keep any finite numbers.
     """
-    if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
+    if not kind.__module__.startswith("invariant_bandits.") and "state_schema" not in vars(kind):
         return ANYTHING
-    schema: StateSchema = kind.state_schema(settings, names)
-    return schema
+    return cast(StateSchema, kind.state_schema(settings, names))
 
 
 def stored_kind(name: Any) -> Any:
@@ -363,8 +361,7 @@ def own_propensities(policy: Any, features: Array) -> Array:
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            wanted = f"{len(features)} probabilities that add up to 1"
-            raise InputError(f"propensities must be {wanted}, got {chances}")
+            raise InputError(f"propensities must be {len(features)} shares that add up to 1, got {chances}")
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import ceil, e, log, sqrt
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 
@@ -265,9 +265,7 @@ class DisjointLinUCB(BasePolicy):
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
         """Without `arms` as many as every round offers, where the past says so."""
         arms = past.actions if arms is None else arms
-        if arms is None:
-            raise InputError("arms is missing: the past does not say how many actions every round offers")
-        return cls(past.dim, arms, **{"confidence": past.confidence, **options})
+        return cls(past.dim, cast(int, arms), **{"confidence": past.confidence, **options})
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p), K = arms."""
@@ -297,8 +295,6 @@ class DisjointLinUCB(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""
-        if action is None:
-            raise InputError("action is missing: a policy with a model per action must know which was played")
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")

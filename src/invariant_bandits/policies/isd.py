@@ -178,21 +178,16 @@ class ISDPolicy(LinearPolicy):
         Inverse covariance of the component along split.invariant; None if it is exact.
     """
 
-    def __init__(self, part: InvariantPart, **rest: Any) -> None:
+    def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
         self._recomputation: Recomputation | None = None
-        self._take(part)
-        super().__init__(part.split.dim, invariant=part, **rest)
+        self._take(InvariantPart(split, component, *part))
+        super().__init__(split.dim, invariant=self.part, **rest)
 
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
         self._invariant = self.part = part
         self.split, self.component, self.component_precision = part.split, part.component, part.precision
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
-
-    @property
-    def history(self) -> WindowedMoments | None:
-        """Moments of the logs and of the windows since, where the decomposition is recomputed."""
-        return None if self._recomputation is None else self._recomputation.history
 
     # -- from logs --
 
@@ -300,7 +295,7 @@ class ISDPolicy(LinearPolicy):
         choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
             raise InputError(
-                f"features, reward and offered must stay below {LARGEST_RECORDED:g}, for their squares"
+                f"squares of features, reward and offered must stay below {LARGEST_RECORDED**2:g}"
             )
         with self._lock:
             super().update(row, value)
@@ -449,7 +444,7 @@ class ISDLinUCB(ISDPolicy):
         **rest: Any,
     ) -> None:
         logs = logged_rounds, min_eigenvalue, subspace_error
-        super().__init__(InvariantPart(split, component, component_precision, radius, *logs), **rest)
+        super().__init__(split, component, component_precision, radius, *logs, **rest)
 
 
 @policy("isd-lints", label="ISD-linTS")
@@ -480,4 +475,4 @@ class ISDLinTS(ISDPolicy):
     def __init__(
         self, split: Split, component: Any, *, component_precision: Any = None, seed: Seed = 0, **rest: Any
     ) -> None:
-        super().__init__(InvariantPart(split, component, component_precision), draws=Draws(seed), **rest)
+        super().__init__(split, component, component_precision, draws=Draws(seed), **rest)

@@ -145,9 +145,7 @@ class LinearPolicy(BasePolicy):
             self._learn_moments(past)
             return
         skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
-        for part in (
-            past.logs.parts() if hasattr(past.logs, "parts") else (past.logs,)
-        ):  # that fit into memory
+        for part in getattr(past.logs, "parts", lambda: (past.logs,))():  # that fit into memory
             rows = zip(part.features[skipped:], part.rewards[skipped:].tolist(), strict=True)
             skipped = max(0, skipped - len(part.rewards))
             for features, reward in rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import special
@@ -282,7 +282,7 @@ class FilterMixture:
         `hypothesis_index` (C,) and the parts STATE.
     share : float
         Part of the weights that returns to the prior weights each round.
-    learns_noise : bool
+    noise : "learned" or "known"
         Whether every filter learns its noise variance.
     caution : float or None
         Share of the believed gain that may be spent on tests; None: no limit.
@@ -296,12 +296,7 @@ class FilterMixture:
     """
 
     def __init__(
-        self,
-        prior: DriftPrior,
-        state: Mapping[str, Array],
-        share: float,
-        learns_noise: bool,
-        caution: float | None,
+        self, prior: DriftPrior, state: Mapping[str, Array], share: float, noise: str, caution: float | None
     ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
@@ -319,8 +314,8 @@ class FilterMixture:
         numbers[kernels.SHARE] = share
         numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
         # Greedy choices mislead the likelihoods; tests without limit do not.
-        weighing = (STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)) if learns_noise else (0.0, 1.0)
-        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing
+        weighing = STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)
+        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing if noise == "learned" else (0.0, 1.0)
         numbers[kernels.NOISE] = prior.noise_variance
         kernels.mix(self.buffer)
 
@@ -356,8 +351,7 @@ class FilterMixture:
     @property
     def filters(self) -> mixture_kernels.Filters:
         """Views of the buffer by name."""
-        filters: mixture_kernels.Filters = kernels.unpack(self.buffer)
-        return filters
+        return cast(mixture_kernels.Filters, kernels.unpack(self.buffer))
 
     @property
     def reference(self) -> int:

@@ -191,7 +191,8 @@ def covariance(buffer: Any) -> Any:
 @njit(types.void(V1, V2, V1), **OPTIONS)
 def _product(z: Any, A: Any, g: Any) -> Any:
     """g ← Az of a symmetric matrix, from its lower triangle."""
-    g[:] = 0.0
+    for i in range(len(z)):
+        g[i] = 0.0
     for i in range(len(z)):
         row = 0.0
         zi = z[i]
@@ -492,8 +493,13 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
         tested = _find_test(X, filters, rounds, remaining, doubted, parts[0])
         if tested >= 0:
             return tested, TEST
-    chosen = np.argmax(parts[0] + parts[1])
-    return chosen, GREEDY if chosen == np.argmax(parts[0]) else EXPLORATION
+    chosen, leader = 0, 0
+    for k in range(1, X.shape[0]):
+        if parts[0, k] > parts[0, leader]:
+            leader = k
+        if parts[0, k] + parts[1, k] > parts[0, chosen] + parts[1, chosen]:
+            chosen = k
+    return chosen, GREEDY if chosen == leader else EXPLORATION
 
 
 # -- likelihoods of the alarm

@@ -123,10 +123,9 @@ class Past:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
         past = copy(self)
         past.windows = windows
-        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior"):
+        estimated = ("noise_scale",) if self.known_noise_scale is None else ()
+        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
             vars(past).pop(worked_out, None)
-        if self.known_noise_scale is None:
-            vars(past).pop("noise_scale", None)
         if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
             past._arm_statistics = partial(_of_arms, self.logs, windows, None)
         return past
