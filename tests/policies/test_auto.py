@@ -474,7 +474,7 @@ def test_nothing_changed_weighs_more_where_the_signal_is_weak(moves):
 def test_bad_settings_are_named():
     with pytest.raises(ib.InputError, match="caution"):
         ib.AutoISD(prior(), caution=-1.0)
-    with pytest.raises(ib.InputError, match="share must be a share from 0 to 1"):
+    with pytest.raises(ib.InputError, match="share must be from 0 to 1"):
         ib.AutoISD(prior(), share=1.5)
     with pytest.raises(ib.InputError, match="prior must be a DriftPrior"):
         ib.AutoISD(np.eye(3))
@@ -482,6 +482,12 @@ def test_bad_settings_are_named():
         ib.AutoISD(prior(), members=[one_filter()[0]])
     with pytest.raises(ib.InputError, match="feature_names must have 4 entries, got 1"):
         ib.AutoISD(prior()).explain(["only"])
+    for change, name in (
+        ({"process": np.full(4, -1.0)}, "process"),
+        ({"covariance": np.eye(3)}, "covariances"),
+    ):
+        with pytest.raises(ib.InputError, match=f"{name} must be"):
+            ib.AutoISD(prior(), intercept=False, members=[replace(one_filter(intercept=False)[0], **change)])
 
 
 @pytest.mark.parametrize("size", [1e7, 1e10])

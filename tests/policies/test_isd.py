@@ -184,8 +184,8 @@ def test_many_recomputed_windows_are_merged():
     for _ in range(900):
         offered = rng.normal(size=(3, 4))
         policy.update(offered[0], float(rng.normal()), offered=offered)
-    assert policy.history.windows <= 64
-    assert policy.history.rounds == 600 + 900
+    assert policy._recomputation.history.windows <= 64
+    assert policy._recomputation.history.rounds == 600 + 900
 
 
 # -- input

@@ -37,7 +37,7 @@ def test_features_that_are_all_zero_still_have_a_bound():
 def test_rounds_of_different_sizes_have_no_number_of_actions():
     past = ib.Past.from_feedback(feedback(sizes=(2, 3)), 10)
     assert past.actions is None
-    with pytest.raises(ib.InputError, match="arms is missing"):
+    with pytest.raises(ib.InputError, match="arms must be a whole number"):
         ib.DisjointLinUCB.from_past(past)
 
 

@@ -229,7 +229,7 @@ class PolicyStart(NamedTuple):
         """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
         entry = find_policy(self.name)
         confidence = probability("confidence", self.confidence)
-        forgets = entry.takes("window") or entry.takes("discount")  # needs rounds, not their moments
+        forgets = any(map(entry.takes, ("window", "discount", "every")))  # needs rounds, not moments
         options = {"exploration": self.exploration, "confidence": confidence, "warm": not forgets or None}
         if self.exploration is not None:
             entry.check({"exploration": self.exploration})

@@ -5,7 +5,7 @@ nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NoReturn, Self
@@ -39,6 +39,10 @@ LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
 MANY_CUT, SHARE_CUT = 10, 0.05
 """From how many winsorised rounds on, and from what share of all, a policy warns."""
+OUTLIERS = (
+    "{} of {} rounds were more than ten standard deviations from what was expected, or their actions far from"
+    " any before, and were cut short: are rewards and features in the units of the logs?"
+)
 PRIOR = "prior."
 
 FIRST_LOOK = 10
@@ -113,9 +117,8 @@ class Belief:
             lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
         else:
             verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
-            lines.append(
-                f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}"
-            )
+            power = self.log_evidence / np.log(10.0)
+            lines.append(f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}")
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
             lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
@@ -125,10 +128,8 @@ class Belief:
             lines.append(f"  outliers: {self.winsorised:,} rounds cut short, {self.refused:,} refused")
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
-        if moved:
-            lines.append(
-                "  moved since the logs (coefficient along a direction, mainly of the features named):"
-            )
+        where = "coefficient along a direction, mainly of the features named"
+        lines += [f"  moved since the logs ({where}):"] if moved else []
         lines += [
             f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
             for j in moved
@@ -164,7 +165,7 @@ class AutoISD(BasePolicy):
         contexts that vary: they try the actions by themselves. None: no limit, for a few actions that are
         always the same and whose values may change.
     confidence : float
-        η, the probability of a false alarm, over all rounds together, if invariance holds; see `Alarm`.
+        η, the probability of a false alarm, over all rounds together, if invariance holds.
     share : float
         Part of the weights that returns to the prior weights each round.
     noise : "learned" or "known"
@@ -200,6 +201,7 @@ class AutoISD(BasePolicy):
     True
     """
 
+    rounds: int
     keeps_baseline = True
     shown = ("dim", "members")
     options = ("intercept", "caution", "confidence", "share", "noise", "horizon")
@@ -224,11 +226,10 @@ class AutoISD(BasePolicy):
         self.intercept = truth_value("intercept", intercept)
         self.caution = None if caution is None else base.not_negative("caution", caution)
         self.confidence = probability("confidence", confidence)
-        self.share = base.share_number("share", share)
+        self.share = base.not_negative("share", share, 1.0)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.winsorised, self.refused, self._warned = 0, 0, False
-        self.rounds = 0
+        self.rounds, self.winsorised, self.refused, self._warned = 0, 0, 0, False
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
@@ -238,9 +239,8 @@ class AutoISD(BasePolicy):
         else:
             starts = default_members(prior, intercept=self.intercept) if members is None else list(members)
             state = FilterMixture.initial_state(prior, starts, coordinates)
-        learns_noise = self.noise == "learned"
-        self.mixture = FilterMixture(prior, state, self.share, learns_noise, self.caution)
-        self._alarm = Alarm(prior, self.confidence, coordinates)
+        self.mixture = FilterMixture(prior, state, self.share, self.noise, self.caution)
+        self._peak_evidence, self._next_look = 0.0, next_look(0, coordinates)
 
     @classmethod
     def from_history(
@@ -300,8 +300,7 @@ class AutoISD(BasePolicy):
 
     def why(self, features: Any) -> str:
         """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
-        reason: str = kernels.REASONS[self._choose(features)[1]]
-        return reason
+        return str(kernels.REASONS[self._choose(features)[1]])
 
     def _choose(self, features: Any) -> tuple[int, int]:
         lock = self._lock
@@ -309,9 +308,8 @@ class AutoISD(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            choice: tuple[int, int] = kernels.choose(
-                features, self.mixture.buffer, float(self.rounds), self.remaining_rounds
-            )
+            buffer, rounds = self.mixture.buffer, float(self.rounds)
+            choice: tuple[int, int] = kernels.choose(features, buffer, rounds, self.remaining_rounds)
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self._choose(offered_array(features, self.dim))
         finally:
@@ -356,26 +354,20 @@ class AutoISD(BasePolicy):
             if status == kernels.REFUSED:
                 self._refuse(features, reward)
             self.rounds += 1
-            if self.rounds >= self._alarm.next_look:
-                self._alarm.look(self.mixture.filters.online, self.rounds)
+            if self.rounds >= self._next_look:
+                self._look(self.peak_evidence)
             if status == kernels.WINSORISED:
                 self.winsorised += 1
-                self._warn_once()
+                if not self._warned and self.winsorised >= max(MANY_CUT, SHARE_CUT * self.rounds):
+                    self._warned = True
+                    warnings.warn(OUTLIERS.format(self.winsorised, self.rounds), OutlierWarning, stacklevel=2)
         finally:
             lock.release()
 
-    def _warn_once(self) -> None:
-        """Warn, once, if winsorised rounds are not an exception."""
-        if self._warned or self.winsorised < max(MANY_CUT, SHARE_CUT * self.rounds):
-            return
-        self._warned = True
-        warnings.warn(
-            f"{self.winsorised} of {self.rounds} rounds were more than ten standard deviations from what was"
-            " expected, or their actions far from any before, and were learned as if they had been nearer:"
-            " are rewards and features in the units of the logs?",
-            OutlierWarning,
-            stacklevel=3,
-        )
+    def _look(self, evidence: float) -> None:
+        """Note the largest evidence so far, and when to look again."""
+        self._peak_evidence = evidence
+        self._next_look = next_look(self.rounds, len(self.mixture.filters.mean))
 
     def _refuse(self, features: Any, reward: Any = None) -> NoReturn:
         """Say what is wrong with offered actions (K, p), or with a round (p,) and its reward, that the
@@ -386,8 +378,7 @@ class AutoISD(BasePolicy):
         else:
             rows = chosen_array(features, self.dim)[None]
             if self.link == "logit" and not 0.0 <= base.reward_number(reward) <= 1.0 and abs(reward) < 1e100:
-                reason = "because the logs' rewards are clicks"
-                raise InputError(f"reward must be from 0 to 1, {reason}, got {reward:g}")
+                raise InputError(f"reward must be from 0 to 1, a click as in the logs, got {reward:g}")
         far = self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
             with self._lock:
@@ -421,19 +412,19 @@ class AutoISD(BasePolicy):
     def peak_evidence(self) -> float:
         """Largest log evidence so far, of those at the alarm's looks and the present one."""
         with self._lock:
-            return max(self.log_evidence, self._alarm.peak_evidence)
+            return max(self.log_evidence, self._peak_evidence)
 
     @property
     def alarm(self) -> bool:
-        """Whether invariance was ever rejected, at `confidence` over all rounds together; see Alarm."""
-        return self._alarm.is_raised
+        """Whether invariance was ever rejected, at `confidence` over all rounds together."""
+        return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.confidence))
 
     @property
     def alarm_supported(self) -> bool:
         """Whether the logs say enough about drift for an alarm: five windows at least, and drift along
         the basis.
         """
-        return not self._alarm.unsupported
+        return not why_no_alarm(self.prior)
 
     @property
     def coefficients(self) -> Array:
@@ -468,7 +459,7 @@ class AutoISD(BasePolicy):
                 names=[", ".join(names[i] for i in places) for places in main],
                 rounds=self.rounds,
                 noise_ratio=float(np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)),
-                no_alarm_because=self._alarm.unsupported,
+                no_alarm_because=why_no_alarm(self.prior),
                 baseline_shift=(shift, float(np.sqrt(doubt))) if self.intercept else (0.0, 0.0),
                 winsorised=self.winsorised,
                 refused=self.refused,
@@ -495,8 +486,7 @@ class AutoISD(BasePolicy):
 
     def _continued(self, prior: DriftPrior, state: Mapping[str, Array]) -> Self:
         """This policy with another prior, and its filters in another state."""
-        settings, arrays = self._state(prior, state)
-        return self.from_state(settings, arrays)
+        return self.from_state(*self._state(prior, state))
 
     # -- storing --
 
@@ -515,7 +505,7 @@ class AutoISD(BasePolicy):
         """Settings and arrays of this policy with this prior and these filters."""
         numbers, arrays = storage.to_state(prior)
         own = {
-            "peak_evidence": np.array([self._alarm.peak_evidence]),
+            "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self.rounds, self.winsorised], dtype=np.int64),
         }
         return {**self.settings(), "prior": numbers}, {**prefixed(PRIOR, arrays), **filters, **own}
@@ -537,7 +527,7 @@ class AutoISD(BasePolicy):
         state: Any = {name: arrays[name] for name in STATE_SPECS}
         policy = cls(prior, members=state, **options)
         policy.rounds, policy.winsorised = arrays["counters"].tolist()
-        policy._alarm.resume(policy.rounds, float(arrays["peak_evidence"][0]))
+        policy._look(float(arrays["peak_evidence"][0]))
         return policy
 
 
@@ -558,81 +548,36 @@ def _main_features(direction: Array) -> list[int]:
 # -- the alarm --
 
 
-class Alarm:
-    """Whether the online rounds contradicted the logs' invariance at any look, however noise and baseline
-    change.
+def next_look(rounds: int, dim: int) -> int:
+    """The first round after `rounds` at which the evidence is looked at: 10·dim, then every quarter more."""
+    look = FIRST_LOOK * dim
+    while look <= rounds:
+        look = int(np.ceil(LOOK_RATIO * look))
+    return look
 
-    It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r,
-    about the mean of the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ,
-    where e is the error of prediction of the filter that knows online rounds alone, S = v + zᵀPz its
-    variance, and v that of the noise, so that E[ve²/S] = v. If the coefficients are μ + δ then u − Gδ has
-    mean 0 and covariance Σ(ve²/S)zzᵀ, also if the noise differs from that of the logs, has heavy tails, or
-    grows with the reward. The leverage l = zᵀPz/S is near 1 in the first rounds of a direction and adds up
-    to the logarithm of their number: one square says nothing of a variance, and a few tests of an arm that
-    is always the same would otherwise raise false alarms. The baseline is projected out of all three.
 
-    The evidence is looked at after 10·d rounds, then at every quarter more.
+def why_no_alarm(prior: DriftPrior) -> str:
+    """Why these logs cannot support an alarm; empty if they can.
 
-    Parameters
-    ----------
-    prior : DriftPrior
-        What the logs teach.
-    level : float
-        Probability of a false alarm, over all rounds together, if invariance holds.
-    coordinates : int
-        Number of coordinates d.
-
-    Attributes
-    ----------
-    peak_evidence : float
-        Largest log evidence at the looks so far.
-    next_look : int
-        The number of rounds at which it looks again.
+    They can if they have five windows or more that inform some direction, so that what they say of its
+    drift has four degrees of freedom, and if the windows do not contradict drift along the basis
+    (`drift_misfit` up to 3.1, one log in a thousand).
     """
-
-    def __init__(self, prior: DriftPrior, level: float, coordinates: int) -> None:
-        self.prior, self.level = prior, level
-        self.peak_evidence, self.next_look = 0.0, FIRST_LOOK * coordinates
-
-    def resume(self, rounds: int, peak_evidence: float) -> None:
-        """Go on after so many rounds, with the largest evidence so far."""
-        self.peak_evidence = peak_evidence
-        while self.next_look <= rounds:
-            self.next_look = int(np.ceil(LOOK_RATIO * self.next_look))
-
-    def look(self, online: Array, rounds: int) -> None:
-        """Look at the evidence of the sums `online` (2, d + 1, d + 1) after so many rounds."""
-        self.resume(rounds, max(self.peak_evidence, log_evidence(online, self.prior)))
-
-    @property
-    def is_raised(self) -> bool:
-        """Whether invariance was ever rejected; never, if the logs cannot support an alarm."""
-        return not self.unsupported and self.peak_evidence >= float(np.log(1.0 / self.level))
-
-    @property
-    def unsupported(self) -> str:
-        """Why these logs cannot support an alarm; empty if they can.
-
-        They can if they have five windows or more that inform some direction, so that what they say of its
-        drift has four degrees of freedom, and if the windows do not contradict drift along the basis
-        (`drift_misfit` up to 3.1, one log in a thousand).
-        """
-        prior = self.prior
-        if len(prior.drift_limit) != len(prior.drift):
-            return "how far they drift from window to window is not known, as with labelled arms"
-        if prior.windows < FEWEST_WINDOWS:
-            return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
-        if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
-            few = f"{int(prior.informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
-            return f"no direction is informed by more than {few}"
-        if prior.drift_misfit > WORST_MISFIT:
-            return "their covariances do not show which directions drift"
-        return ""
+    if len(prior.drift_limit) != len(prior.drift):
+        return "how far they drift from window to window is not known, as with labelled arms"
+    if prior.windows < FEWEST_WINDOWS:
+        return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
+    if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
+        few = f"{int(prior.informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+        return f"no direction is informed by more than {few}"
+    if prior.drift_misfit > WORST_MISFIT:
+        return "their covariances do not show which directions drift"
+    return ""
 
 
 def log_evidence(online: Array, prior: DriftPrior) -> float:
-    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as `gather`
-    leaves it.
+    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as
+    `Filters` has it.
 
     Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest
     of N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of
@@ -641,6 +586,16 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     exceed 1/α with probability at most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit
     at 8 % for each direction, and four steps search for the largest. Directions in which the online rounds
     hardly vary do not count. 0 before the first look.
+
+    The filters' likelihoods are not used, so that noise and baseline may change. Sums of the online
+    rounds with coordinates z and reward r, about the mean of the logs m₀ = [μ, b₀], are u = Σ z(r −
+    zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the error of prediction of the filter that
+    knows online rounds alone, S = v + zᵀPz its variance, and v that of the noise, so that E[ve²/S] = v.
+    If the coefficients are μ + δ then u − Gδ has mean 0 and covariance Σ(ve²/S)zzᵀ, also if the noise
+    differs from that of the logs, has heavy tails, or grows with the reward. The leverage l = zᵀPz/S is
+    near 1 in the first rounds of a direction and adds up to the logarithm of their number: one square
+    says nothing of a variance, and a few tests of an arm that is always the same would otherwise raise
+    false alarms. The baseline is projected out of all three.
     """
     d, p = online.shape[1] - 1, len(prior.mean)
     if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
@@ -657,7 +612,9 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
     doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
-    broken = np.array([kernels.log_normal(u, G, extra, B + doubt) for extra in _breaks(prior)])
+    breaks = product(DRIFT_FACTORS, BREAK_SIZES, break_units(prior))
+    extra = [factor * prior.drift + size * unit for factor, size, unit in breaks]
+    broken = np.array([kernels.log_normal(u, G, drift, B + doubt) for drift in extra])
     top = broken.max()
     if not np.isfinite(top):
         return 0.0
@@ -686,11 +643,6 @@ def _most_drift(prior: DriftPrior) -> Array:
         return limit
     thin = prior.informing < min(FEWEST_WINDOWS, prior.windows)
     return np.where(thin, UNLIMITED * (prior.unit + prior.drift), limit)
-
-
-def _breaks(prior: DriftPrior) -> Iterator[Array]:
-    for factor, size, unit in product(DRIFT_FACTORS, BREAK_SIZES, break_units(prior)):
-        yield factor * prior.drift + size * unit
 
 
 def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:

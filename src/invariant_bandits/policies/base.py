@@ -9,7 +9,7 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
-PACKAGE = __name__.partition(".")[0]
 Seed: TypeAlias = int | np.random.Generator
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
@@ -238,16 +237,13 @@ def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
-    """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
+    """What the arrays `names` of a policy with these settings must be.
 
     A class of another package that does not define `state_schema` itself may keep any finite numbers.
     """
-    if not isinstance(settings, Mapping):
-        raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
-    if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
+    if not kind.__module__.startswith("invariant_bandits.") and "state_schema" not in vars(kind):
         return ANYTHING
-    schema: StateSchema = kind.state_schema(settings, names)
-    return schema
+    return cast(StateSchema, kind.state_schema(settings, names))
 
 
 def stored_kind(name: Any) -> Any:
@@ -365,8 +361,7 @@ def own_propensities(policy: Any, features: Array) -> Array:
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            wanted = f"{len(features)} probabilities that add up to 1"
-            raise InputError(f"propensities must be {wanted}, got {chances}")
+            raise InputError(f"propensities must be {len(features)} shares that add up to 1, got {chances}")
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):
@@ -383,17 +378,12 @@ def positive(name: str, value: float) -> float:
     return number
 
 
-def not_negative(name: str, value: float) -> float:
-    """Return `value` as a finite float of at least 0, or raise."""
-    return 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
-
-
-def share_number(name: str, value: float) -> float:
-    """Return `value` as a float from 0 to 1, or raise."""
-    share = not_negative(name, value)
-    if share > 1.0:
-        raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
-    return share
+def not_negative(name: str, value: float, most: float = LARGEST_SETTING) -> float:
+    """Return `value` as a float from 0 to `most`, or raise."""
+    number = 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
+    if number > most:
+        raise InputError(f"{name} must be from 0 to {most:g}, got {value!r}")
+    return number
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import ceil, e, log, sqrt
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class EpsilonGreedy(Greedy):
 
     def __init__(self, dim: int, *, epsilon: float = 0.1, seed: Seed = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
-        self.epsilon = base.share_number("epsilon", epsilon)
+        self.epsilon = base.not_negative("epsilon", epsilon, 1.0)
         self.randomised = True
         self._draws: Draws = Draws(seed)
 
@@ -265,9 +265,7 @@ class DisjointLinUCB(BasePolicy):
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
         """Without `arms` as many as every round offers, where the past says so."""
         arms = past.actions if arms is None else arms
-        if arms is None:
-            raise InputError("arms is missing: the past does not say how many actions every round offers")
-        return cls(past.dim, arms, **{"confidence": past.confidence, **options})
+        return cls(past.dim, cast(int, arms), **{"confidence": past.confidence, **options})
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p), K = arms."""
@@ -297,8 +295,6 @@ class DisjointLinUCB(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""
-        if action is None:
-            raise InputError("action is missing: a policy with a model per action must know which was played")
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
@@ -415,9 +411,10 @@ class BOBLinUCB(BasePolicy):
     @property
     def _inner(self) -> SWLinUCB:
         """The policy of the present block, made when it is first needed: its window may be long."""
-        if self._playing is None:
-            self._playing = SWLinUCB(self.dim, window=self.windows[self._arm], **self._common)
-        return self._playing
+        with self._lock:
+            if self._playing is None:
+                self._playing = SWLinUCB(self.dim, window=self.window, **self._common)
+            return self._playing
 
     def _end_block(self) -> None:
         """EXP3: the window that was played gets credit for the block's reward, scaled to about [0, 1]."""
@@ -429,18 +426,15 @@ class BOBLinUCB(BasePolicy):
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-        with self._lock:
-            return self._inner.select(features)
+        return self._inner.select(features)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
-        with self._lock:
-            return self._inner.select_many(features)
+        return self._inner.select_many(features)
 
     def scores(self, features: Any) -> Scores:
         """Means and widths under the present window."""
-        with self._lock:
-            return self._inner.scores(features)
+        return self._inner.scores(features)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action; at the end of a block, choose the next window."""

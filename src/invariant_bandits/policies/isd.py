@@ -22,7 +22,7 @@ from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import Memory, MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
+from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
@@ -176,21 +176,16 @@ class ISDPolicy(LinearPolicy):
         Inverse covariance of the component along split.invariant; None if it is exact.
     """
 
-    def __init__(self, part: InvariantPart, **rest: Any) -> None:
+    def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
         self._recomputation: Recomputation | None = None
-        self._take(part)
-        super().__init__(part.split.dim, invariant=part, **rest)
+        self._take(InvariantPart(split, component, *part))
+        super().__init__(split.dim, invariant=self.part, **rest)
 
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
         self._invariant = self.part = part
         self.split, self.component, self.component_precision = part.split, part.component, part.precision
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
-
-    @property
-    def history(self) -> WindowedMoments | None:
-        """Moments of the logs and of the windows since, where the decomposition is recomputed."""
-        return None if self._recomputation is None else self._recomputation.history
 
     # -- from logs --
 
@@ -305,7 +300,7 @@ class ISDPolicy(LinearPolicy):
         choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
             raise InputError(
-                f"features, reward and offered must stay below {LARGEST_RECORDED:g}, for their squares"
+                f"squares of features, reward and offered must stay below {LARGEST_RECORDED**2:g}"
             )
         with self._lock:
             super().update(row, value)
@@ -352,19 +347,13 @@ class ISDPolicy(LinearPolicy):
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked
         for.
         """
-        arrays = {
-            "split.invariant": ArraySpec(("p", "i")),
-            "split.residual": ArraySpec(("p", "q")),
-            "component": ArraySpec(("p",)),
-            **super().state_schema(settings, names).arrays,
-        }
-        if "component_precision" in names:
-            arrays["component_precision"] = ArraySpec(("i", "i"))
+        schema = super().state_schema(settings, names)
+        arrays, parts = {**schema.arrays}, {"split.": ANYTHING, "component": ANYTHING}
         if settings.get("recompute") is None:
-            return StateSchema(arrays)
+            return StateSchema(arrays, parts=parts)
         arrays |= prefixed(RECORD, Memory.from_settings(settings["memory"]).array_specs("p"))
         recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
-        return StateSchema(arrays, parts={RECOMPUTE: recomputed})
+        return StateSchema(arrays, parts={**parts, RECOMPUTE: recomputed})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -460,7 +449,7 @@ class ISDLinUCB(ISDPolicy):
         **rest: Any,
     ) -> None:
         logs = logged_rounds, min_eigenvalue, subspace_error
-        super().__init__(InvariantPart(split, component, component_precision, radius, *logs), **rest)
+        super().__init__(split, component, component_precision, radius, *logs, **rest)
 
 
 @policy("isd-lints", label="ISD-linTS")
@@ -487,4 +476,4 @@ class ISDLinTS(ISDPolicy):
     def __init__(
         self, split: Split, component: Any, *, component_precision: Any = None, seed: Seed = 0, **rest: Any
     ) -> None:
-        super().__init__(InvariantPart(split, component, component_precision), draws=Draws(seed), **rest)
+        super().__init__(split, component, component_precision, draws=Draws(seed), **rest)

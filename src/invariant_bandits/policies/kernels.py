@@ -175,8 +175,12 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
     parts = np.empty((3, X.shape[0]))
     if score(X, lift, factor, parts) < 0:
         return REFUSED
-    values = parts[0] + residual_radius * np.sqrt(parts[1]) + invariant_radius * np.sqrt(parts[2])
-    return np.argmax(values)
+    best, chosen = -np.inf, 0
+    for k in range(X.shape[0]):
+        value = parts[0, k] + residual_radius * np.sqrt(parts[1, k]) + invariant_radius * np.sqrt(parts[2, k])
+        if value > best:
+            best, chosen = value, k
+    return chosen
 
 
 # -- learning
@@ -193,11 +197,15 @@ def residual_row(x: Any, r: float, lift: Any, q: int) -> Any:
         return np.empty(0)
     row = np.empty(q + 1)
     if lift.shape[1] == 0:
-        row[:q], row[q] = x, r
+        for j in range(q):
+            row[j] = x[j]
+        row[q] = r
     else:
         Y = np.empty((1, q + 1))
         _project(x.reshape((1, p)), lift, q, Y)
-        row[:q], row[q] = Y[0, 1:], r - Y[0, 0]
+        for j in range(q):
+            row[j] = Y[0, 1 + j]
+        row[q] = r - Y[0, 0]
     return row
 
 

@@ -75,8 +75,8 @@ class LinearPolicy(BasePolicy):
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
     """Settings of the constructor that are stored, beside dim and memory."""
     shown = ("dim", "memory")
-    takes_memory: ClassVar[bool] = True
-    """Whether the constructor takes a memory; else it takes the one number of it."""
+    memory_option: ClassVar[str | None] = None
+    """The one number of its memory that the constructor takes instead of a memory."""
 
     def __init__(
         self,
@@ -125,8 +125,11 @@ class LinearPolicy(BasePolicy):
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest. A memory
+        of so many rounds has as many as the past suggests, or the horizon, as in the paper.
         """
+        if cls.memory_option and not options.get(cls.memory_option):
+            options[cls.memory_option] = past.suggested_window or past.needed_horizon(cls.memory_option)
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
@@ -142,7 +145,7 @@ class LinearPolicy(BasePolicy):
             self._learn_moments(past)
             return
         skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
-        for part in past.logs_in_parts():
+        for part in getattr(past.logs, "parts", lambda: (past.logs,))():  # that fit into memory
             rows = zip(part.features[skipped:], part.rewards[skipped:].tolist(), strict=True)
             skipped = max(0, skipped - len(part.rewards))
             for features, reward in rows:
@@ -352,7 +355,7 @@ class LinearPolicy(BasePolicy):
         """The policy that had these settings and arrays."""
         options = dict(settings)
         memory = Memory.from_settings(options.pop("memory"))
-        options |= {"memory": memory} if cls.takes_memory else asdict(memory)
+        options |= asdict(memory) if cls.memory_option else {"memory": memory}
         return super().from_state(options, arrays)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -423,18 +426,10 @@ class SWLinUCB(LinearPolicy):
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
     """
 
-    takes_memory = False
+    memory_option = "window"
 
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
-
-    @classmethod
-    def from_past(
-        cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
-    ) -> Self:
-        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
-        window = window or past.suggested_window or past.needed_horizon("window")
-        return super().from_past(past, window=window, warm=warm, **options)
 
 
 @policy("d-linucb", label="discount")
@@ -446,7 +441,7 @@ class DLinUCB(LinearPolicy):
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
     """
 
-    takes_memory = False
+    memory_option = "discount"
 
     def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Discount(discount), **common)
@@ -471,13 +466,7 @@ class RestartLinUCB(LinearPolicy):
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
     """
 
-    takes_memory = False
+    memory_option = "every"
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` the window that the past suggests, or the horizon."""
-        every = every or past.suggested_window or past.needed_horizon("every")
-        return super().from_past(past, every=every, **options)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.checks import Array, probability, whole_number
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.storage import ArraySpec
@@ -153,7 +153,8 @@ class GrowingState(MemoryState):
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Lemma 1."""
-        return bounds.lemma1_radius(volume, *assumed[:4])
+        confidence, noise_scale, ridge, norm_bound, _ = assumed
+        return bounds.lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
 
     def recall(self, raw: GrowingState, residual: Array, component: Array) -> None:
         """The sums from the factor, in the new coordinates."""
@@ -284,10 +285,7 @@ class Memory:
     def from_settings(settings: Mapping[str, Any]) -> Memory:
         """The memory of which `to_settings` made these."""
         kinds, rest = {kind.__name__: kind for kind in Memory.__subclasses__()}, dict(settings)
-        kind = rest.pop("kind", None)
-        if kind not in kinds:
-            raise InputError(f"memory must be one of {', '.join(kinds)}, got {kind!r}")
-        return kinds[kind](**rest)
+        return kinds[rest.pop("kind")](**rest)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import special
@@ -22,7 +22,7 @@ from invariant_bandits.decomposition.drift_prior import (
     DriftPrior,
 )
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.storage import ArraySpec
+from invariant_bandits.storage import ArraySpec, StateSchema
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 
@@ -282,7 +282,7 @@ class FilterMixture:
         `hypothesis_index` (C,) and the parts STATE.
     share : float
         Part of the weights that returns to the prior weights each round.
-    learns_noise : bool
+    noise : "learned" or "known"
         Whether every filter learns its noise variance.
     caution : float or None
         Share of the believed gain that may be spent on tests; None: no limit.
@@ -296,12 +296,7 @@ class FilterMixture:
     """
 
     def __init__(
-        self,
-        prior: DriftPrior,
-        state: Mapping[str, Array],
-        share: float,
-        learns_noise: bool,
-        caution: float | None,
+        self, prior: DriftPrior, state: Mapping[str, Array], share: float, noise: str, caution: float | None
     ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
@@ -319,8 +314,8 @@ class FilterMixture:
         numbers[kernels.SHARE] = share
         numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
         # Greedy choices mislead the likelihoods; tests without limit do not.
-        weighing = (STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)) if learns_noise else (0.0, 1.0)
-        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing
+        weighing = STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)
+        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing if noise == "learned" else (0.0, 1.0)
         numbers[kernels.NOISE] = prior.noise_variance
         kernels.mix(self.buffer)
 
@@ -330,7 +325,8 @@ class FilterMixture:
         if not members or any(len(member.mean) != d for member in members):
             raise InputError(f"members must not be empty and must have {d} coordinates each")
         weights = np.array([member.weight for member in members])
-        return {
+        trusts_logs = [member.hypothesis in INVARIANCE_HOLDS for member in members]
+        state = {
             "hypothesis_index": np.array([HYPOTHESES.index(member.hypothesis) for member in members]),
             "means": np.stack([member.mean for member in members]),
             "covariances": np.stack([member.covariance for member in members]),
@@ -338,9 +334,11 @@ class FilterMixture:
             "weights": weights / weights.sum(),
             "prior_weights": weights / weights.sum(),
             "noise": np.full(len(weights), prior.noise_variance),
-            "trusts_logs": np.array([member.hypothesis in INVARIANCE_HOLDS for member in members]),
+            "trusts_logs": np.array(trusts_logs, dtype=np.int64),
             "online": np.zeros((2, d + 1, d + 1)),
         }
+        StateSchema(STATE_SPECS).check(state)
+        return state
 
     def _reference(self, process: Array) -> int:
         """The filter that knows online rounds alone: the first still one of the last hypothesis that has
@@ -353,8 +351,7 @@ class FilterMixture:
     @property
     def filters(self) -> mixture_kernels.Filters:
         """Views of the buffer by name."""
-        filters: mixture_kernels.Filters = kernels.unpack(self.buffer)
-        return filters
+        return cast(mixture_kernels.Filters, kernels.unpack(self.buffer))
 
     @property
     def reference(self) -> int:
@@ -407,8 +404,6 @@ class FilterMixture:
         Every filter believes of the new arm what it believes of the arms: `starts` are the members that would
         start with it, and the new coordinates follow from the old ones by the regression of their Gaussians.
         """
-        if len(starts) != len(self):
-            raise InputError("an arm can be added to the default members only, this policy has others")
         filters, d = self.filters, len(starts[0].mean)
         new = before.layout.arms * before.layout.own + np.arange(before.layout.own)
         old = np.delete(np.arange(d), new)

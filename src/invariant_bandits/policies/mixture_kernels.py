@@ -66,7 +66,9 @@ class Filters(NamedTuple):
     mean : array, shape (d,)
         The mixture's mean.
     online : array, shape (2, d + 1, d + 1)
-        Sums of the online rounds for the alarm, see `gather`.
+        Sums of the online rounds for the alarm, lower triangles: first [Σzzᵀ; Σz·apart, count], then
+        Σsquare·zzᵀ, where `apart` is how far a reward is from what the logs expect, and `square` what the
+        round says of the variance of the noise.
     """
 
     numbers: Any
@@ -189,7 +191,8 @@ def covariance(buffer: Any) -> Any:
 @njit(types.void(V1, V2, V1), **OPTIONS)
 def _product(z: Any, A: Any, g: Any) -> Any:
     """g ← Az of a symmetric matrix, from its lower triangle."""
-    g[:] = 0.0
+    for i in range(len(z)):
+        g[i] = 0.0
     for i in range(len(z)):
         row = 0.0
         zi = z[i]
@@ -224,23 +227,6 @@ def _click_evidence(reward: float, odds: float, spread: float, trust: float) -> 
     return (reward - chance) / h, 1.0 / h + spread, likelihood, h
 
 
-@njit(types.void(V1, float64, float64, V3), **OPTIONS)
-def gather(z: Any, apart: float, square: float, online: Any) -> Any:
-    """Add a round to the sums of the alarm, online (2, d + 1, d + 1), lower triangles.
-
-    First [Σzzᵀ; Σz·apart, count], then Σsquare·zzᵀ; `apart` is how far the reward is from what the logs
-    expect, and `square` what this round says of the variance of the noise.
-    """
-    d = len(z)
-    for i in range(d):
-        for j in range(i + 1):
-            product = z[i] * z[j]
-            online[0, i, j] += product
-            online[1, i, j] += square * product
-        online[0, d, i] += z[i] * apart
-    online[0, d, d] += 1.0
-
-
 @njit(int64(IN1, float64, V1, float64), **OPTIONS)
 def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     """One round, features x (p,) and reward, for every filter of a buffer after so many `rounds`.
@@ -252,7 +238,8 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     noise variance moves towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 +
     min(`rounds`, 1000). Errors beyond ten standard deviations count as ten. With ν = 0 the noise is known: w
     ∝ w·N(e; 0, S). A SHARE of the weights returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S)
-    of the filter REFERENCE, and how far the reward is from what the logs expect.
+    of the filter REFERENCE, what the round says of the variance of the noise, as Σ(…)zzᵀ beside Σzzᵀ, and how
+    far the reward is from what the logs expect.
 
     With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of
     `_click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
@@ -347,7 +334,14 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c])
     mix(buffer)
-    gather(z, apart, square, filters.online)
+    online = filters.online
+    for i in range(d):
+        for j in range(i + 1):
+            product = z[i] * z[j]
+            online[0, i, j] += product
+            online[1, i, j] += square * product
+        online[0, d, i] += z[i] * apart
+    online[0, d, d] += 1.0
     return WINSORISED if cut > 0.5 else LEARNED
 
 
@@ -409,16 +403,6 @@ def _neglect(X: Any, filters: Any, rounds: float) -> Any:
     return neglect / max(1.0, neglect.min()) if len(log_precision) else neglect
 
 
-@njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
-def _hope(mean: float, deviation: float) -> Any:
-    """P(a > 0) and E[max(a, 0)] of a normal a."""
-    if deviation <= 0.0:
-        return (1.0, mean) if mean > 0.0 else (0.0, 0.0)
-    size = mean / deviation
-    better = 0.5 * math.erfc(-size / ROOT_TWO)
-    return better, max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * better)
-
-
 @njit(TWO_NUMBERS(V1, V1, FILTERS, float64), **OPTIONS)
 def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
     """P(advantage > 0) and E[max(advantage, 0)] of the action z over `best`.
@@ -435,9 +419,11 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
         mean = 0.0
         for i in range(d):
             mean += apart[i] * M[c, i]
-        likely, hope = _hope(mean, np.sqrt(max(form(apart, P[c]), 0.0)))
+        deviation = np.sqrt(max(form(apart, P[c]), 1e-300))
+        size = mean / deviation
+        likely = 0.5 * math.erfc(-size / ROOT_TWO)
         better += w * likely
-        gain += w * hope
+        gain += w * max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * likely)
     return better, gain
 
 
@@ -507,8 +493,13 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
         tested = _find_test(X, filters, rounds, remaining, doubted, parts[0])
         if tested >= 0:
             return tested, TEST
-    chosen = np.argmax(parts[0] + parts[1])
-    return chosen, GREEDY if chosen == np.argmax(parts[0]) else EXPLORATION
+    chosen, leader = 0, 0
+    for k in range(1, X.shape[0]):
+        if parts[0, k] > parts[0, leader]:
+            leader = k
+        if parts[0, k] + parts[1, k] > parts[0, chosen] + parts[1, chosen]:
+            chosen = k
+    return chosen, GREEDY if chosen == leader else EXPLORATION
 
 
 # -- likelihoods of the alarm

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from copy import copy
 from functools import cached_property, partial
 from typing import Any, cast
@@ -124,10 +123,9 @@ class Past:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
         past = copy(self)
         past.windows = windows
-        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior"):
+        estimated = ("noise_scale",) if self.known_noise_scale is None else ()
+        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
             vars(past).pop(worked_out, None)
-        if self.known_noise_scale is None:
-            vars(past).pop("noise_scale", None)
         if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
             past._arm_statistics = partial(_of_arms, self.logs, windows, None)
         return past
@@ -139,12 +137,6 @@ class Past:
         return self.horizon
 
     # -- what follows --
-
-    def logs_in_parts(self) -> Iterable[Any]:
-        """The logged rounds row by row, in parts that fit into memory; none if they are not at hand."""
-        if self.logs is None:
-            return ()
-        return self.logs.parts() if isinstance(self.logs, Feedback) else (self.logs,)
 
     @cached_property
     def moments(self) -> WindowedMoments:
@@ -204,10 +196,6 @@ class Past:
     def settings(self) -> dict[str, float]:
         """What every published linear policy is given: noise_scale, feature_bound and confidence."""
         return {name: getattr(self, name) for name in ("noise_scale", "feature_bound", "confidence")}
-
-    def __repr__(self) -> str:
-        kind = "moments" if self.logs is None else "rounds"
-        return f"Past(dim={self.dim}, logged {kind}, horizon={self.horizon})"
 
 
 def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:

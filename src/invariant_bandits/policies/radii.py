@@ -101,8 +101,8 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
         return 0.0
     ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
-        least = f"√(invariant_dim·min_eigenvalue) = {sqrt(invariant_dim * min_eigenvalue):g}"
-        raise InputError(f"feature_bound must be at least {least}, got {assumed.feature_bound:g}")
+        least = sqrt(invariant_dim * min_eigenvalue)
+        raise InputError(f"feature_bound must be at least {least:g}, got {assumed.feature_bound:g}")
     noise = assumed.noise_scale * sqrt(-2.0 * log(assumed.confidence) + invariant_dim * log(ratio))
     crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing

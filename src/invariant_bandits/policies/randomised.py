@@ -87,7 +87,7 @@ class Randomised(BasePolicy):
         self.policy = policy
         self._share_lock()
         self.dim: int = policy.dim
-        self.floor = base.share_number("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
+        self.floor = base.not_negative("floor", DEFAULT_FLOOR[kind] if floor is None else floor, 1.0)
         self.sharpness = base.positive("sharpness", sharpness)
         self._draws: Draws = Draws(seed)
 

@@ -185,8 +185,7 @@ def name_of(policy: Any) -> str:
     """The name under which the class of a policy is registered, the one without options first."""
     names = [entry for entry in POLICIES if entry.kind is type(policy)]
     if not names:
-        known = ", ".join(POLICIES.names())
-        raise InputError(f"policy must be of a registered class ({known}), got {type(policy).__name__}")
+        raise InputError(f"policy must be of a registered class, got {type(policy).__name__}")
     return min(names, key=lambda entry: len(entry.options)).name
 
 
