@@ -377,8 +377,7 @@ class BOBLinUCB(BasePolicy):
         self._common: Common = common
         self.windows = windows_of(self.block)
         arms = len(self.windows)
-        blocks = ceil(self.horizon / self.block)
-        self._mixing = min(1.0, sqrt(arms * log(arms) / ((e - 1.0) * blocks)))
+        self._mixing = min(1.0, sqrt(arms * log(arms) / ((e - 1.0) * ceil(self.horizon / self.block))))
         self._log_weights = np.zeros(arms)
         self._block_reward = 0.0
         self._begin_block()

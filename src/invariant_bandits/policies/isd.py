@@ -374,10 +374,8 @@ class ISDPolicy(LinearPolicy):
 
 
 def _checked_precision(precision: Any, split: Split) -> Array | None:
-    if precision is None:
-        return None
-    if split.invariant_dim == 0:
-        return np.zeros((0, 0))
+    if precision is None or split.invariant_dim == 0:
+        return None if precision is None else np.zeros((0, 0))
     if np.shape(precision) == (split.dim, split.dim) and split.residual_dim > 0:
         whole = finite_array("component_precision", precision, (split.dim, split.dim))
         precision = split.invariant.T @ whole @ split.invariant
@@ -391,8 +389,6 @@ def _checked_precision(precision: Any, split: Split) -> Array | None:
 def _precision_of(fit: InvariantSubspaceDecomposition) -> Array:
     """Inverse covariance of the component's coordinates along the invariant part (p_inv, p_inv)."""
     basis = fit.split_.invariant
-    if basis.shape[1] == 0:
-        return np.zeros((0, 0))
     inverse = np.linalg.inv(basis.T @ fit.component_covariance_ @ basis)
     return np.asarray(0.5 * (inverse + inverse.T))
 

@@ -75,8 +75,8 @@ class LinearPolicy(BasePolicy):
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
     """Settings of the constructor that are stored, beside dim and memory."""
     shown = ("dim", "memory")
-    memory_option: ClassVar[str | None] = None
-    """The one number of its memory that the constructor takes instead of a memory."""
+    takes_memory: ClassVar[bool] = True
+    """Whether the constructor takes a memory; else it takes the one number of it."""
 
     def __init__(
         self,
@@ -125,11 +125,8 @@ class LinearPolicy(BasePolicy):
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest. A memory
-        of so many rounds has as many as the past suggests, or the horizon, as in the paper.
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
         """
-        if cls.memory_option and not options.get(cls.memory_option):
-            options[cls.memory_option] = past.suggested_window or past.needed_horizon(cls.memory_option)
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
@@ -156,9 +153,7 @@ class LinearPolicy(BasePolicy):
         rounding.
         """
         if self.memory != FOREVER:
-            raise InputError(
-                f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}"
-            )
+            raise InputError(f"warm: a memory that forgets needs the logged rounds themselves: {self.memory}")
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
@@ -355,7 +350,7 @@ class LinearPolicy(BasePolicy):
         """The policy that had these settings and arrays."""
         options = dict(settings)
         memory = Memory.from_settings(options.pop("memory"))
-        options |= asdict(memory) if cls.memory_option else {"memory": memory}
+        options |= {"memory": memory} if cls.takes_memory else asdict(memory)
         return super().from_state(options, arrays)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -426,10 +421,16 @@ class SWLinUCB(LinearPolicy):
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
     """
 
-    memory_option = "window"
+    takes_memory = False
 
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
+        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
+        window = window or past.suggested_window or past.needed_horizon("window")
+        return super().from_past(past, window=window, **options)
 
 
 @policy("d-linucb", label="discount")
@@ -441,7 +442,7 @@ class DLinUCB(LinearPolicy):
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
     """
 
-    memory_option = "discount"
+    takes_memory = False
 
     def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Discount(discount), **common)
@@ -466,7 +467,13 @@ class RestartLinUCB(LinearPolicy):
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
     """
 
-    memory_option = "every"
+    takes_memory = False
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
+        """Without `every` the window that the past suggests, or the horizon."""
+        every = every or past.suggested_window or past.needed_horizon("every")
+        return super().from_past(past, every=every, **options)
