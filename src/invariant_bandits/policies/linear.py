@@ -427,10 +427,12 @@ class SWLinUCB(LinearPolicy):
         super().__init__(dim, memory=SlidingWindow(window), **common)
 
     @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
+    def from_past(
+        cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
+    ) -> Self:
         """Without a `window` that which the past suggests, or the horizon, as in the paper."""
         window = window or past.suggested_window or past.needed_horizon("window")
-        return super().from_past(past, window=window, **options)
+        return super().from_past(past, window=window, warm=warm, **options)
 
 
 @policy("d-linucb", label="discount")
