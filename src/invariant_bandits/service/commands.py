@@ -12,10 +12,10 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import events, learners, settings
+from invariant_bandits.service import events, learners, replay, settings
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key
 from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
-from invariant_bandits.service.store.sql import StoreError
+from invariant_bandits.service.store.sql import Cut, StoreError
 
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000
@@ -42,6 +42,8 @@ class EventBatch:
         Of each event, the place of the command that proposed it.
     refused : dict of int to exception
         Places of commands whose events could not be applied, and why.
+    cut : Cut or None
+        What is removed from the store with this commit.
     """
 
     moment: float
@@ -52,6 +54,7 @@ class EventBatch:
     drawn: dict[str, int] = field(default_factory=dict)
     owners: list[int] = field(default_factory=list)
     refused: dict[int, BaseException] = field(default_factory=dict)
+    cut: Cut | None = None
 
     def add(self, state: State, proposed: Sequence[AnyEvent]) -> None:
         """Propose these events as well."""
@@ -59,7 +62,7 @@ class EventBatch:
         self.stored += stored
         self.events += proposed
         for event, (key, _) in zip(proposed, stored, strict=True):
-            if key is None or isinstance(event, events.SetAside):
+            if key is None or isinstance(event, events.SetAside | events.Removed):
                 continue
             if key not in self.pending:
                 cached = isinstance(event, Decided)
@@ -425,6 +428,48 @@ def change_arms(
         trial.retire_arm(label)
         batch.add(state, [events.ArmRetired(batch.tick(), model, label, by)])
     return trial.arms
+
+
+@returns_command
+def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by: str = "") -> int:
+    """Remove all events from before a time (seconds since 1970), but for those that `replay.plan_cut` keeps;
+    to be done alone. The answer is how many were removed.
+
+    An event records the cut. A replay begins with a snapshot from after it.
+    """
+    store: Any = state.store
+    start: int = store.start().seq
+    last = state.seq if before == math.inf else replay.first_since(store, before, start, state.seq)
+    batch.cut = replay.plan_cut(store, state, last)
+    if batch.cut is None:
+        return 0
+    batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
+    return batch.cut.first - start
+
+
+@returns_command
+def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]], *, by: str = "") -> int:
+    """Erase all events of decisions, given as (id, model), also of those made together under an id; to be
+    done alone. The answer is how many were erased.
+
+    What was learned from them stays learned. Checksums stand in the place of the events, an event names
+    their numbers, and a replay begins with the state after it.
+    """
+    after = State.from_bytes(state.to_bytes(), state.store)
+    keys, rows = list(decisions), []
+    for id, model in keys:
+        record = state.records.find(decision_key(id, model))
+        if record is not None and record.grouped is not None:
+            keys += [(events.id_in_group(id, slot), model) for slot in record.grouped.slots]
+        rows += state.store.of_key(decision_key(id, model))
+        if model in after.models:
+            after.models[model].waiting.discard(id)
+    if rows:
+        numbers, first = [row.seq for row in rows], state.store.start().seq
+        batch.add(state, [events.Removed(batch.tick(), first, numbers, by)])
+        after.seq += 1
+        batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)
+    return len(rows)
 
 
 @returns_command

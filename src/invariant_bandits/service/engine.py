@@ -22,7 +22,7 @@ from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
-from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
+from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
 
@@ -172,7 +172,18 @@ class Engine:
             except UnappliableError as error:
                 self.state = replay.restore(self.store, {**self.state.aside, error.seq: error.why})
                 return
-            self._notify(decode_event(row.event))
+            event = decode_event(row.event)
+            if isinstance(event, Removed) and event.events:
+                self._restore()
+                return
+            self._notify(event)
+
+    def _restore(self) -> None:
+        """Begin again from the snapshot that was stored with what was erased: it has no trace of that."""
+        try:
+            self.state = replay.restore(self.store)
+        except UnavailableError as error:
+            raise StoreError(f"the state without what was erased cannot be read: {error}") from None
 
     def _now(self) -> float:
         """Return seconds since 1970 that never decrease, also over a restart.
@@ -208,7 +219,7 @@ class Engine:
         """Serve one batch: propose, commit, apply, answer."""
         try:
             batch = self._propose(queued)
-            if batch.events:
+            if batch.events or batch.cut is not None:
                 while not self._commit(batch):
                     batch = self._propose(queued)
                 for place, error in batch.refused.items():
@@ -263,9 +274,16 @@ class Engine:
             listener(event, self.state)
 
     def _append(self, batch: EventBatch) -> None:
-        rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq)
+        rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut)
         if rows and rows[0].seq != self.state.seq:
             raise StoreError(f"event {self.state.seq} was written by another process")
+        if batch.cut is not None:
+            self.state.records.forget()  # what is known of a decision is what a restart would know
+            with contextlib.suppress(UnavailableError):
+                self.store.shrink(fully=False)
+            if batch.cut.erased:
+                self._restore()
+                return
         first, events = self.state.seq, list(batch.events)
         for place, event in enumerate(events):
             try:

@@ -15,8 +15,8 @@ import msgspec
 from invariant_bandits.service.settings import Configuration
 
 LONGEST_SLOT = 128
-ASIDE = "\x01set aside"
-"""Key of events that set others aside; ids have printable characters only."""
+ASIDE, REMOVED = "\x01set aside", "\x01removed"
+"""Keys of events that set others aside, or say what was removed; ids have printable characters only."""
 ClosedBecause = Literal[
     "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
 ]
@@ -209,6 +209,17 @@ class SetAside(AnyEvent, frozen=True, array_like=True, tag="aside"):
     events: dict[int, str]
 
 
+class Removed(AnyEvent, frozen=True, array_like=True, tag="removed"):
+    """What the store no longer holds: all events before number `before`, and these single ones.
+
+    The chain of checksums goes through all of them. A replay begins after the single ones.
+    """
+
+    before: int
+    events: list[int] = []
+    by: str = ""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(reduce(or_, AnyEvent.__subclasses__()))
 
@@ -247,7 +258,7 @@ def decision_key(id: str, model: str = "") -> str:
 
 def key_of(event: AnyEvent) -> str | None:
     """The key of the decision that an event belongs to, if any."""
-    if isinstance(event, SetAside):
-        return ASIDE
+    if isinstance(event, SetAside | Removed):
+        return ASIDE if isinstance(event, SetAside) else REMOVED
     id = getattr(event, "id", None)
     return None if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import msgspec
 from invariant_bandits.service import events
 from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
 from invariant_bandits.service.state import State, UnappliableError, set_aside_events
-from invariant_bandits.service.store.sql import Row, StoreError
+from invariant_bandits.service.store.sql import Cut, Row, StoreError
 from invariant_bandits.storage import FileError
 
 log = logging.getLogger("invariant_bandits.service")
@@ -186,24 +186,31 @@ class Compacted(NamedTuple):
 
 
 def compact(store: Any, before: float) -> Compacted:
-    """Remove events from before a time, seconds since 1970.
-
-    Decisions that wait for rewards stay, with all events after them, and so does the last batch. A reward
-    that comes later for a decision that was removed is kept and counted as one without a decision.
-    """
-    state = restore(store)
-    start, end = store.start().seq, store.head().seq
-    first = min(first_since(store, before, start, end), _oldest_needed(store, state, end))
-    if first <= start:
+    """Remove events from before a time, seconds since 1970, as `plan_cut` says; the last batch stays."""
+    state, start, end = restore(store), store.start().seq, store.head().seq
+    cut = plan_cut(store, state, first_since(store, before, start, end))
+    if cut is None:
         return Compacted(0, end - start)
-    store.cut(first, state.seq, state.to_bytes())
+    store.append([], cut=cut)
     store.shrink()
-    return Compacted(first - start, end - first)
+    return Compacted(cut.first - start, end - cut.first)
 
 
-def _row(store: Any, seq: int) -> Row:
-    row: Row = next(store.rows(seq, seq + 1))
-    return row
+def plan_cut(store: Any, state: State, first: int) -> Cut | None:
+    """Return how all batches before the one of event `first` can be removed; None if there are none.
+
+    Decisions that wait for rewards stay, with all events after them. A reward that comes later for a decision
+    that was removed is kept and counted as one without a decision.
+    """
+    start, row = store.start().seq, store.row_from(first)
+    first = state.seq if row is None else row.batch
+    needed = {decision_key(id, served.name) for served in state.models.values() for _, id in served.waiting}
+    if needed:
+        first = next((row.batch for row in store.rows(start, first) if row.key in needed), first)
+    if first <= start:
+        return None
+    base = min((seq for seq in store.snapshot_seqs() if seq >= first), default=None)
+    return Cut(first, state.seq, state.to_bytes()) if base is None else Cut(first, base)
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:
@@ -213,12 +220,11 @@ def first_since(store: Any, time: float, first: int, last: int) -> int:
     if first == last:
         return first
     seqs = range(first, last - 1)
-    place = bisect_left(seqs, time, key=lambda seq: decode_event(_row(store, seq).event).time)
-    return _row(store, first + place).batch
+    place = bisect_left(seqs, time, key=lambda seq: decode_event(store.row_from(seq).event).time)
+    return int(store.row_from(first + place).batch)
 
 
-def _oldest_needed(store: Any, state: State, end: int) -> int:
-    """Number of the first batch with a decision that waits for rewards."""
-    waiting = ((served.name, id) for served in state.models.values() for _, id in served.waiting)
-    rows = (store.of_key(decision_key(id, name))[:1] for name, id in waiting)
-    return min([end, *(int(row.batch) for first in rows for row in first)])
+def erased_without_record(store: Any) -> list[int]:
+    """Numbers of events that were erased although no event in the chain says so."""
+    records: Any = [decode_event(row.event) for row in store.of_key(events.REMOVED)]
+    return sorted(set(store.erased()).difference(*(record.events for record in records)))

@@ -453,6 +453,9 @@ class State:
     def _on_aside(self, event: events.SetAside) -> None:
         self.aside.update(event.events)
 
+    def _on_removed(self, event: events.Removed) -> None:
+        """Change nothing: what was removed is part of the state all the same."""
+
     def _on_version(self, event: events.VersionAdded) -> None:
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event

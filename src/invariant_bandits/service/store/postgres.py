@@ -144,7 +144,7 @@ class PostgresDatabase(Database):
     """
 
     shared = True
-    shrink = ("VACUUM events",)
+    shrink, scrub = (), ("VACUUM events", "VACUUM snapshots")
     tables = (
         *(
             statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")

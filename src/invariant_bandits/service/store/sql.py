@@ -69,6 +69,39 @@ class Row(NamedTuple):
         """Of the chain up to this row."""
         return self.body[-SIZE:]
 
+    @property
+    def is_erased(self) -> bool:
+        """Whether the event was erased: a checksum of what is left stands in its place."""
+        return len(self.body) == 2 * SIZE and self.key is None and self.body == erased_body(self)
+
+
+def erased_body(row: Row) -> bytes:
+    """Return what is left of a row whose event is erased: the digest, from which the chain goes on, and
+    before it a checksum of this digest with the row's numbers.
+    """
+    return link(row.digest, row.seq, row.batch, None, b"erased") + row.digest
+
+
+class Cut(NamedTuple):
+    """What is to be removed from a store.
+
+    Attributes
+    ----------
+    first : int
+        All events before this number; they must end with a batch.
+    base : int
+        A replay begins with the state after so many events.
+    snapshot : bytes or None
+        This state; None if the store has it as a snapshot.
+    erased : sequence of int
+        Numbers of single events before `base` that are erased.
+    """
+
+    first: int
+    base: int
+    snapshot: bytes | None = None
+    erased: Sequence[int] = ()
+
 
 class Head(NamedTuple):
     """The end of the chain: how many events there ever were, and the digest after the last."""
@@ -109,15 +142,17 @@ def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> 
 
 def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bytes:
     """Follow the chain over rows from number `first`; return its digest at the end, or raise StoreError."""
-    for expected, (seq, batch, key, body) in enumerate(rows, first):
+    for expected, row in enumerate(rows, first):
+        seq, batch, key, body = row
         if seq != expected:
             raise StoreError(f"event {expected} is missing: the store is damaged")
         try:
             digest = link(before, seq, batch, key, body[:-SIZE])
+            before = body[-SIZE:] if len(body) > SIZE else b"-"
+            is_whole = digest == before or Row(*row).is_erased
         except (TypeError, ValueError, AttributeError, struct.error):  # damage can make a text of a number
-            digest = b""
-        before = body[-SIZE:] if len(body) > SIZE else b"-"
-        if digest != before:
+            is_whole = False
+        if not is_whole:
             raise StoreError(f"event {seq} is damaged: its checksum does not match its content")
     return before
 
@@ -257,14 +292,15 @@ class Database(ABC):
     ----------
     shared : bool
         Whether processes that only decide append as well.
-    shrink : tuple of str
-        Statements that give back the room of what was removed.
+    shrink, scrub : tuple of str
+        Statements that give back the space of what was removed, and that remove its traces.
     tables : tuple of str
         Statements that make the tables, and mark them as those of this release.
     """
 
     shared: ClassVar[bool]
     shrink: ClassVar[tuple[str, ...]]
+    scrub: ClassVar[tuple[str, ...]]
     tables: ClassVar[tuple[str, ...]]
 
     def __init__(
@@ -406,14 +442,26 @@ class SqlStore:
         return Head(*cuts[0]) if cuts else Head(0, START)
 
     def rows(self, first: int = 0, last: int | None = None) -> Iterator[Row]:
-        """Yield rows from number `first` to before `last`, in order."""
+        """Yield rows from number `first` to before `last`, in order, but for those that were erased."""
         end = 2**62 if last is None else last
         while first < end:
             rows = self.read(f"{ROWS_BETWEEN} LIMIT {CHUNK}", first, end)
-            yield from map(Row._make, rows)
+            yield from (row for row in map(Row._make, rows) if not row.is_erased)
             if len(rows) < CHUNK:
                 return
             first = rows[-1][0] + 1
+
+    def row_from(self, seq: int) -> Row | None:
+        """Return the row with a number, or the next one that was not erased."""
+        for first in range(seq, self.head().seq):
+            for row in self.rows(first, first + 1):
+                return row
+        return None
+
+    def erased(self) -> list[int]:
+        """Return the numbers of events that were erased."""
+        rows = self.read(f"{ROW} WHERE key IS NULL AND length(body) = {2 * SIZE} ORDER BY seq")
+        return [row.seq for row in map(Row._make, rows) if row.is_erased]
 
     def of_key(self, key: str) -> list[Row]:
         """Return the rows that belong to the decision with this key, in order."""
@@ -437,6 +485,10 @@ class SqlStore:
         """Return how many events the newest snapshot holds."""
         newest: int | None = self.read("SELECT max(seq) FROM snapshots")[0][0]
         return newest
+
+    def snapshot_seqs(self) -> list[int]:
+        """Return how many events each snapshot holds, the newest first."""
+        return [seq for (seq,) in self.read("SELECT seq FROM snapshots ORDER BY seq DESC")]
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """Return how many events the newest snapshot holds, and the snapshot."""
@@ -488,8 +540,9 @@ class SqlStore:
         *,
         seen: int | None = None,
         keys: Sequence[str] | None = None,
+        cut: Cut | None = None,
     ) -> list[Row]:
-        """Add events as one batch, and contents they refer to; durable when this returns, or
+        """Add events as one batch, contents they refer to, and remove others; durable when this returns, or
         UnavailableError.
 
         Parameters
@@ -500,6 +553,8 @@ class SqlStore:
             How many events were known when these were proposed. If other processes have added more to a
             shared store, with one of `keys` if those are given, OvertakenError has them. The next call cannot
             be overtaken, and may be without events.
+        cut : Cut or None
+            What is removed in the same transaction.
         """
         with self._transaction() as head:
             if self.shared and seen is not None and head.seq > seen and not self._is_held:
@@ -509,7 +564,24 @@ class SqlStore:
             rows = extend_chain(head, events)
             if rows:
                 self._writer.insert(rows, Head(head.seq + len(rows), rows[-1].digest))
+            if cut is not None:
+                self._remove(cut)
         return rows
+
+    def _remove(self, cut: Cut) -> None:
+        """Remove events, and snapshots that hold their traces."""
+        execute, first = self._writer.execute, cut.first
+        if cut.snapshot is not None:
+            execute(SNAPSHOT, cut.base, cut.snapshot, snapshot_digest(cut.base, cut.snapshot))
+        before = execute("SELECT body FROM events WHERE seq = ?", first - 1)
+        digest = before[0][0][-SIZE:] if before else self.start().digest
+        execute("DELETE FROM cut")
+        execute("INSERT INTO cut VALUES (?, ?, ?)", first, digest, cut.base)
+        execute("DELETE FROM events WHERE seq < ?", first)
+        execute("DELETE FROM snapshots WHERE seq < ?", cut.base)
+        for seq in cut.erased:
+            (row,) = map(Row._make, execute(f"{ROW} WHERE seq = ?", seq))
+            execute("UPDATE events SET key = NULL, body = ? WHERE seq = ?", erased_body(row), seq)
 
     def _check_overtaken(self, seen: int, keys: Sequence[str] | None) -> None:
         """Raise with what others have added, if that matters."""
@@ -527,21 +599,9 @@ class SqlStore:
                 " AND seq NOT IN (SELECT base FROM cut)"
             )
 
-    def cut(self, first: int, seq: int, snapshot: bytes) -> None:
-        """Remove all events before number `first` for good; a replay begins with the state after `seq`
-        events.
-        """
-        with self._transaction():
-            ((body,),) = self._writer.execute("SELECT body FROM events WHERE seq = ?", first - 1)
-            self._writer.execute(SNAPSHOT, seq, snapshot, snapshot_digest(seq, snapshot))
-            self._writer.execute("DELETE FROM cut")
-            self._writer.execute("INSERT INTO cut VALUES (?, ?, ?)", first, body[-SIZE:], seq)
-            self._writer.execute("DELETE FROM events WHERE seq < ?", first)
-            self._writer.execute("DELETE FROM snapshots WHERE seq < ?", seq)
-
-    def shrink(self) -> None:
-        """Return the space of removed events to the file system."""
-        for statement in self.database.shrink:
+    def shrink(self, *, fully: bool = True) -> None:
+        """Leave no trace of removed events on the disk, and fully, return their space to the file system."""
+        for statement in (*(self.database.shrink if fully else ()), *self.database.scrub):
             self._writer.execute(statement)
 
     # -- opening and closing --

@@ -175,6 +175,7 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA journal_mode = WAL")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
+            self.execute("PRAGMA secure_delete = ON")  # what is erased leaves no bytes in free pages
         if frozen:
             self.execute("BEGIN")
 
@@ -226,7 +227,7 @@ class SqliteDatabase(Database):
     """
 
     shared = False
-    shrink = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
+    shrink, scrub = ("VACUUM",), ("PRAGMA wal_checkpoint(TRUNCATE)",)
     tables = (
         *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in sql.TABLES),
         f"PRAGMA application_id = {APPLICATION}",
