@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
+SPHINX_OPTIONS := --quiet --fail-on-warning --keep-going --nitpicky
 export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test quick lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants pictures-autoisd clean
+.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants pictures-autoisd clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,6 +39,10 @@ test: lint java clients browser  ## all checks: linters, tests, doctests, docume
 
 quick: $(TEST_STAMP)  ## tests that start no other process or system: an answer in under two minutes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" tests
+
+docs: $(TEST_STAMP)  ## the documentation site, into build/docs; a warning is an error
+	$(BIN)/sphinx-build $(SPHINX_OPTIONS) -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 java:  # Spark needs it; where it cannot be installed those tests are skipped and say so
 	@command -v java >/dev/null 2>&1 || { \
@@ -119,7 +124,7 @@ study-randomised: setup  ## regret of randomised decisions against what their lo
 study-constants: setup  ## every constant of AutoISD halved and doubled, and the price of caution (about 10 minutes)
 	$(BIN)/python -m studies constants --out docs/studies/constants.md
 
-pictures-autoisd: setup  ## the pictures of docs/autoisd.md (about a minute)
+pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
 	$(BIN)/python -m studies autoisd
 
 clean:  ## remove the environment and all results

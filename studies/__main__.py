@@ -156,7 +156,7 @@ def constants(
 
 @study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
-    """Draw the pictures of docs/autoisd.md."""
+    """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits.reports import plots
     from studies.autoisd_pictures import PICTURES
 

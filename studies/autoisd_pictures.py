@@ -1,4 +1,4 @@
-"""The pictures of docs/autoisd.md, drawn from the real policy on simulated logs."""
+"""The pictures of docs/method/autoisd.md, drawn from the real policy on simulated logs."""
 
 from __future__ import annotations
 

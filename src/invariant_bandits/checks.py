@@ -18,7 +18,14 @@ LARGEST_WHOLE, LARGEST_SEED = 2**63 - 1, 2**128 - 1
 
 
 class InputError(ValueError):
-    """An argument that cannot be used; nothing was changed."""
+    """An argument that cannot be used; nothing was changed.
+
+    >>> import invariant_bandits as ib
+    >>> ib.LinUCB(0)
+    Traceback (most recent call last):
+        ...
+    invariant_bandits.checks.InputError: dim must be ...
+    """
 
 
 def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:

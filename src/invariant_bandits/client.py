@@ -38,6 +38,12 @@ class ServiceError(Exception):
         HTTP status; 0 if there was no answer.
     field : str or None
         The part of the request that is meant.
+
+    >>> import invariant_bandits as ib
+    >>> def is_worth_another_try(error: ib.ServiceError) -> bool:
+    ...     return error.status in (0, 503)
+    >>> is_worth_another_try(ib.ServiceError("no answer"))
+    True
     """
 
     def __init__(self, message: str, status: int = 0, field: str | None = None) -> None:
@@ -63,6 +69,11 @@ class ServedDecision:
         Expected rewards, if they were asked for.
     deferred : bool
         Whether it counts only once it is activated.
+
+    >>> import invariant_bandits as ib
+    >>> decision = ib.ServedDecision("visit 1", "banner_A", 0.975, "1-0b6fe7b1", "default")
+    >>> decision.action, decision.propensity
+    ('banner_A', 0.975)
     """
 
     id: str

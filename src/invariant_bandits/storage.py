@@ -470,7 +470,17 @@ SchemaFor: TypeAlias = Callable[[Mapping[str, Any], list[str]], StateSchema]
 
 
 class FileError(InputError):
-    """A stored file that is damaged, foreign or too new."""
+    """A stored file that is damaged, foreign or too new.
+
+    >>> import tempfile, pathlib, invariant_bandits as ib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "policy"
+    >>> _ = path.write_text("not a policy")
+    >>> try:
+    ...     ib.load(path)
+    ... except ib.FileError as error:
+    ...     print(type(error).__name__)
+    FileError
+    """
 
 
 def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def block(language):
-    (found,) = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL)
+    (found,) = re.findall(
+        rf"```{language}\n(.*?)```", (ROOT / "docs" / "tutorials" / "feature-rows.md").read_text(), re.DOTALL
+    )
     return found
 
 

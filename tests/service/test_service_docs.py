@@ -11,7 +11,7 @@ import pytest
 from browsers import free_port, listening
 from invariant_bandits.service.serve import ServiceSettings, open_service
 
-PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "service.md"
 
 
 @pytest.mark.system

@@ -105,7 +105,7 @@ class InvariantSubspaceDecomposition:
     basis_ : array, shape (p, p)
         Columns are the directions, invariant ones first.
     blocks_ : list of arrays of int, shape (d,)
-        For each block its columns of basis_.
+        For each block its columns of `basis_`.
     varies_ : array of bool, shape (blocks,)
         Which blocks belong to the residual part.
     p_values_, log_p_values_ : arrays, shape (blocks,)

@@ -21,7 +21,17 @@ FLOOR = 0.05
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped before it had converged; the result is its last state."""
+    """An iteration stopped before it had converged; the result is its last state.
+
+    >>> import warnings, numpy as np, invariant_bandits as ib
+    >>> draws = np.random.default_rng(0).normal(size=(8, 20, 5))
+    >>> matrices = np.einsum("wni,wnj->wij", draws, draws)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     basis = ib.joint_diagonalize(matrices, max_sweeps=1)
+    >>> caught[0].category.__name__
+    'ConvergenceWarning'
+    """
 
 
 def _warn(search: str, sweeps: int) -> None:

@@ -145,6 +145,14 @@ class Feedback:
         Rewards of all offered actions (full information).
     arm_features : ArmFeatures or None
         If actions are labelled arms: what their features φ(x, a) are.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(100, 3, 2))
+    >>> actions = rng.integers(3, size=100)
+    >>> rewards = offered[np.arange(100), actions, 0]
+    >>> ib.Feedback.from_arrays(offered, actions, rewards, propensities=np.full(100, 1 / 3))
+    Feedback(rounds=100, dim=2, 3 actions, with propensities)
     """
 
     offered: Any

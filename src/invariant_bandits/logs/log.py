@@ -362,6 +362,11 @@ class Log:
         All of it, patterns replaced by columns.
     notes : tuple of str
         What was done to the log.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> log = ib.open_log(pa.table({"x": [0.1, 0.5, 0.9], "reward": [0.0, 1.0, 1.0]}))
+    >>> log.schema.reward, log.schema.features
+    ('reward', ('x',))
     """
 
     def __init__(self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any) -> None:

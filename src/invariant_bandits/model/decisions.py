@@ -33,6 +33,17 @@ class Decision:
         Expected reward of every offered action.
     version : str
         Of the model that decided.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> arm = rng.choice(["a", "b"], 2000)
+    >>> click = (rng.random(2000) < np.where(arm == "a", 0.2, 0.4)).astype(int)
+    >>> model = ib.fit_logs(pa.table({"age": rng.normal(40, 10, 2000), "arm": arm, "click": click}))
+    >>> decision = model.decide({"age": 31.0}, id="visit 1")
+    >>> decision.id, decision.action, decision.propensity
+    ('visit 1', 'b', 1.0)
+    >>> sorted(decision.scores)
+    ['a', 'b']
     """
 
     id: str

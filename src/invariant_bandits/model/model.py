@@ -80,6 +80,18 @@ class Model(ThreadSafe):
         The labelled arms, if actions are such; retired ones stay in it.
     log_odds : LogOdds or None
         What the windows say on the scale of log-odds, if rewards of labelled arms are 0 or 1.
+
+    >>> import tempfile, numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(2000, 2))
+    >>> reward = x[:, 0] + rng.normal(size=2000)
+    >>> model = ib.fit_logs(pa.table({"reward": reward, "x0": x[:, 0], "x1": x[:, 1]}))
+    >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
+    1
+    >>> path = tempfile.mkdtemp() + "/shop.model"
+    >>> model.save(path)
+    >>> ib.Model.load(path)
+    Model(auto-isd, 2 features, 2,000 logged rounds)
     """
 
     policy: Policy = field(metadata={"stored": False})

@@ -172,6 +172,17 @@ class Update:
         none.
     reward_shift : (before, now, z)
         Mean rewards per round, and their difference in standard errors, spread between old windows included.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> def week(coefficient):
+    ...     x = rng.normal(size=(1000, 2))
+    ...     reward = coefficient * x[:, 0] + rng.normal(size=1000)
+    ...     return pa.table({"x0": x[:, 0], "x1": x[:, 1], "reward": reward})
+    >>> model = ib.fit_logs(pa.concat_tables([week(1.0) for _ in range(4)]), windows=4)
+    >>> update = ib.update_model(model, week(-1.0))  # what lasted for four weeks has turned
+    >>> update.alarm, update.moves[0].name
+    (True, 'x0')
     """
 
     model: Model

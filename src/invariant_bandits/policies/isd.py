@@ -33,7 +33,12 @@ LARGEST_RECORDED = 1e60
 
 
 class RecomputeWarning(UserWarning):
-    """The decomposition could not be recomputed; the policy keeps the one it has."""
+    """The decomposition could not be recomputed; the policy keeps the one it has.
+
+    >>> import warnings, invariant_bandits as ib
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", ib.RecomputeWarning)  # stop instead of going on with the old one
+    """
 
 
 @dataclass(eq=False)

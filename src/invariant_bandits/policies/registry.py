@@ -136,6 +136,19 @@ def policy(
         is named. "randomised-linucb" is then "randomised" around "linucb".
     options :
         Options of `from_past` that the name stands for: one class may be registered under several names.
+
+    >>> import invariant_bandits as ib
+    >>> from invariant_bandits.policies.registry import POLICIES
+    >>> @ib.policy("linucb-bold")
+    ... class BoldLinUCB(ib.LinUCB):
+    ...     @classmethod
+    ...     def from_past(cls, past, **options):
+    ...         return cls(past.dim, exploration=2.0, **options)
+    >>> world = ib.PaperEpisodes(logged=500)
+    >>> result = ib.simulate(["linucb-bold", "linucb"], world, 20, replications=2, seed=0)
+    >>> sorted(result.regret)
+    ['LinUCB', 'linucb-bold']
+    >>> POLICIES.remove("linucb-bold")
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise InputError(f"name must be lower case words joined by hyphens, like 'my-linucb', got {name!r}")

@@ -1,6 +1,6 @@
 """What pages say, as plain values: tables of pages show them, `--json` prints them.
 
-docs/logs.md lists the keys, which stay.
+docs/how-to/logs.md lists the keys, which stay.
 """
 
 from __future__ import annotations

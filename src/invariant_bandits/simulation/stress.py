@@ -54,6 +54,12 @@ class StressEpisodes:
         How far the baseline of the rewards moves online.
     regimes, windows : int
         Covariances that follow each other in the logs, and windows of their moments.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> world = ib.StressEpisodes(broken=1.0)  # what lasted in the logs jumps when the policy starts
+    >>> episode = world.draw(100, np.random.default_rng(0))
+    >>> episode.offered.shape, episode.rewards.shape
+    ((100, 5, 10), (100, 5))
     """
 
     logged: int = 4000

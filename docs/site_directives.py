@@ -1,0 +1,157 @@
+"""Directives of the site: public names, the command's help, the service's calls; pictures in two themes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+
+import invariant_bandits
+from invariant_bandits.client import ClientMethod
+
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*<img alt="(?P<alt>[^"]*)"'
+    r' src="(?P<light>[^"]+)">\s*</picture>'
+)
+"""The form in which every page writes a picture in two themes; repository hosts show it as well."""
+ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
+
+
+def homes() -> dict[str, str]:
+    """Return the module in which every public name is defined."""
+    return {name: getattr(invariant_bandits, name).__module__ for name in invariant_bandits.__all__}
+
+
+def names_of(rooms: list[str]) -> list[str]:
+    """Return the public names that modules of these rooms define, such as `policies` or `client`."""
+    return [name for name, home in homes().items() if home.split(".")[1] in rooms]
+
+
+class RstDirective(Directive):
+    """A directive that writes reStructuredText and has Sphinx read it."""
+
+    has_content = False
+    optional_arguments = 100
+    final_argument_whitespace = True
+
+    def lines(self) -> list[str]:
+        """Return the text."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Return what the text becomes."""
+        node = nodes.section()
+        node.document = self.state.document
+        self.state.nested_parse(
+            StringList(self.lines(), self.name), self.content_offset, node, match_titles=1
+        )
+        return node.children
+
+
+class PublicNames(RstDirective):
+    """The reference of every public name that modules of the given rooms define."""
+
+    def lines(self) -> list[str]:
+        """Return an autodoc directive per name, classes with their members."""
+        lines = []
+        for name in names_of(" ".join(self.arguments).split()):
+            value = getattr(invariant_bandits, name)
+            kind = "function"
+            if isinstance(value, type):
+                kind = "exception" if issubclass(value, BaseException) else "class"
+            lines += [f".. auto{kind}:: invariant_bandits.{name}"]
+            if kind == "class":
+                lines += ["   :members:", "   :inherited-members:"]
+            lines += [""]
+        return lines
+
+
+class CommandHelp(RstDirective):
+    """The help of every command, as a terminal shows it."""
+
+    def lines(self) -> list[str]:
+        """Return a section per command."""
+        from typer import Context
+        from typer.main import get_command
+
+        from invariant_bandits.cli import NAME
+        from invariant_bandits.cli.app import app
+
+        def shown(command: Any, parent: Any, name: str) -> list[str]:
+            context = Context(
+                command, info_name=name, parent=parent, max_content_width=100, terminal_width=100
+            )
+            title = context.command_path
+            text = command.get_help(context).splitlines()
+            lines = [
+                title,
+                "-" * len(title),
+                "",
+                ".. code-block:: text",
+                "",
+                *(f"   {line}" for line in text),
+                "",
+            ]
+            for inner, subcommand in getattr(command, "commands", {}).items():
+                lines += shown(subcommand, context, inner)
+            return lines
+
+        return shown(get_command(app), None, NAME)
+
+
+class ServiceCalls(RstDirective):
+    """The table of the service's own calls: method, path, role, what it does."""
+
+    def lines(self) -> list[str]:
+        """Return a list table over the registered operations."""
+        from invariant_bandits.service import serve  # noqa: F401  (it imports the modules that register them)
+        from invariant_bandits.service.operations import OPERATIONS
+
+        prefix = "".join(self.arguments)
+        lines = [
+            ".. list-table::",
+            "   :header-rows: 1",
+            "",
+            "   * - call",
+            "     - role",
+            "     - what it does",
+        ]
+        for operation in OPERATIONS:
+            if not operation.path.startswith(prefix):
+                continue
+            words = (operation.handler.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+            role = "anyone" if operation.role is None else operation.role
+            lines += [f"   * - ``{operation.method} {operation.path}``", f"     - {role}", f"     - {words}"]
+        return [*lines, ""]
+
+
+def show_pictures(app: Sphinx, document: str, source: list[str]) -> None:
+    """Rewrite pictures of two themes so that they follow the switch of the page, not only the screen."""
+
+    def both(match: re.Match[str]) -> str:
+        alt = match["alt"].replace('"', "'")
+        return "".join(ONLY.format(path=match[theme], alt=alt, theme=theme) for theme in ("light", "dark"))
+
+    source[0] = PICTURE.sub(both, source[0])
+
+
+def mark_examples(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Put a heading before the first example of a docstring, which would pass for a parameter otherwise."""
+    start = next((place for place, line in enumerate(lines) if line.startswith(">>> ")), None)
+    if start is not None and any(re.fullmatch(r"-{3,}", line.strip()) for line in lines[:start]):
+        lines[start:start] = ["Examples", "--------"]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register everything."""
+    ClientMethod.__call__ = lambda method: method.make  # type: ignore[attr-defined]  # autodoc wants a signature
+    app.add_directive("public-names", PublicNames)
+    app.add_directive("command-help", CommandHelp)
+    app.add_directive("service-calls", ServiceCalls)
+    app.connect("source-read", show_pictures)
+    app.connect("autodoc-process-docstring", mark_examples, priority=100)  # before napoleon
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

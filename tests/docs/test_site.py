@@ -1,0 +1,47 @@
+"""The site: it builds without a warning, and every public name is in its reference with an example."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sphinx.util.inventory import InventoryFile
+
+import invariant_bandits as ib
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = ("--quiet", "--fail-on-warning", "--keep-going", "--nitpicky")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", *OPTIONS, "-b", "html", "-d", folder / "state"]
+    done = subprocess.run(
+        [*command, ROOT / "docs", folder / "html"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder / "html"
+
+
+def test_the_make_target_builds_with_the_options_that_are_tested_here():
+    assert f"SPHINX_OPTIONS := {' '.join(OPTIONS)}" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_every_public_name_has_a_place_in_the_reference(site):
+    with (site / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, uri: uri)
+    listed = {
+        name for kind in ("py:class", "py:function", "py:exception") for name in inventory.get(kind, {})
+    }
+    assert {f"invariant_bandits.{name}" for name in ib.__all__} <= listed
+
+
+@pytest.mark.parametrize("name", ib.__all__)
+def test_every_public_name_has_an_example_that_runs(name):
+    """Doctests of the whole package run the examples; here they have to be there."""
+    assert ">>> " in (inspect.getdoc(getattr(ib, name)) or "")
