@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,3 +48,35 @@ def test_environment_variables_are_settings_and_the_command_line_goes_before_the
     assert "--learn-at must be" in str(run(INVARIANT_BANDITS_LEARN_AT="noon").exception)
     alone = run(INVARIANT_BANDITS_ROLE="decider", INVARIANT_BANDITS_STORE=str(tmp_path / "d.db"))
     assert "a decider needs a store that processes can share" in str(alone.exception)
+
+
+def test_a_file_sets_options_after_the_command_line_and_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "serve.toml"
+    path.write_text(
+        'port = 8123\ntoken-file = "tokens"\nmodels = ["a=a.ib", "b=b.ib"]\naccess_log = true\nrate = 2\n'
+    )
+    printed = run("--config", str(path), "--rate", "3", "--print-config", INVARIANT_BANDITS_PORT="9").stdout
+    values = tomllib.loads(printed)
+    assert (values["rate"], values["port"], values["token_file"]) == (3.0, 9, "tokens")
+    assert (values["models"], values["access_log"]) == (["a=a.ib", "b=b.ib"], True)
+    path.write_text(printed)
+    assert run("--print-config", INVARIANT_BANDITS_CONFIG=str(path)).stdout == printed
+    assert "tokens: No such file" in str(run("--config", str(path)).exception)
+    path.write_text("prot = 8123\n")
+    assert "prot is not an option" in str(run("--config", str(path)).exception)
+    path.write_text("port = 0\n")
+    assert run("--config", str(path)).exit_code == 2
+
+
+def test_a_password_is_not_printed() -> None:
+    for address in ("postgresql://me:se:cr/et@db/x", "postgresql://me@db/x?sslmode=off&password=secret#1"):
+        printed = run("--print-config", "--store", address).stdout
+        assert "postgresql://me" in printed
+        assert "@db/x" in printed
+        assert "se:cr" not in printed
+        assert "secret" not in printed
+
+
+def test_a_prefix_of_paths_is_a_path() -> None:
+    for prefix in ("bandits", "/a b", "/a?b"):
+        assert "--root-path must be" in str(run("--root-path", prefix).exception)

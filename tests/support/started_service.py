@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(folder: Path, *arguments: str, store: str = "decisions.db") -> Started:
+SERVE = (sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve")
+
+
+def start(
+    folder: Path, *arguments: str, store: str = "decisions.db", command: Sequence[str] = SERVE
+) -> Started:
     """Start a service in a folder and wait until it is ready; RuntimeError with what it said if it ends
     before.
     """
     port = free_port()
-    command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve"]
-    command += [*arguments, "--store", store, "--port", str(port)]
+    line = [*command, *arguments, "--store", store, "--port", str(port)]
     said = folder / f"service-{port}.txt"
     with said.open("wb") as out:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ}
-        )
+        process = subprocess.Popen(line, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ})
     started, end = Started(process, f"http://127.0.0.1:{port}"), time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -87,9 +89,11 @@ def start(folder: Path, *arguments: str, store: str = "decisions.db") -> Started
 
 
 @contextmanager
-def service(folder: Path, *arguments: str, store: str = "decisions.db") -> Iterator[Started]:
+def service(
+    folder: Path, *arguments: str, store: str = "decisions.db", command: Sequence[str] = SERVE
+) -> Iterator[Started]:
     """A service that is ended afterwards, if it still runs."""
-    started = start(folder, *arguments, store=store)
+    started = start(folder, *arguments, store=store, command=command)
     try:
         yield started
     finally:

@@ -88,10 +88,23 @@ def _option(section: str, parameter: inspect.Parameter) -> inspect.Parameter:
     settings = {"help": settings} if isinstance(settings, str) else dict(settings)
     if section in OPTIONS["environment"]:
         settings["envvar"] = f"{OPTIONS['environment'][section]}_{name.upper()}"
+    if settings.pop("has_defaults", False):
+        settings |= {"is_eager": True, "callback": _take_defaults}
     flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
     names = settings.pop("names", flag)
     kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
     return parameter.replace(annotation=Annotated[parameter.annotation, kind(*names, **settings)])
+
+
+def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
+    """Take options from a TOML file; the command line and environment variables go before it."""
+    if path is not None:
+        values = {name.replace("-", "_"): value for name, value in read_toml(path).items()}
+        known = {str(parameter.name) for parameter in context.command.params}
+        for name in sorted(values.keys() - known):
+            raise InputError(f"{path}: {name} is not an option; there are {', '.join(sorted(known))}")
+        context.default_map = values
+    return path
 
 
 def register(app: typer.Typer, *functions: Callable[..., None]) -> None:

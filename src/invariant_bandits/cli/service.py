@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import json
+import re
 import signal
 import tempfile
 import time
@@ -31,8 +32,18 @@ def serve(
     learn_at: str = "03:30",
     learn_every: float | None = None,
     activate: str = "better",
+    allow_host: list[str] | None = None,
+    root_path: str = "",
+    log_level: str = "info",
+    log_format: str = "text",
+    access_log: bool = False,
+    config: Path | None = None,
+    print_config: bool = False,
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
+    if print_config:
+        _print_settings(locals())
+        return
     from invariant_bandits.service.access import read_tokens
     from invariant_bandits.service.store.open_store import VerifyingStore
     from invariant_bandits.service.store.postgres import is_address
@@ -45,14 +56,17 @@ def serve(
             raise InputError(f"MODEL: {path} does not exist")
     log_files, at = _by_model(logs or [], "--logs", "logs"), _time_of_day(learn_at)
     activation: Any = one_of("--activate", activate, ("better", "always", "never"))
+    level = one_of("--log-level", log_level, ("debug", "info", "warning", "error"))
+    as_json, prefix = one_of("--log-format", log_format, ("text", "json")) == "json", _prefix(root_path)
     fleet_role: Any = role
     every = None if learn_every is None else 3_600.0 * learn_every
     # the store is checked while the rest is imported
     begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
     from invariant_bandits.service.background import RefitSchedule
+    from invariant_bandits.service.listener import log_to_stderr
     from invariant_bandits.service.serve import ServiceSettings, serve
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    log_to_stderr(level, as_json=as_json, access=access_log)
     settings = ServiceSettings(
         store=store,
         models=files,
@@ -64,8 +78,37 @@ def serve(
         role=fleet_role,
         logs=log_files,
         plan=RefitSchedule(every, at, activation),
+        allow_hosts=[name.lower() for name in allow_host or []],
+        root_path=prefix,
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
+
+
+def _print_settings(values: dict[str, Any]) -> None:
+    """Print options as a TOML file that --config takes; the password of a store is left out."""
+    for name in sorted(values.keys() - {"config", "print_config"}):
+        value = values[name]
+        if value is not None:
+            shown = without_password(value) if name == "store" else value
+            print(f"{name} = {json.dumps(shown, ensure_ascii=False, default=str)}")
+
+
+def without_password(address: str) -> str:
+    """Return the address of a store as it may be printed.
+
+    >>> without_password("postgresql://bandits:secret@db/decisions?password=secret&sslmode=require")
+    'postgresql://bandits:***@db/decisions?password=***&sslmode=require'
+    """
+    shown = re.sub(r"^(\w+://[^:/@?]*):.*@(?=[^@]*$)", r"\1:***@", address)
+    return re.sub(r"\b(password=)[^&\s]*", r"\1***", shown) if "://" in address else shown
+
+
+def _prefix(path: str) -> str:
+    """Return the prefix of paths without a slash at its end."""
+    path = path.rstrip("/")
+    if path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+        raise InputError(f"--root-path must be a path such as /bandits, got {path!r}")
+    return path
 
 
 def _by_model(entries: list[str], option: str, files: str) -> dict[str, str]:
@@ -126,7 +169,10 @@ def verify(store: str, as_json: bool = False) -> None:
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
-    lines = [f"{store}: events {first:,} to {events - 1:,} are whole, digest {digest}", *_lines(aside)]
+    lines = [
+        f"{without_password(store)}: events {first:,} to {events - 1:,} are whole, digest {digest}",
+        *_lines(aside),
+    ]
     _say(answer, as_json, lines)
 
 
@@ -136,7 +182,11 @@ def repair(store: str, as_json: bool = False) -> None:
 
     with _writing(store) as opened:
         aside = repair(opened)
-    _say({"set_aside": aside}, as_json, [f"{store}: {len(aside):,} events set aside", *_lines(aside)])
+    _say(
+        {"set_aside": aside},
+        as_json,
+        [f"{without_password(store)}: {len(aside):,} events set aside", *_lines(aside)],
+    )
 
 
 def _lines(aside: dict[int, str]) -> list[str]:
@@ -151,7 +201,7 @@ def replay(store: str, as_json: bool = False) -> None:
         base, end = opened.base(), opened.head().seq
         hashes = replay_all(opened, lambda done: progress(done, end), end).hashes()
     since = 0 if base is None else base[0]
-    lines = [f"{store}: {end - since:,} events replayed, every decision the same"]
+    lines = [f"{without_password(store)}: {end - since:,} events replayed, every decision the same"]
     lines += [f"{name}: state {digest}" for name, digest in hashes.items()]
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
@@ -167,7 +217,11 @@ def compact(
     bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
     with _writing(store) as opened:
         done = compact(opened, float(bound or 0.0))
-    _say(done._asdict(), as_json, [f"{store}: {done.removed:,} events removed, {done.kept:,} kept"])
+    _say(
+        done._asdict(),
+        as_json,
+        [f"{without_password(store)}: {done.removed:,} events removed, {done.kept:,} kept"],
+    )
 
 
 def export(

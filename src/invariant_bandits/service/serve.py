@@ -1,16 +1,14 @@
-"""Start a service: check the store, restore the state, open the door; end it in order. The application: all
-operations on one engine, what holds for every request, and the document of version 1 (OpenAPI 3.1), made from
-its operations.
+"""Start a service: check the store, restore the state, listen; end it in order. The application: all
+operations on one engine.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,89 +17,33 @@ from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.background import Learning, RefitSchedule
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.operations import OPERATIONS, Call, Operation, Service, operation
+from invariant_bandits.service.listener import AllowedHosts, RequestMiddleware, listen
+from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
-from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
+from invariant_bandits.service.responses import RefusedError, json_response
 from invariant_bandits.service.routes import decisions, models
 from invariant_bandits.service.store.open_store import VerifyingStore, open_store, verify
 from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError
 
 log = logging.getLogger("invariant_bandits.service")
-HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self';"
-    b" script-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
-    b" frame-ancestors 'none'",
-}
-"""Sent with every response."""
-ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
-    "/personalizer": personalizer.error_response,
-    "/models/": personalizer.error_response,
-    "/ofrep": ofrep.error_response,
-}
-"""How errors look under a prefix of paths; elsewhere as in version 1."""
-HANDLERS = (decisions, models, ofrep, personalizer)
+HANDLERS = (decisions, document, models, ofrep, personalizer)
 """Modules whose import registers all operations but those below."""
-
-
-class RequestMiddleware:
-    """Times every request, answers those that fail, and sends the headers that every response has."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                own = {name.lower() for name, _ in message["headers"]}
-                more = [(name, value) for name, value in HEADERS.items() if name not in own]
-                message["headers"] = [*message["headers"], *more]
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_with_headers)
-        except Exception as error:
-            if status:
-                raise
-            await _error_response(refusal(error), scope)(scope, receive, send_with_headers)
-        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
-        scope["app"].state.service.metrics.count(name, status, time.perf_counter() - began)
-
-
-def _error_response(refused: RefusedError, scope: Scope) -> Response:
-    for prefix, respond in ERROR_RESPONSES.items():
-        if scope["path"].startswith(prefix):
-            return respond(refused, scope)
-    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 async def _leave_to_middleware(request: Request, error: Exception) -> NoReturn:
@@ -119,88 +61,9 @@ def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
         exception_handlers={HTTPException: _leave_to_middleware},
         lifespan=lifespan,
     )
-    app.state.service = service
+    app.state.service, app.state.hosts = service, None
     app.add_middleware(RequestMiddleware)
     return app
-
-
-# -- the document --
-
-Schema = dict[str, Any]
-DOCUMENTED = re.compile(r"/(v1/|healthz|readyz)")
-"""What the paths in the document begin with."""
-TEXT: Schema = {"type": "string"}
-FLAG: Schema = {"type": "boolean", "default": False}
-NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
-QUERY: dict[str, Schema] = {
-    "model": {**TEXT, "description": "Name of the model; the default one if not given"},
-    "note": {**TEXT, "description": "Kept with the version"},
-    "activate": {**FLAG, "description": "Whether the new version decides from now on"},
-    "allow_differences": {**FLAG, "description": "Whether kind, columns and arms may be others than now"},
-}
-"""Schemas of the parameters in queries."""
-
-
-@operation("GET", "/openapi.json", None)
-async def show_document(call: Call) -> Schema:
-    """Show the OpenAPI document."""
-    return document()
-
-
-@cache
-def document() -> Schema:
-    """Return the whole document."""
-    documented = [each for each in OPERATIONS if DOCUMENTED.match(each.path)]
-    kinds = {kind for each in documented for kind in (*each.bodies, each.answer_type)}
-    structs = {ErrorAnswer, *kinds} - {bytes, None}
-    _, components = msgspec.json.schema_components(
-        sorted(structs, key=lambda kind: kind.__name__), ref_template="#/components/schemas/{name}"
-    )
-    paths: dict[str, Schema] = {}
-    for each in documented:
-        path = re.sub(r":\w+}", "}", each.path)
-        paths.setdefault(path, {})[each.method.lower()] = _described(each)
-    about = "Decisions, durable and replayable."
-    token = {"type": "http", "scheme": "bearer"}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "invariant-bandits", "version": __version__, "description": about},
-        "components": {"schemas": components, "securitySchemes": {"token": token}},
-        "security": [{}, {"token": []}],
-        "paths": paths,
-    }
-
-
-def _described(described: Operation) -> Schema:
-    """Return one operation; each can answer with an error."""
-    answer: Schema = {"type": "object"} if described.answer is None else _ref(described.answer_type)
-    if isinstance(described.answer, tuple):
-        answer = {"anyOf": [answer, {"type": "object", "required": [described.answer[1]]}]}
-    schema: Schema = {
-        "summary": (described.handler.__doc__ or "").partition("\n")[0].rstrip("."),
-        "responses": {
-            str(described.status): {"description": "done", **_json(answer)},
-            "default": {"description": "refused", **_json(_ref(ErrorAnswer))},
-        },
-    }
-    if described.bodies:
-        structs = [_ref(kind) for kind in described.bodies if kind is not bytes]
-        octets: Schema = {"content": {"application/octet-stream": {"schema": {}}}}
-        content = _json(structs[0] if len(structs) == 1 else {"anyOf": structs}) if structs else octets
-        schema["requestBody"] = {"required": True, **content}
-    in_path = re.findall(r"{(\w+)", described.path)
-    in_query = ("model", *described.query) if described.is_about_model else described.query
-    parameters = [{"name": name, "in": "path", "required": True, "schema": NAME} for name in in_path]
-    parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in in_query]
-    return {**schema, "parameters": parameters}
-
-
-def _ref(kind: type) -> Schema:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-def _json(schema: Schema) -> Schema:
-    return {"content": {"application/json": {"schema": schema}}}
 
 
 # -- health, metrics and the page --
@@ -358,6 +221,10 @@ class ServiceSettings:
         Logs by the name of the model that is fitted to them, unless the store has it already.
     plan : RefitSchedule
         When and how models learn from their own history in the background.
+    allow_hosts : sequence of str
+        Further host names under which the service may be asked, see `AllowedHosts`.
+    root_path : str
+        What a proxy takes away from the beginning of paths.
     """
 
     store: str = "decisions.db"
@@ -370,6 +237,14 @@ class ServiceSettings:
     role: FleetRole = "alone"
     logs: Mapping[str, str] = field(default_factory=dict)
     plan: RefitSchedule = field(default_factory=RefitSchedule)
+    allow_hosts: Sequence[str] = ()
+    root_path: str = ""
+
+    @property
+    def allowed_hosts(self) -> AllowedHosts:
+        """Under which names requests may come: any, if tokens are needed and none is named."""
+        is_open = self.tokens and not self.allow_hosts and not is_loopback(self.host)
+        return AllowedHosts(["*"] if is_open else [self.host, *self.allow_hosts])
 
 
 def open_service(
@@ -466,30 +341,14 @@ def _rotate(access: Access, token_file: Path | None) -> None:
 
 def run(service: Service, settings: ServiceSettings, say: Say = lambda line: None) -> int:
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets=sockets)
-            if self.started:
-                say(f"serving at http://{settings.host}:{settings.port}")
-
-        async def on_tick(self, counter: int) -> bool:
-            return await super().on_tick(counter) or service.engine.failure is not None
-
-    config = uvicorn.Config(
-        application(service),
+    app = application(service)
+    app.state.hosts = settings.allowed_hosts
+    has_listened = listen(
+        app,
         settings.host,
         settings.port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        h11_max_incomplete_event_size=64 << 10,
-        timeout_keep_alive=30,
-        limit_concurrency=2_000,
+        root_path=settings.root_path,
+        has_failed=lambda: service.engine.failure is not None,
+        say=say,
     )
-    server = Server(config)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends in order, and raises them again afterwards
-        signal.signal(number, lambda *_: None)
-    server.run()
-    return 0 if service.engine.failure is None and server.started else 1
+    return 0 if service.engine.failure is None and has_listened else 1

@@ -1,0 +1,418 @@
+"""Between the network and the application: connections with time limits and a bound per address, what holds
+for every request (its host, errors, headers, the access log), and an end within a stated time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from invariant_bandits.checks import escape_control_chars, escape_line
+from invariant_bandits.service.protocols import ofrep, personalizer
+from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
+
+log = logging.getLogger("invariant_bandits.service")
+access_log = logging.getLogger("invariant_bandits.service.access")
+
+# -- what holds for every request --
+
+HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self';"
+    b" script-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
+    b" frame-ancestors 'none'",
+}
+"""Sent with every response."""
+ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
+    "/personalizer": personalizer.error_response,
+    "/models/": personalizer.error_response,
+    "/ofrep": ofrep.error_response,
+}
+"""How errors look under a prefix of paths; elsewhere as in version 1."""
+HEALTH = ("/healthz", "/readyz")
+"""Paths that are answered also when too many requests are under way."""
+MOST_REQUESTS = 2_000
+"""Requests that are answered at the same time."""
+
+
+class RequestMiddleware:
+    """Times and logs every request, answers those that fail, and sends the headers that every response has.
+
+    Parameters
+    ----------
+    app : ASGIApp
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {name.lower() for name, _ in message["headers"]}
+                more = [(name, value) for name, value in HEADERS.items() if name not in own]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        self._under_way += 1
+        try:
+            self._check(scope)
+            await self.app(scope, receive, send_with_headers)
+        except Exception as error:
+            if status:
+                raise
+            await _error_response(refusal(error), scope)(scope, receive, send_with_headers)
+        finally:
+            self._under_way -= 1
+        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
+        seconds = time.perf_counter() - began
+        scope["app"].state.service.metrics.count(name, status, seconds)
+        if access_log.isEnabledFor(logging.INFO):
+            _log_request(scope, status, seconds)
+
+    def _check(self, scope: Scope) -> None:
+        """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
+        hosts: AllowedHosts | None = scope["app"].state.hosts
+        if hosts is not None:
+            hosts.check(next((value for name, value in scope["headers"] if name == b"host"), b""))
+        if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
+            raise RefusedError(503, "too many requests are under way", headers={"Retry-After": "1"})
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path of a request without the prefix that a proxy has taken away."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def _error_response(refused: RefusedError, scope: Scope) -> Response:
+    for prefix, respond in ERROR_RESPONSES.items():
+        if route_path(scope).startswith(prefix):
+            return respond(refused, scope)
+    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
+
+
+@dataclass(frozen=True)
+class AllowedHosts:
+    """Host names under which the service may be asked: another one could be a page's that was made to point
+    here (DNS rebinding). Numeric addresses cannot be, and are always allowed.
+
+    Parameters
+    ----------
+    names : collection of str
+        Besides localhost; "*" allows any.
+    """
+
+    names: Collection[str] = ()
+
+    def check(self, header: bytes) -> None:
+        """Raise RefusedError unless a Host header names an allowed host.
+
+        >>> AllowedHosts(["bandits.example"]).check(b"bandits.example:8080")
+        >>> AllowedHosts().check(b"[::1]:8080")
+        """
+        host = header.decode("latin-1").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if "*" in self.names or name in self.names or name in ("", "localhost") or _is_address(name):
+            return
+        raise RefusedError(403, "host: this name is not one of the service's; --allow-host NAME allows it")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# -- logs --
+
+
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
+    """Log one line about a request; those for the health only where details are wanted."""
+    level = logging.DEBUG if route_path(scope) in HEALTH else logging.INFO
+    about = {
+        "client": (scope.get("client") or ("-",))[0],
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "milliseconds": round(1e3 * seconds, 3),
+    }
+    access_log.log(level, " ".join(map(str, about.values())).replace("%", "%%"), extra={"request": about})
+
+
+class LogFormatter(logging.Formatter):
+    """One line per record: control characters are escaped, so that no name can forge a line.
+
+    Parameters
+    ----------
+    as_json : bool
+        Whether a line is a JSON object: time, level, logger, message, and what the record adds.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self.as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; as text, a traceback follows it."""
+        if not self.as_json:
+            return super().format(record)
+        about = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "request", {}),
+        }
+        if record.exc_info:
+            about["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(about)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name that logging calls)
+        """Return the line as text."""
+        return escape_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  (the name that logging calls)
+        """Return a traceback, whose message may hold what a client has sent."""
+        return escape_control_chars(super().formatException(ei))
+
+
+def log_to_stderr(level: str = "info", *, as_json: bool = False, access: bool = False) -> None:
+    """Send the logs of a service to standard error, those of this level and above; with `access` a line
+    for every request.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter(as_json))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    access_log.setLevel(logging.NOTSET if access else logging.WARNING)
+
+
+# -- connections --
+
+MOST_CONNECTIONS, MOST_PER_ADDRESS = 2_000, 1_000
+"""Open connections in all, and of one address; fewer where the system allows fewer open files."""
+OTHER_FILES = 128
+"""Open files that are not connections: the store, logs, libraries."""
+LONGEST_HEADER = 16 << 10
+"""Bytes of the first line and the headers of a request."""
+HEADER_SECONDS = 10.0
+"""How long a client may take for its headers."""
+BODY_SECONDS, SLOWEST_BODY = 20.0, 16 << 10
+"""How long it may take for the body, and one second more for so many bytes."""
+READ_SECONDS = 30.0
+"""How long a client may leave a response unread."""
+IDLE_SECONDS = 30
+"""How long a connection stays open between two requests."""
+END_SECONDS = 5
+"""How long requests that are under way may take once the service is asked to end."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """HTTP over one connection, which a client cannot hold by being slow.
+
+    If too many connections are open, those are closed that have waited longest for the rest of a request:
+    a client that sends its request at once finds room, whatever others hold open.
+    """
+
+    since: float | None = None
+    """Since when a request has begun to come and is not complete."""
+    unread_since: float | None = None
+    """Since when a client has not taken its response."""
+    header_bytes: int | None = 0
+    """How much of the headers has come; None once they are complete."""
+    body_bytes = 0
+
+    @property
+    def address(self) -> str:
+        """Of the client."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a whole request is being answered to a client that reads."""
+        cycle: Any = self.cycle  # None before the first request
+        is_under_way = cycle is not None and not cycle.response_complete
+        return is_under_way and self.since is None and self.unread_since is None
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection, and close others if there are too many."""
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        if len(self.connections) > min(MOST_PER_ADDRESS, most_connections()):
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the connections that have waited longest, a sixteenth of what is allowed, of the
+        address that has most of them; or this one if all are busy.
+        """
+        counts = Counter(each.address for each in self.connections if isinstance(each, GuardedProtocol))
+        address, count = counts.most_common(1)[0]
+        if count <= MOST_PER_ADDRESS and len(self.connections) <= most_connections():
+            return
+        slow = [each for each in self.connections if isinstance(each, GuardedProtocol)]
+        slow = [each for each in slow if each.address == address and each is not self and not each.is_busy]
+        slow.sort(key=lambda each: (each.cycle is not None, each.since or 0.0))  # first who never asked
+        for each in slow[: most_connections() // 16] or [self]:
+            each.drop()
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request; refuse headers without end."""
+        if self.since is None:
+            self.since = self.loop.time()
+        if self.header_bytes is not None:
+            self.header_bytes += len(data)
+        super().data_received(data)
+        if self.header_bytes is not None and self.header_bytes > LONGEST_HEADER:
+            self.send_400_response(f"The headers must have at most {LONGEST_HEADER} bytes.")
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self.header_bytes, self.body_bytes = None, 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self.body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that nothing more has to come."""
+        self.since, self.header_bytes = None, 0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Note that the client does not take its response."""
+        self.unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Note that it does."""
+        self.unread_since = None
+        super().resume_writing()
+
+    def is_too_slow(self, moment: float) -> bool:
+        """Whether the client has used up the time for its headers, its body, or for reading."""
+        if self.unread_since is not None and moment - self.unread_since > READ_SECONDS:
+            return True
+        allowed = HEADER_SECONDS
+        if self.header_bytes is None:
+            allowed = BODY_SECONDS + self.body_bytes / SLOWEST_BODY
+        return self.since is not None and moment - self.since > allowed
+
+
+@cache
+def most_connections() -> int:
+    """Return how many connections may be open; the system's limit of open files is raised if it can be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    if 0 <= soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
+
+
+class Listener(Server):
+    """Listens until asked to end, or until `has_failed`.
+
+    Parameters
+    ----------
+    config : Config
+    has_failed : callable
+        Whether the service cannot go on.
+    when_started : callable
+    """
+
+    def __init__(
+        self, config: Config, has_failed: Callable[[], bool], when_started: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self.has_failed, self.when_started = has_failed, when_started
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self.when_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections of clients that are too slow, once per second; return whether to end."""
+        if counter % 10 == 0:
+            moment = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, GuardedProtocol) and connection.is_too_slow(moment):
+                    connection.drop()
+        return await super().on_tick(counter) or self.has_failed()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """End in order; at once when asked a second time, as a power cut would, which loses nothing."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
+
+def listen(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    root_path: str = "",
+    has_failed: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda line: None,
+) -> bool:
+    """Answer requests until asked to end; return whether it ever listened."""
+    address = f"[{host}]" if ":" in host else host
+    config = Config(
+        app,
+        host,
+        port,
+        http=GuardedProtocol,
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        root_path=root_path,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=END_SECONDS,
+    )
+    server = Listener(config, has_failed, lambda: say(f"serving at http://{address}:{port}{root_path}"))
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends in order, and raises them again afterwards
+        signal.signal(number, lambda *_: None)
+    server.run()
+    return server.started
