@@ -155,6 +155,18 @@ def constants(
 
 
 @study.command()
+def wild(
+    out: Page = Path("docs/studies/wild.md"),
+    replications: Annotated[int, typer.Option(min=2, help="Logs per kind.")] = 40,
+    compared: Annotated[int, typer.Option(min=1, help="Logs per kind to compare policies on.")] = 20,
+    seed: Seed = 20261118,
+    jobs: Jobs = 1,
+) -> None:
+    """Logs as other systems write them: roles, leaks, drift, and the order of policies."""
+    run_study("wild", out, replications=replications, compared=compared, seed=seed, jobs=jobs)
+
+
+@study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits.reports import plots

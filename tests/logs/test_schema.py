@@ -97,7 +97,7 @@ def test_a_missing_toml_file_is_named(tmp_path):
 
 
 BAD = {
-    "no reward": ("reward is missing: .*, none of a, b looks like one", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
+    "no reward": ("reward is missing: no column .*\n  --reward a  1 different", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
     "a missing column": ("time column 'when' is not in the log", lambda: Schema("reward", ("x*",), time="when")),
     "a pattern of nothing": ("'z\\*' match no column", lambda: Schema("reward", ("z*",))),
     "no such feature": ("'time' is not among the features", lambda: Schema("reward", ["x*"], categorical=["time"])),

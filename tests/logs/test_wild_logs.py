@@ -6,7 +6,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.reports import values
-from wild_logs import WILD_LOGS
+from studies.wild_logs import OTHER_LOGS, WILD_LOGS
 
 SMALL = {"ride_pricing": 60_000}
 
@@ -26,7 +26,7 @@ def test_roles_and_drift_of_a_log_of_another_system_are_found(kind, tmp_path):
             ib.fit_logs(str(log.path))
         with pytest.raises(ib.InputError, match="--arm Guide"):
             ib.read_feedback(str(log.path))
-    model = ib.fit_logs(str(log.path), log.options)
+    model = ib.fit_logs(str(log.path), log.options, catalogue=log.catalogue)
     named = {
         (effect["arm"], effect["of"].split("=")[0]) for effect in values.effects(model) if effect["drifts"]
     }
@@ -67,3 +67,30 @@ def test_a_model_of_extreme_columns_can_be_stored(name, columns, tmp_path):
     model = ib.fit_logs(pa.table(columns), features=["x"])
     model.save(tmp_path / "model.ib")
     assert ib.load(tmp_path / "model.ib").arms.labels == model.arms.labels
+
+
+@pytest.mark.parametrize("kind", ["loyalty_coupons", "ad_bidding"])
+def test_roles_are_found_by_relations_where_names_are_unusual(kind, tmp_path):
+    """The action by the column of its probabilities, a fraction if need be; a propensity is not a feature."""
+    log = OTHER_LOGS[kind](tmp_path, 6, rounds=20_000)
+    schema = ib.open_log(str(log.path)).schema
+    assert schema.roles() == log.roles
+    assert not (log.leaking | {"card_number", log.roles["propensity"]}) & set(schema.features)
+    read = ib.read_feedback(str(log.path))
+    assert read.feedback.rounds == 20_000
+
+
+def test_without_a_reward_every_column_that_may_be_one_is_listed_with_its_option():
+    columns = labelled(np.random.default_rng(2))
+    table = pa.table({"user_id": columns["arm"], "spend": columns["x"], "bonus": columns["click"]})
+    with pytest.raises(ib.InputError, match=r"--reward spend .*\n  --reward bonus  2 different"):
+        ib.open_log(table)
+    table = table.append_column("installed", table.column("bonus"))
+    assert ib.open_log(table, {"ignore": ["bonus"]}).schema.reward == "installed"
+
+
+def test_news_out_of_order_are_compared_after_sorting(tmp_path):
+    """Only the columns in use are sorted; the others are not asked for again."""
+    log = WILD_LOGS["news_articles"](tmp_path, 3, rounds=6000)
+    read = ib.read_feedback(str(log.path))
+    assert (np.diff(read.feedback.times.astype(np.int64)) >= 0).all()

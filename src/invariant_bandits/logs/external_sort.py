@@ -227,6 +227,8 @@ class RearrangedSource(Source):
     ----------
     source : Source
         The rows as they were.
+    columns : sequence of str
+        The columns that `keyed` has.
     keyed : iterable of pairs (record batch, array of shape (n,))
         Its rows, and the key of each.
     bounds : array
@@ -236,8 +238,11 @@ class RearrangedSource(Source):
     in_files = False
     skips_lines = True
 
-    def __init__(self, source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> None:
-        self.folder, self.arrow_schema = _temporary_folder(self), source.arrow_schema
+    def __init__(
+        self, source: Source, columns: Sequence[str], keyed: Iterable[tuple[Any, Array]], bounds: Array
+    ) -> None:
+        self.folder = _temporary_folder(self)
+        self.arrow_schema = pa.schema([source.arrow_schema.field(name) for name in columns])
         counts = _dealt(self.folder, keyed, bounds)
         starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
         parts = np.flatnonzero(counts).tolist()
@@ -274,7 +279,8 @@ def in_time_order(log: Log) -> Log:
     rows = log.survey(rows=True).total_rows or 0
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
     bounds = np.unique(times.sample[np.arange(1, parts) * len(times.sample) // parts])
-    return log.with_source(RearrangedSource(log.source, _keyed_by_time(log), bounds))
+    columns = log.schema.used_columns
+    return log.with_source(RearrangedSource(log.source, columns, _keyed_by_time(log), bounds))
 
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
@@ -310,7 +316,7 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
 
     rows = int(split.firsts.max()) + 1
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
-    return RearrangedSource(source, keyed(), np.arange(1, parts) * rows // parts)
+    return RearrangedSource(source, schema.used_columns, keyed(), np.arange(1, parts) * rows // parts)
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:

@@ -56,7 +56,7 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
     groups = _groups(values, missing, words)
     if groups is None:
         return None
-    explained = _explained_by_groups(groups, rewards)
+    explained = explained_by_groups(groups, rewards)
     if not words:
         present = ~missing
         explained = max(explained, _correlation(values[present], rewards[present], len(rewards)))
@@ -91,7 +91,7 @@ def _groups(values: Array, missing: Array, words: bool) -> Array | None:
     return groups
 
 
-def _explained_by_groups(groups: Array, rewards: Array) -> float:
+def explained_by_groups(groups: Array, rewards: Array) -> float:
     """Share of the variance of the rewards between groups, adjusted for their number."""
     _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     means = np.bincount(codes, weights=rewards) / counts
@@ -114,12 +114,10 @@ def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
     usual = levels[counts.argmax()]
     other = rewards != usual
     rate = float(other.mean())
-    if not 0.0 < rate <= 0.5:
-        return None
     _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     certain = np.bincount(codes, weights=other) >= CERTAIN * sizes
     rows = int(sizes[certain].sum())
-    if rows and rows * np.log(rate) < np.log(CHANCE):
+    if rate <= 0.5 and rows and rows * np.log(rate) < np.log(CHANCE):
         return (
             f"gives the reward away: by it alone {rows:,} rows surely have one, of others {100 * rate:.2g} %"
         )

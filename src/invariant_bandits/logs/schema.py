@@ -25,7 +25,7 @@ from invariant_bandits.logs.decode import (
     is_time,
     is_vector,
 )
-from invariant_bandits.logs.leakage import leak_evidence
+from invariant_bandits.logs.leakage import explained_by_groups, leak_evidence
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, read_toml
@@ -34,9 +34,10 @@ NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
     " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch at",
     "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion"
-    " converted is_converted purchase purchased revenue profit sale sold opened response success rating",
+    " converted is_converted purchase purchased revenue profit sale sold opened response success rating"
+    " margin gain payoff won bought booked",
     "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
-    " p_action logging_prob logging_probability logging_propensity p",
+    " p_action logging_prob logging_probability logging_propensity chance p",
     "action": "action arm action_id arm_id action_index chosen_action choice",
     "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id"
     " variation treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy"
@@ -214,9 +215,7 @@ class Schema:
         """Raise InputError with the candidates if no column was found to be the action, but some may be."""
         if not self.candidates:
             return
-        options = {f"--arm {shlex.quote(name)}": why for name, why in self.candidates.items()}
-        wide = max(map(len, options))
-        lines = [f"  {option:<{wide}}  {why}" for option, why in options.items()]
+        lines = _listed({f"--arm {shlex.quote(name)}": why for name, why in self.candidates.items()})
         head = "no column was found to be the action; say which one is (in Python: schema={'arm': …}):"
         none = "  --no-action, if none is (None): then the features are those of the chosen action"
         raise InputError("\n".join([head, *lines, none]))
@@ -325,17 +324,19 @@ def _are_texts(values: Sequence[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-MOST_LABELS = 200
-"""Different values in the first rows beyond which a column holds no labels of arms."""
+MOST_LABELS, MOST_FRACTIONS = 200, 12
+"""Different values, and different fractions, in the first rows beyond which a column holds no labels."""
 
 
 def are_labels(column: Any, kind: Any) -> bool:
-    """Whether the values of a column of this type may be labels of arms: text or whole numbers, few
-    different ones.
+    """Whether the values of a column of this type may be labels of arms: text or numbers, few different
+    ones.
     """
-    if not (is_text(kind) or (is_number(kind) and _are_whole(column))):
+    if not (is_text(kind) or is_number(kind)):
         return False
     there = column.drop_null()
+    if is_number(kind) and not _are_whole(column):
+        return 0 < len(there.unique()) <= min(MOST_FRACTIONS, len(there) // LEAST_PLAYS)
     return 0 < len(there.unique()) <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
 
 
@@ -393,11 +394,20 @@ def _flat(column: Any) -> Any:
     return array.flatten() if is_list(array.type) else array
 
 
+def _listed(options: Mapping[str, str]) -> list[str]:
+    """Lines of a message: an option each, and what speaks for it; ten at most."""
+    wide = max(map(len, options), default=0)
+    return [f"  {option:<{wide}}  {why}" for option, why in list(options.items())[:MOST_CANDIDATES]]
+
+
 MANY_CATEGORIES = 100
 LOOKED_AT = 1000
 """First rows whose values say what a column is; relations between columns are looked for in more of them."""
 MOST_CANDIDATES = 10
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
+PARTICIPLE = re.compile(r"(?i)[a-z]{2}ed$")
+NUMBERS = re.compile(r"(?i)(number|no|nr|key|code)$")
+"""Ends of the names of columns that identify if their values hardly ever come twice."""
 IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
 
 
@@ -479,6 +489,17 @@ def are_propensities_of(propensities: Any, labels: Any) -> bool | None:
     return True if tested > 1 else None
 
 
+DEPENDENT = 0.01
+"""Share of the variance of probabilities that labels explain which they were not drawn for, at most: its
+error is at most 0.002 in 10,000 rows.
+"""
+
+
+def _names_label(label: str, chance: str) -> bool:
+    """Whether the name of a column of probabilities holds that of the labels, as in coupon_chance."""
+    return set(_parts(label)) < set(_parts(chance))
+
+
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -490,7 +511,7 @@ def usual_name(column: str, role: str) -> str | None:
     >>> usual_name("subject_variant", "arm"), usual_name("sentAt", "time")
     ('variant', 'at')
     """
-    parts = [part.lower() for part in PARTS.findall(column)]
+    parts = _parts(column)
     while len(parts) > 1 and parts[-1] in UNITS.split():
         parts.pop()
     if role == "reward" and set(PAST_WORDS.split()) & set(parts):
@@ -498,6 +519,11 @@ def usual_name(column: str, role: str) -> str | None:
     usual = [word for word in NAMES[role].split() if word not in VAGUE_WORDS.split()]
     ends = ("_".join(parts[first:]) for first in range(len(parts)))
     return next((end for end in ends if end in usual), None)
+
+
+def _parts(name: str) -> list[str]:
+    """The words that a name consists of."""
+    return [part.lower() for part in PARTS.findall(name)]
 
 
 class _Guess:
@@ -550,9 +576,23 @@ class _Guess:
             self._take_named("action")
         self.time_by_values()
         self._take_named("reward", parts=True)
+        self._reward_by_participle()
         if self.fields.get("reward") is None:
-            names = format_names(list(self.types))
-            raise InputError(f"schema: reward is missing: name it (--reward), none of {names} looks like one")
+            free = [name for name in self.types if name not in self.taken and self._fits("reward", name)]
+            options = {f"--reward {shlex.quote(n)}": self._distinct(n) for n in free if not identifies(n)}
+            head = "schema: reward is missing: no column was found to be it; say which one is"
+            raise InputError("\n".join([f"{head} (in Python: schema={{'reward': …}}):", *_listed(options)]))
+
+    def _reward_by_participle(self) -> None:
+        """Take the only column of truth values for the reward whose name says what was done."""
+        if "reward" in self.fields:
+            return
+        free = [name for name in self.types if name not in self.taken and self._fits("reward", name)]
+        two = [name for name in free if len(self.sample.column(name).drop_null().unique()) == 2]
+        done = [name for name in two if PARTICIPLE.search(name)]
+        done = [name for name in done if not set(PAST_WORDS.split()) & set(_parts(name))]
+        if len(done) == 1:
+            self._take("reward", done[0], "two values, and its name says what happened")
 
     def _take_named(self, role: str, *, parts: bool = False) -> None:
         """Give a role to the column with the likeliest of its usual names, if the type of the column fits.
@@ -638,6 +678,9 @@ class _Guess:
                 pair for pair, fits in pairs.items() if fits is None and usual_name(pair[1], "propensity")
             ]
             why = "by a part of its name"
+        for rule in (_names_label, self._depends):
+            if len({label for label, _ in fitting}) > 1:
+                fitting = [pair for pair in fitting if rule(*pair)] or fitting
         if len({label for label, _ in fitting}) != 1:
             return
         label, chance = max(fitting, key=lambda pair: usual_name(pair[1], "propensity") is not None)
@@ -645,6 +688,13 @@ class _Guess:
             self._take("arm", label, f"{chance} fits it, {why}")
         if not propensity:
             self._take("propensity", chance, f"it fits {label}, {why}")
+
+    def _depends(self, label: str, chance: str) -> bool:
+        """Whether probabilities differ between labels, as those of a choice do unless all are equal."""
+        problems = RowProblems(len(self.rows))
+        values = decode.numbers(_flat(self.rows.column(chance)), "", problems)[problems.usable]
+        codes = decode.value_codes(_flat(self.rows.column(label)))[problems.usable]
+        return bool(np.ptp(values) > 0.0 and explained_by_groups(codes, values) > DEPENDENT)
 
     def _label_columns(self) -> list[str]:
         """Columns without a role that may hold labels of arms, text first, then by the number of levels."""
@@ -672,7 +722,7 @@ class _Guess:
         possible = {*self.fields["features"], *filter(identifies, self.types)}
         self.taken -= possible - set(self.hints["ignore"])
         likely = [name for name in self._label_columns() if name in possible]
-        return {name: self._distinct(name) for name in likely[:MOST_CANDIDATES]}
+        return {name: self._distinct(name) for name in likely}
 
     def arms_of_rows(self) -> None:
         """One row per offered action whose features are all the same within a round: its label says which
@@ -742,7 +792,7 @@ class _Guess:
         """Whether a column without a role is a feature; says why or why not."""
         kind, column = self.types[name], self.sample.column(name)
         why, why_not = str(kind), None
-        if identifies(name):
+        if identifies(name) or self._numbers(name):
             why_not = "its name says that it only identifies"
         elif not (is_number(kind) or is_text(kind)):
             why_not = f"{kind} is not a number"
@@ -767,11 +817,17 @@ class _Guess:
         """Whether the name of a column of fractions says that it is the probability of a choice."""
         words = ("propensity", "pscore", "logging")
         named = any(word in name.lower() for word in words) or name.lower() in NAMES["propensity"].split()
+        named |= not self.fields.get("arm") and usual_name(name, "propensity") is not None
         return named and is_number(self.types[name]) and are_probabilities(self.sample.column(name))
 
     def _distinct(self, name: str) -> str:
         """How many different values the first rows have, in words."""
         return f"{len(self.sample.column(name).unique())} different in the first {len(self.sample)} rows"
+
+    def _numbers(self, name: str) -> bool:
+        """Whether this is a number of a thing, such as a card_number: most values differ."""
+        column = self.sample.column(name)
+        return NUMBERS.search(name) is not None and len(column.unique()) > len(column) // 2 > 10
 
     def _counts_rows(self, name: str) -> bool:
         """Whether this is a first column without a name of its own, such as pandas writes its index."""
