@@ -130,7 +130,7 @@ def order_draw(place: tuple[str, int]) -> Order:
         wrong += (answer == "yes" and made[first] < made[second]) or (
             answer == "no" and made[first] > made[second]
         )
-    shares = {}
+    shares = dict[str, float]()
     for name in LINUCB:
         best = max(truth.of(name, {"exploration": factor}) for factor in EXPLORATIONS)
         shares |= {name: made[name] / best, f"{name}, gain": (made[name] - truth.even) / (best - truth.even)}
@@ -244,8 +244,8 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Logs of other systems, measured",
         "",
-        f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded. Every generator"
-        " of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads it"
+        f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded. Every"
+        " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads it"
         " without any option (the call centre with `--arm Guide`, once it was seen to stop).",
         "",
         "## What must be true",
@@ -258,7 +258,7 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## Columns and drift",
         "",
-        "| kind | roles found | stops with candidates | leaks | drift exact | effects missed | named beside |",
+        "| kind | roles found | stops with candidates | leaks | drift exact | missed | named beside |",
         "|---|---|---|---|---|---|---|",
     ]
     for kind, draws in outcome.values.items():
@@ -277,8 +277,8 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
-        "Pairs whose difference exceeds its 95 % interval, those in the wrong order, and the lowest true value"
-        " of tuned LinUCB by that of the best exploration of the same grid (in brackets the mean, then the"
+        "Pairs whose difference exceeds its 95 % interval, those in the wrong order, and the lowest true"
+        " value of tuned LinUCB by that of the best exploration of the same grid (in brackets the mean, then the"
         " mean of their gains over uniform play).",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
