@@ -245,8 +245,8 @@ def report(outcome: StudyOutcome) -> str:
         "# Logs of other systems, measured",
         "",
         f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded. Every"
-        " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads it"
-        " without any option (the call centre with `--arm Guide`, once it was seen to stop).",
+        " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads"
+        " it without any option (the call centre with `--arm Guide`, once it was seen to stop).",
         "",
         "## What must be true",
         "",
@@ -278,8 +278,8 @@ def report(outcome: StudyOutcome) -> str:
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
         "Pairs whose difference exceeds its 95 % interval, those in the wrong order, and the lowest true"
-        " value of tuned LinUCB by that of the best exploration of the same grid (in brackets the mean, then the"
-        " mean of their gains over uniform play).",
+        " value of tuned LinUCB by that of the best exploration of the same grid (in brackets the mean, then"
+        " the mean of their gains over uniform play).",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",
