@@ -19,7 +19,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.plotting import PATH_COLOURS, theme
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.mixture import HYPOTHESES, LEAST_TRUST, trust
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import KnownEpisode
 from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 
 SEED = 20261225
@@ -50,7 +50,7 @@ def _estimates(moments: WindowedMoments, direction: int) -> tuple[Array, Array]:
     return estimates[:, direction], np.sqrt(inverse[:, direction, direction])
 
 
-def _play(policy: AutoISD, episode: Episode, note: Callable[[AutoISD, Array], Any]) -> list[Any]:
+def _play(policy: AutoISD, episode: KnownEpisode, note: Callable[[AutoISD, Array], Any]) -> list[Any]:
     """What `note` returns in every round before the policy decides."""
     notes = []
     for offered, rewards in zip(episode.offered, episode.rewards, strict=True):

@@ -24,8 +24,7 @@ from invariant_bandits.policies import auto, mixture, mixture_kernels
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.mixture import Baseline
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import Environment
+from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, regret_cell

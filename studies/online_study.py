@@ -25,8 +25,7 @@ from invariant_bandits.experiments.cells import (
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports import plots
-from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import Environment
+from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from studies.goals import (
     Goal,

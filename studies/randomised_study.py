@@ -26,7 +26,7 @@ from invariant_bandits.policies.randomised import (
     UNIFORM,
     Randomised,
 )
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import KnownEpisode
 from invariant_bandits.simulation.stress import StressEpisodes
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of, share_of
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
@@ -115,7 +115,7 @@ def run(
 
 
 def _replication(
-    settings: Sequence[Randomisation], drawn: Episode, rounds: int, rng: np.random.Generator
+    settings: Sequence[Randomisation], drawn: KnownEpisode, rounds: int, rng: np.random.Generator
 ) -> dict[Randomisation, tuple[float, Array]]:
     """Regret per round and intervals (4, 3) of every setting in one world."""
     contexts, episode = drawn.offered[rounds:], _first(drawn, rounds)
@@ -132,7 +132,7 @@ def _replication(
     return outcomes
 
 
-def fainter(episode: Episode, factor: float) -> Episode:
+def fainter(episode: KnownEpisode, factor: float) -> KnownEpisode:
     """The same episode with all coefficients times `factor` and the same noise."""
     logs, expected, outcomes = episode.logs, episode.means, episode.rewards
     shift = (factor - 1.0) * np.einsum("tp,tp->t", logs.features, logs.coefficients)
@@ -151,13 +151,13 @@ def fainter(episode: Episode, factor: float) -> Episode:
     )
 
 
-def _first(episode: Episode, rounds: int) -> Episode:
+def _first(episode: KnownEpisode, rounds: int) -> KnownEpisode:
     """The first online rounds of an episode."""
     parts = ("offered", "coefficients", "noise", "expected", "outcomes")
     return replace(episode, **{name: getattr(episode, name)[:rounds] for name in parts})
 
 
-def written_log(policy: Randomised, episode: Episode) -> Feedback:
+def written_log(policy: Randomised, episode: KnownEpisode) -> Feedback:
     """What the policy logs while it plays: features of all actions, its choices, rewards and propensities."""
     rewards = episode.rewards
     actions, propensities = np.empty(episode.horizon, dtype=np.int64), np.empty(rewards.shape)

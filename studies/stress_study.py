@@ -14,7 +14,8 @@ from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, Maker
-from invariant_bandits.simulation.loop import Environment, SimulationResult
+from invariant_bandits.simulation.episodes import Environment
+from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, with_lowest_bold

@@ -59,6 +59,8 @@ from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
+from invariant_bandits.simulation.episodes import Environment as Environment
+from invariant_bandits.simulation.episodes import Episode as Episode
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.episodes import environment as environment
 from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledArms

@@ -21,7 +21,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import load, save
-from invariant_bandits.policies.base import Policy, to_bytes
+from invariant_bandits.policies.base import CompletePolicy, learn_from, to_bytes
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, build_policy, find_policy
 
@@ -58,7 +58,7 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
         action = policy.select(features)
         chosen = features[action].copy()
         reward = as_it_takes(policy, chosen @ coefficients + noise)
-        policy.update(chosen, float(reward), offered=features, action=action)
+        learn_from(policy)(chosen, float(reward), offered=features, action=action)
         if spoil:
             chosen[:] = np.nan
             features[:] = np.nan
@@ -140,9 +140,11 @@ def law(check: Law) -> Law:
 
 @law
 def the_interface_is_whole(make: Make) -> None:
-    """Every method of Policy is there."""
+    """Every method of CompletePolicy is there."""
     policy = make()
-    assert isinstance(policy, Policy), f"{type(policy).__name__} lacks some of the methods of Policy"
+    parts = {*vars(CompletePolicy), *CompletePolicy.__annotations__, "select", "update"}
+    missing = sorted(part for part in parts if not part.startswith("_") and not hasattr(policy, part))
+    assert not missing, f"{type(policy).__name__} lacks {', '.join(missing)}: models and files need them"
     assert policy.dim == DIM
     assert policy.rounds >= 0
 
@@ -190,8 +192,10 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
         rare, strided = np.asfortranarray(features), np.repeat(features, 2, axis=1)[:, ::2]
         for same in (features.tolist(), features.astype(np.float32), rare, strided, frozen):
             assert policy.select(same) == action
-        policy.update(strided[action], np.float32(0.5), offered=features.tolist(), action=np.int64(action))
-        plain.update(features[action], 0.5, offered=features, action=action)
+        learn_from(policy)(
+            strided[action], np.float32(0.5), offered=features.tolist(), action=np.int64(action)
+        )
+        learn_from(plain)(features[action], 0.5, offered=features, action=action)
     assert bits(policy) == bits(plain)
 
 
@@ -295,7 +299,7 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     actions = rng.integers(ACTIONS, size=30)
     rows = offered[np.arange(30), actions]
     for row, reward, others, action in zip(rows, rewards, offered, actions, strict=True):
-        one_by_one.update(row, reward, offered=others, action=action)
+        learn_from(one_by_one)(row, reward, offered=others, action=action)
     at_once.update_many(rows, rewards, offered=offered, actions=actions)
     assert bits(at_once) == bits(one_by_one)
     spoiled = rewards.copy()
@@ -332,9 +336,9 @@ def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
             refused("features", partial(method, features))
         refused("features", partial(policy.select_many, [good, features]))
     for row in _bad_features(good[0]):
-        refused("features", partial(policy.update, row, 1.0, offered=good, action=0))
+        refused("features", partial(learn_from(policy), row, 1.0, offered=good, action=0))
     for reward in NO_NUMBERS:
-        refused("reward", partial(policy.update, good[0], reward, offered=good, action=0))
+        refused("reward", partial(learn_from(policy), good[0], reward, offered=good, action=0))
     assert bits(policy) == before
 
 
@@ -346,8 +350,8 @@ def numbers_too_large_to_square_are_refused(make: Make) -> None:
     for ask in (policy.select, policy.scores, policy.propensities):
         refused("squares", partial(ask, huge))
     refused("squares", lambda: policy.select_many(huge[None]))
-    refused("squares", lambda: policy.update(huge[0], 1.0, offered=good, action=0))
-    refused("squares", lambda: policy.update(good[0], 1e180, offered=good, action=0))
+    refused("squares", lambda: learn_from(policy)(huge[0], 1.0, offered=good, action=0))
+    refused("squares", lambda: learn_from(policy)(good[0], 1e180, offered=good, action=0))
     assert bits(policy) == before
 
 
@@ -405,7 +409,7 @@ def _learn(policy: Any, offered: Any, times: int) -> None:
     """Learn one and the same round several times."""
     row, reward = offered[1].copy(), float(as_it_takes(policy, 0.25))
     for _ in range(times):
-        policy.update(row, reward, offered=offered, action=1)
+        learn_from(policy)(row, reward, offered=offered, action=1)
 
 
 @law

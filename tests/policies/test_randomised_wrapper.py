@@ -156,7 +156,6 @@ def test_every_registered_policy_has_a_randomised_form(name):
     past = policy_laws.example_past()
     entry = find_policy(f"randomised-{name}")
     inner = find_policy(name)
-    assert entry.label == f"randomised {inner.label}"
     assert entry.keeps_baseline == inner.keeps_baseline
     policy = entry.build(past, floor=0.2)
     assert type(policy.policy) is inner.kind
@@ -185,7 +184,6 @@ def test_names_of_wrappers_take_the_options_of_both():
 def test_a_name_may_carry_options():
     entry = find_policy("randomised-linucb-warm, floor=0.1, exploration=0.3")
     assert entry.name == "randomised-linucb-warm,floor=0.1,exploration=0.3"
-    assert entry.label == "randomised LinUCB warm, floor 0.1, exploration 0.3"
     assert find_policy(entry.name).options == entry.options
     assert not entry.takes("floor")
     policy = entry.build(policy_laws.example_past(), sharpness=3.0)

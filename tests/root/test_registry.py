@@ -29,7 +29,7 @@ POLICY = '''
 import invariant_bandits as ib
 
 
-@ib.policy("linucb-decaying", label="LinUCB, decaying")
+@ib.policy("linucb-decaying")
 class DecayingLinUCB(ib.LinUCB):
     """Exploration falls from its first value as 1/(1 + rounds/horizon)."""
 
@@ -159,8 +159,8 @@ def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tm
     result = ib.simulate(
         ["linucb-decaying", "linucb"], ib.PaperEpisodes(logged=400), 30, replications=2, seed=1
     )
-    assert list(result.regret) == ["LinUCB, decaying", "LinUCB"]
-    assert not np.array_equal(result.regret["LinUCB, decaying"], result.regret["LinUCB"])
+    assert list(result.regret) == ["linucb-decaying", "linucb"]
+    assert not np.array_equal(result.regret["linucb-decaying"], result.regret["linucb"])
     compared = ib.compare(logged_feedback(), ["linucb-decaying", "uniform"])
     assert compared.verdict("linucb-decaying").startswith("yes, by")
     policy = own.DecayingLinUCB(4, horizon=50)

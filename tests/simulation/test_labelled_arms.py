@@ -48,7 +48,7 @@ def test_clicks_follow_the_planted_coefficients():
 
 def test_a_registered_policy_plays_it():
     result = ib.simulate(["auto-isd", "uniform"], LabelledArms(logged=6000), 200, replications=2, seed=0)
-    assert result.final("AutoISD").mean() < 0.5 * result.final("uniform").mean()
+    assert result.final("auto-isd").mean() < 0.5 * result.final("uniform").mean()
 
 
 @pytest.mark.parametrize("wrong", [{"later": "never"}, {"arms": 3}, {"logging": "magic"}, {"drifting": 19}])

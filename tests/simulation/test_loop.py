@@ -207,7 +207,7 @@ BAD = {
         {"policies": {"scripted": lambda past: Scripted(np.full(5, -1))}},
     ),
     "an environment of other length": (
-        "environment must draw 5 rounds, got 6",
+        r"offered must have shape \(5, K, p\), got \(6, 5, 3\)",
         {"environment": SimpleNamespace(draw=lambda horizon, rng: EPISODES.draw(6, rng))},
     ),
 }

@@ -172,8 +172,8 @@ COMPARED = (
     *("sw-linucb", "d-linucb", "frozen", "uniform"),
 )
 """The policies that are compared if none are named. Cold LinUCB begins with nothing, warm LinUCB has learned
-every logged round, sliding window and discount have learned those that they remember, frozen is a regression
-on the logged rounds that never learns again. As published, sliding window and discount begin with nothing and
+every logged round, SW-LinUCB and D-LinUCB have learned those that they remember, frozen is a regression
+on the logged rounds that never learns again. As published, SW-LinUCB and D-LinUCB begin with nothing and
 remember about one window of the moments.
 """
 REFERENCE = "linucb-cold"
@@ -414,7 +414,7 @@ def compare(
         The policy that differences are taken to. If not given the simple policy that earned most in the
         rounds that policies are fitted on.
     settings : "tuned", "published" or "both"
-        How simple policies without options (frozen, LinUCB, sliding window, discount; ISD-linUCB as well) are
+        How simple policies without options (frozen, LinUCB, SW-LinUCB, D-LinUCB; ISD-LinUCB as well) are
         set. "tuned": exploration and memory are chosen on the rounds that policies are fitted on, by the
         preferred estimator. "both": the published setting is beside it, as "linucb-warm, published".
     confidence : float
@@ -445,7 +445,7 @@ def compare(
     """
     one_of("propensities", propensities, ("logged", "estimated", "uniform"))
     one_of("settings", settings, ("tuned", "published", "both"))
-    makers = _named_makers(policies)
+    makers = checked_makers(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
@@ -498,14 +498,6 @@ def compare(
         settings={name: setting.options for name, setting in tuning.settings.items()},
         simple=simple,
     )
-
-
-def _named_makers(policies: Mapping[str, Maker | str] | Sequence[str] | None) -> dict[str, Maker]:
-    """Name -> maker. Registered policies of a list have the names that they were asked with."""
-    policies = COMPARED if policies is None else policies
-    if isinstance(policies, Sequence) and not isinstance(policies, str):
-        policies = {name: name for name in policies}
-    return checked_makers(policies)
 
 
 @dataclass(frozen=True)
@@ -682,7 +674,7 @@ def rolling_origins(
     >>> result.difference("linucb", "uniform")[1].mean > 0
     True
     """
-    makers = _named_makers(policies)
+    makers = checked_makers(COMPARED if policies is None else policies)
     lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from invariant_bandits.evaluation.intervals import (
 )
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
-from invariant_bandits.policies.base import own_propensities
+from invariant_bandits.policies.base import Policy, learn_from, own_propensities
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, build_policy
 from invariant_bandits.registry import Registry
@@ -156,20 +156,6 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
     values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
     return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)
-
-
-class Player(Protocol):
-    """What evaluation needs of a policy: no more than `simulate` does.
-
-    If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what
-    `select` returns.
-    """
-
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +327,7 @@ def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[Re
     return sorted((entry for entry in entries if entry.can_answer(feedback)), key=lambda entry: entry.rank)
 
 
-def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Any:
+def target_probabilities(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier
@@ -349,7 +335,7 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
 
     Parameters
     ----------
-    policy : Player
+    policy : Policy
         It learns: hand over a fresh one.
     feedback : Feedback
         n rounds with `rows` offered actions.
@@ -364,10 +350,10 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
     return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
-def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
+def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
-    starts = feedback.starts.tolist()
+    starts, learn = feedback.starts.tolist(), learn_from(policy)
     propensities = getattr(policy, "propensities", None) or partial(own_propensities, policy)
     logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
     for t, (action, reward) in enumerate(logged):
@@ -376,7 +362,7 @@ def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
         if np.shape(chances) != (len(features),):
             raise InputError(NOT_PROBABILITIES.format(len(features), chances))
         result[starts[t] : starts[t + 1]] = chances
-        policy.update(features[action], reward - baseline, offered=features, action=action)
+        learn(features[action], reward - baseline, offered=features, action=action)
     sums = feedback.sums_per_round(result)
     negative = np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0
     wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | negative)
@@ -386,7 +372,7 @@ def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
     return result
 
 
-def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+def replayed_rounds(policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
@@ -417,24 +403,24 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
     )
 
 
-def _accepted(policy: Player, feedback: Feedback, tried: Whole, baseline: float) -> Whole:
+def _accepted(policy: Policy, feedback: Feedback, tried: Whole, baseline: float) -> Whole:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts, actions, rewards = feedback.starts.tolist(), feedback.actions.tolist(), feedback.rewards.tolist()
-    accepted = []
+    accepted, learn = [], learn_from(policy)
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
-            policy.update(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
+            learn(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
             accepted.append(t)
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
+def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
     """Rows of the offered actions that the policy chooses, learning from these alone.
 
     Parameters
     ----------
-    policy : Player
+    policy : Policy
         It learns: hand over a fresh one.
     feedback : Feedback
         n rounds with the rewards of all offered actions.
@@ -452,17 +438,17 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
     return np.concatenate(rows)
 
 
-def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
+def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
     """Rows (n,) of one part that the policy chooses."""
     starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
-    rows = []
+    rows, learn = [], learn_from(policy)
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
         if not 0 <= action < len(features):
             raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
         rows.append(starts[t] + action)
-        policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
+        learn(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
     return np.array(rows, dtype=np.int64)
 
 
@@ -586,7 +572,7 @@ def direct(
 
 @estimator("replay", takes="policy", rank=3)
 def replay(
-    feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
+    feedback: Feedback, policy: Policy, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log
     did.
@@ -598,7 +584,7 @@ def replay(
     ----------
     feedback : Feedback
         n rounds with propensities.
-    policy : Player
+    policy : Policy
         It learns: hand over a fresh one.
     seed : int
         Draws which matching rounds are accepted.
@@ -627,7 +613,7 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
-def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
+def exact(feedback: Feedback, policy: Policy, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing
     assumed.
 

@@ -23,8 +23,8 @@ import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.registry import Contender, find_policy
-from invariant_bandits.simulation.episodes import ENVIRONMENTS, Episode, described
-from invariant_bandits.simulation.loop import Environment, Observer, SimulationResult, simulate
+from invariant_bandits.simulation.episodes import ENVIRONMENTS, Environment, KnownEpisode, described
+from invariant_bandits.simulation.loop import Observer, SimulationResult, simulate
 from invariant_bandits.storage import FileError, read_toml, replace_file
 
 PACKAGE = Path(invariant_bandits.__file__).parent
@@ -51,7 +51,7 @@ def sources() -> set[Path]:
     return {path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root])}
 
 
-def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
+def estimated_split(policy: Any, episode: KnownEpisode) -> dict[str, float]:
     """How the policy's split compares with the true one; nothing for a policy that has none."""
     split = getattr(policy, "split", None)
     if split is None:
@@ -71,7 +71,7 @@ class PolicyProbe:
     A subclass says in `compare` what it notes.
     """
 
-    def __init__(self, policy: Any, episode: Episode) -> None:
+    def __init__(self, policy: Any, episode: KnownEpisode) -> None:
         self.policy = policy
         self.means: Array = episode.means
         self.rounds = 0
@@ -117,7 +117,7 @@ class Coverage:
 
     watch = CoverageProbe
 
-    def __call__(self, probe: CoverageProbe, episode: Episode) -> dict[str, float]:
+    def __call__(self, probe: CoverageProbe, episode: KnownEpisode) -> dict[str, float]:
         """What the probe has seen."""
         share = 1.0 - probe.uncovered / probe.rounds
         return {"covered": float(probe.uncovered == 0), "rounds covered": share}

@@ -29,7 +29,7 @@ from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
+from invariant_bandits.policies.base import CompletePolicy, Draws, Scores, learn_from, reward_number
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
@@ -94,7 +94,7 @@ class Model(ThreadSafe):
     Model(auto-isd, 2 features, 2,000 logged rounds)
     """
 
-    policy: Policy = field(metadata={"stored": False})
+    policy: CompletePolicy = field(metadata={"stored": False})
     policy_name: str
     feature_map: FeatureMap | ArmFeatures
     schema: Schema
@@ -315,7 +315,7 @@ class Model(ThreadSafe):
             if action > last:
                 raise InputError(f"action must be one of the {last + 1} offered, 0 to {last}, got {action}")
             gain = reward_number(reward) - self.baseline
-            self.policy.update(features[action], gain, offered=features, action=action)
+            learn_from(self.policy)(features[action], gain, offered=features, action=action)
 
     # -- explaining --
 
@@ -488,7 +488,7 @@ def load(path: str | PathLike[str]) -> Any:
     return readers.get(storage.kind_of(path), base.from_bytes)(storage.contents(path), str(path))
 
 
-def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
+def save(thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
     """Write a policy of a registered class, a Model or WindowedMoments to a file, replacing it atomically.
 
     >>> import tempfile, invariant_bandits as ib

@@ -141,7 +141,7 @@ class OutlierWarning(UserWarning):
     """Many rounds were so far from anything expected that they were learned as if they had been nearer."""
 
 
-@policy("auto-isd", label="AutoISD")
+@policy("auto-isd")
 class AutoISD(BasePolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 

@@ -6,8 +6,10 @@ A file holds the whole state of a policy, checked, without pickle: what is loade
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, cast, runtime_checkable
 
@@ -63,10 +65,35 @@ class Scores:
 class Policy(Protocol):
     """Chooses one of K offered actions from their features and learns from its reward.
 
-    `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the
-    policies that can use it: `offered` (K, p), all features of the round, and `action`, the index that was
-    played. `settings` and `arrays` are the whole state: `from_state` from them, a policy continues bit for
-    bit.
+    Any class with these two methods plays in `simulate`, `compare` and grids. `update` may also take what
+    else is known of the round: `offered` (K, p), all features of the round, and `action`, the index that was
+    played. Neither is handed to an `update` that does not name it. A policy that draws its actions has
+    `propensities(features)`, the probabilities (K,) of its next choice.
+
+    >>> import invariant_bandits as ib
+    >>> class First:
+    ...     def select(self, features):
+    ...         return 0
+    ...     def update(self, features, reward):
+    ...         pass
+    >>> isinstance(First(), ib.Policy), isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
+    (True, True, False)
+    >>> ib.simulate({"first": First}, ib.PaperEpisodes(logged=100), 20, replications=2, seed=0)
+    SimulationResult(first; 2 repetitions of 20 rounds)
+    """
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p); never changes the policy."""
+
+    def update(self, features: Any, reward: float) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
+
+
+@runtime_checkable
+class CompletePolicy(Policy, Protocol):
+    """What the library's own policies have besides, and models, state files and the service need.
+
+    `settings` and `arrays` are the whole state: `from_state` from them, a policy continues bit for bit.
 
     Attributes
     ----------
@@ -74,10 +101,6 @@ class Policy(Protocol):
         Number of features p.
     rounds : int
         Rounds learned so far.
-
-    >>> import invariant_bandits as ib
-    >>> isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
-    (True, False)
     """
 
     dim: int
@@ -85,9 +108,6 @@ class Policy(Protocol):
     @property
     def rounds(self) -> int:
         """Rounds learned so far."""
-
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N independent rounds (N, K, p) in the present state."""
@@ -159,8 +179,9 @@ class BasePolicy(ThreadSafe):
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
+                learn = learn_from(policy)
                 for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
-                    policy.update(row, gain, offered=others, action=action)
+                    learn(row, gain, offered=others, action=action)
             except Exception:
                 self._put_back(before)
                 raise
@@ -343,6 +364,27 @@ def refuse(features: Any, dim: int, reward: Any = None) -> NoReturn:
         chosen_array(features, dim)
         reward_number(reward)
     raise too_large()
+
+
+@lru_cache(maxsize=256)
+def _unknown_to(update: Any) -> frozenset[str]:
+    """Which of `offered` and `action` a function does not take."""
+    parameters = inspect.signature(update).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return frozenset() if takes_all else frozenset({"offered", "action"}.difference(parameters))
+
+
+def learn_from(policy: Any) -> Callable[..., None]:
+    """`policy.update`, which may be called with `offered` and `action` whatever the policy takes of them."""
+    update: Callable[..., None] = policy.update
+    unknown = _unknown_to(getattr(update, "__func__", update))
+    if not unknown:
+        return update
+
+    def learn(features: Any, reward: float, **known: Any) -> None:
+        update(features, reward, **{name: known[name] for name in known.keys() - unknown})
+
+    return learn
 
 
 def one_hot(action: int, actions: int) -> Array:

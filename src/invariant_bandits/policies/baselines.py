@@ -21,7 +21,7 @@ from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSch
 INNER = "inner."
 
 
-@policy("greedy", label="Greedy")
+@policy("greedy")
 class Greedy(LinearPolicy):
     """Always the action with the highest estimated reward. Widths are reported, not used.
 
@@ -55,7 +55,7 @@ class Greedy(LinearPolicy):
         super().__init__(dim, exploration=0.0, memory=memory, **rest)
 
 
-@policy("frozen", label="frozen")
+@policy("frozen")
 class Frozen(Greedy):
     """A ridge regression on the logs, acted upon greedily, that never learns again: it only checks and counts
     rounds.
@@ -87,7 +87,7 @@ class Frozen(Greedy):
             self.rounds += 1
 
 
-@policy("epsilon-greedy", label="epsilon-greedy")
+@policy("epsilon-greedy")
 class EpsilonGreedy(Greedy):
     """Any of the K actions with probability `epsilon`, else the greedy one. Its `propensities` are exact.
 
@@ -146,7 +146,7 @@ class EpsilonGreedy(Greedy):
         return result
 
 
-@policy("uniform", label="uniform")
+@policy("uniform")
 class Uniform(BasePolicy):
     """Every action with the same probability. It learns nothing but counts rounds.
 
@@ -214,7 +214,7 @@ class Uniform(BasePolicy):
         return StateSchema({"counters": counters(1)})
 
 
-@policy("disjoint-linucb", label="disjoint LinUCB")
+@policy("disjoint-linucb")
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
@@ -320,7 +320,7 @@ class DisjointLinUCB(BasePolicy):
         self._factors[...] = arrays["factors"]
 
 
-@policy("bob-linucb", label="BOB-linUCB")
+@policy("bob-linucb")
 class BOBLinUCB(BasePolicy):
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 

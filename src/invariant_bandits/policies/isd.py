@@ -403,7 +403,7 @@ def _empty_window(moments: WindowedMoments) -> WindowedMoments:
     return WindowedMoments.empty(moments.dim, 1, offered=moments.offered is not None)
 
 
-@policy("isd-linucb", label="ISD-linUCB")
+@policy("isd-linucb")
 class ISDLinUCB(ISDPolicy):
     """ISD-linUCB, the paper's Algorithm 1, over any memory.
 
@@ -453,7 +453,7 @@ class ISDLinUCB(ISDPolicy):
         super().__init__(split, component, component_precision, radius, *logs, **rest)
 
 
-@policy("isd-lints", label="ISD-linTS")
+@policy("isd-lints")
 class ISDLinTS(ISDPolicy):
     """Thompson sampling with an invariant part, over any memory.
 

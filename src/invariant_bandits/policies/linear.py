@@ -359,9 +359,9 @@ class LinearPolicy(BasePolicy):
         self.refresh_radii(self._memory.log_volume())
 
 
-@policy("linucb-warm", label="LinUCB warm", warm=True)
-@policy("linucb-cold", label="LinUCB cold", warm=False)
-@policy("linucb", label="LinUCB")
+@policy("linucb-warm", warm=True)
+@policy("linucb-cold", warm=False)
+@policy("linucb")
 class LinUCB(LinearPolicy):
     """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in
     LinearPolicy.
@@ -381,7 +381,7 @@ class LinUCB(LinearPolicy):
         super().__init__(dim, memory=memory, **common)
 
 
-@policy("lints", label="LinTS")
+@policy("lints")
 class LinTS(LinearPolicy):
     """Thompson sampling for linear rewards (Agrawal & Goyal 2013).
 
@@ -413,7 +413,7 @@ class LinTS(LinearPolicy):
         super().__init__(dim, memory=memory, draws=Draws(seed), **common)
 
 
-@policy("sw-linucb", label="sliding window")
+@policy("sw-linucb")
 class SWLinUCB(LinearPolicy):
     """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
 
@@ -435,7 +435,7 @@ class SWLinUCB(LinearPolicy):
         return super().from_past(past, window=window, warm=warm, **options)
 
 
-@policy("d-linucb", label="discount")
+@policy("d-linucb")
 class DLinUCB(LinearPolicy):
     """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in
     LinearPolicy.
@@ -461,7 +461,7 @@ class DLinUCB(LinearPolicy):
         return super().from_past(past, discount=discount, warm=warm, **options)
 
 
-@policy("restart-linucb", label="Restart-linUCB")
+@policy("restart-linucb")
 class RestartLinUCB(LinearPolicy):
     """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
 

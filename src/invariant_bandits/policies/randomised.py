@@ -13,7 +13,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, learn_from
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
 from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
@@ -25,8 +25,8 @@ STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
 
 
-@policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
-@policy("randomised", label="randomised", wraps="auto-isd")
+@policy("randomised-inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
+@policy("randomised", wraps="auto-isd")
 class Randomised(BasePolicy):
     """Any policy with some chance for every action, so that its log shows what other policies would have
     earned.
@@ -177,7 +177,7 @@ class Randomised(BasePolicy):
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Hand the round on to the wrapped policy."""
         with self._lock:
-            self.policy.update(features, reward, offered=offered, action=action)
+            learn_from(self.policy)(features, reward, offered=offered, action=action)
 
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
         """Hand the rounds on to the wrapped policy, all or none. Parameters as of any policy."""

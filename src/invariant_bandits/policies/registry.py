@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, get_args
 
 from invariant_bandits.checks import InputError
@@ -36,7 +37,6 @@ class RegisteredPolicy:
 
     name: str
     kind: Any
-    label: str
     options: Mapping[str, Any] = field(default_factory=dict)
     wraps: str | None = None
 
@@ -45,7 +45,6 @@ class RegisteredPolicy:
         return replace(
             self,
             name=f"{self.name}-{inner.name}",
-            label=f"{self.label} {inner.label}",
             options={**self.options, "policy": inner.name},
             wraps=inner.name,
         )
@@ -57,8 +56,7 @@ class RegisteredPolicy:
             name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()
         }
         words = ",".join(f"{name}={value}" for name, value in plain.items())
-        label = f"{self.label}, {words.replace(',', ', ').replace('=', ' ')}"
-        return replace(self, name=f"{self.name},{words}", label=label, options={**self.options, **options})
+        return replace(self, name=f"{self.name},{words}", options={**self.options, **options})
 
     def kinds(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
         """Its class, and those of the policies that it wraps if it is given these options."""
@@ -75,10 +73,9 @@ class RegisteredPolicy:
         """A fresh policy that knows the past; options of the caller's, and those of the name, which come
         first.
         """
-        start = getattr(self.kind, "from_past", None) or (lambda past, **rest: self.kind(past.dim, **rest))
         try:
             with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-                return start(past, **{**options, **self.options})
+                return start(self.kind, past, **{**options, **self.options})
         except InputError:
             raise
         except (TypeError, ValueError, OverflowError, AttributeError, MemoryError) as error:
@@ -107,6 +104,8 @@ class RegisteredPolicy:
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
         for function in (*starts, *behind):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
+            if not starts:
+                names |= {each.name for each in parameters if each.kind in OPTIONS} - {"self", "dim"}
             optional = [each for each in parameters if each.default is not each.empty]
             names |= {each.name for each in parameters if each.kind is each.KEYWORD_ONLY or each in optional}
             others = [option for option in parameters if option.kind is option.VAR_KEYWORD]
@@ -120,17 +119,17 @@ class RegisteredPolicy:
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
 
 
-def policy(
-    name: str, *, label: str | None = None, wraps: str | None = None, **options: Any
-) -> Callable[[Kind], Kind]:
-    """Register a class of policies under a name.
+def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
+    """Register a class of policies under a name, which is what results call it.
+
+    The class has `select(features)` and `update(features, reward)`; `ib.Policy` says more. Without
+    `from_past` its constructor is called: parameters without a default that the past knows, such as `dim`,
+    `horizon` or `actions`, come from the past, and all but `dim` are options of grids and of names.
 
     Parameters
     ----------
     name : str
         Lower case words joined by hyphens, such as "linucb-decaying".
-    label : str, optional
-        What tables call it; the name if not given.
     wraps : str, optional
         For a class whose `from_past` takes the name of another policy as `policy`: the one it wraps if none
         is named. "randomised-linucb" is then "randomised" around "linucb".
@@ -154,7 +153,7 @@ def policy(
         raise InputError(f"name must be lower case words joined by hyphens, like 'my-linucb', got {name!r}")
 
     def registered(kind: Kind) -> Kind:
-        POLICIES.add(RegisteredPolicy(name, kind, label or name, options, wraps))
+        POLICIES.add(RegisteredPolicy(name, kind, options, wraps))
         return kind
 
     return registered
@@ -219,30 +218,47 @@ class Contender:
         return find_policy(self.kind).build(past, **self.options)
 
 
+OPTIONS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def start(kind: Any, past: Any, /, **options: Any) -> Any:
+    """A fresh policy of a class that knows the past.
+
+    A class without `from_past` is given what its constructor needs, and the past knows, by name.
+    """
+    if hasattr(kind, "from_past"):
+        return kind.from_past(past, **options)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        needed = parameter.kind in OPTIONS and parameter.default is parameter.empty
+        if needed and name not in options and (name == "past" or hasattr(past, name)):
+            options[name] = past if name == "past" else getattr(past, name)
+    return kind(**options)
+
+
 def build_policy(maker: Any, past: Any) -> Any:
     """A fresh policy from a maker, called with the past, or with nothing if it takes nothing.
 
     InputError if what it returns cannot select and update.
     """
-    maker = getattr(maker, "from_past", maker) if inspect.isclass(maker) else maker
-    takes_nothing = not inspect.signature(maker).parameters
+    make: Maker = partial(start, maker) if inspect.isclass(maker) else maker
+    takes_nothing = not inspect.signature(make).parameters
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        made = maker() if takes_nothing else maker(past)
+        made = make() if takes_nothing else make(past)
     if not all(callable(getattr(made, method, None)) for method in ("select", "update")):
         raise InputError(f"its maker must return a policy with select, update, got {type(made).__name__}")
     return made
 
 
 def checked_makers(policies: Any) -> dict[str, Maker]:
-    """Label -> maker, from a mapping of labels to makers, classes or registered names, or a list of these
-    names.
+    """Name -> maker, from a mapping of names to makers, classes or registered names, or a list of registered
+    names, which keep the spelling they were asked with.
     """
     if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
         raise InputError(f"policies must map names to makers, or list names, got {type(policies).__name__}")
     if not policies:
         raise InputError("policies is empty: at least one name and maker are needed")
     if not isinstance(policies, Mapping):
-        policies = {find_policy(name).label: name for name in policies}
+        policies = {name: name for name in policies}
     makers: dict[str, Maker] = {}
     for label, maker in policies.items():
         makers[str(label)] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker

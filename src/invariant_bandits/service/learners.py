@@ -24,7 +24,7 @@ from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base
 from invariant_bandits.policies.auto import AutoISD, Belief
-from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.base import CompletePolicy
 from invariant_bandits.policies.linear import Common, LinUCB
 from invariant_bandits.policies.memory import Forever
 from invariant_bandits.policies.randomised import Randomised
@@ -109,7 +109,7 @@ class Learner(ABC):
         """
 
     @abstractmethod
-    def policy_over(self, places: int = 0) -> Policy:
+    def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy, with at least so many places for features."""
 
     def policy_for(self, round: Round, floor: float) -> Randomised:
@@ -338,7 +338,7 @@ class FittedLearner(Learner, kind="model"):
                 if not isinstance(number, int | float) or isinstance(number, bool):
                     raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
 
-    def policy_over(self, places: int = 0) -> Policy:
+    def policy_over(self, places: int = 0) -> CompletePolicy:
         """The model's policy."""
         return self.model.policy
 
@@ -547,7 +547,7 @@ class OpenLearner(Learner, kind="open"):
         limit: int = LIMIT,
         seed: int = 0,
         places: Sequence[str] = (),
-        policy: Policy | None = None,
+        policy: CompletePolicy | None = None,
     ) -> None:
         settings = {"arms": arms or {}, "columns": columns, "limit": limit, "seed": seed, "places": places}
         try:
@@ -557,7 +557,7 @@ class OpenLearner(Learner, kind="open"):
         self._arms, self.columns = dict(checked.arms), checked.columns
         self.limit, self.seed = checked.limit, checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
-        self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
+        self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
         self._patterns: dict[Any, tuple[Any, Any, Array]] = {}
         """Rows, places and signs of the numbers of a round, by its labels and the names in its context."""
@@ -677,7 +677,7 @@ class OpenLearner(Learner, kind="open"):
             room *= 2
         return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
 
-    def policy_over(self, places: int = 0) -> Policy:
+    def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
         old = self.policy.dim
         if places <= old or not isinstance(self.policy, LinUCB):
@@ -691,7 +691,7 @@ class OpenLearner(Learner, kind="open"):
             {**self.policy.settings(), "dim": places}, {**arrays, "memory.factor": wider}
         )
 
-    def with_policy(self, policy: Policy | None = None, places: Sequence[str] = ()) -> OpenLearner:
+    def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
         """Return a learner of the same arms and columns with another policy, a new one if it is None."""
         return OpenLearner(
             self._arms, self.columns, limit=self.limit, seed=self.seed, places=places, policy=policy

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -103,8 +103,72 @@ class SimulatedPast(Past):
 MOST_FREE = 12
 
 
+@runtime_checkable
+class Episode(Protocol):
+    """T rounds that policies play: what they are offered, and what every action brings.
+
+    Any object with these two arrays will do. It may also have
+
+    - `means`, array (T, K): expected rewards. Regret is measured by them; without them, by the rewards.
+    - `logs`, a Feedback: logged rounds, from which policies may start.
+    - `past`, a Past: what policies may know, if that is more than the logs and the shape of the rounds.
+    - `split` and `component`: the truth that oracles such as "isd-linucb,split=oracle" ask for.
+
+    Attributes
+    ----------
+    offered : array, shape (T, K, p)
+        Features of the offered actions.
+    rewards : array, shape (T, K)
+        What each of them brings if it is played.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> episode = ib.PaperEpisodes(logged=100).draw(7, np.random.default_rng(0))
+    >>> isinstance(episode, ib.Episode), episode.offered.shape, episode.rewards.shape
+    (True, (7, 5, 10), (7, 5))
+    """
+
+    @property
+    def offered(self) -> Array:
+        """Features of the offered actions (T, K, p)."""
+
+    @property
+    def rewards(self) -> Array:
+        """What each of them brings if it is played (T, K)."""
+
+
+class Environment(Protocol):
+    """Anything that draws episodes, for instance PaperEpisodes.
+
+    >>> from types import SimpleNamespace
+    >>> import invariant_bandits as ib
+    >>> class Dice:
+    ...     def draw(self, horizon, rng):
+    ...         return SimpleNamespace(offered=rng.random((horizon, 2, 3)), rewards=rng.random((horizon, 2)))
+    >>> result = ib.simulate(["linucb", "uniform"], Dice(), 20, replications=2, seed=0)
+    >>> result.settings["regret"]
+    'against the largest realised reward'
+    """
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+        """One episode of `horizon` rounds."""
+
+
+def past_of(episode: Any) -> Past:
+    """What a policy may know before the first round: the episode's `past`, or its `logs` and its shape.
+
+    Without logs the noise has standard deviation 1.
+    """
+    if getattr(episode, "past", None) is not None:
+        return cast(Past, episode.past)
+    rounds, actions, dim = episode.offered.shape
+    shape = {"truth": episode, "horizon": rounds, "actions": actions}
+    if getattr(episode, "logs", None) is None:
+        return SimulatedPast(**shape, moments=WindowedMoments.empty(dim, 1), noise_scale=1.0)
+    return SimulatedPast(**shape, logs=episode.logs)
+
+
 @dataclass(frozen=True)
-class Episode:
+class KnownEpisode:
     """Logged rounds, then T online rounds, with the truth of both.
 
     Parameters
@@ -244,7 +308,7 @@ class PaperEpisodes:
         if self.unit_actions and self.fixed_actions is None:
             raise InputError("unit_actions needs fixed_actions: only these can be scaled")
 
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One instance of the environment: logged rounds, then online rounds.
 
         Parameters
@@ -256,14 +320,14 @@ class PaperEpisodes:
 
         Returns
         -------
-        Episode
+        KnownEpisode
             With the truth of both parts.
         """
         whole_number("horizon", horizon, 1)
         logs = self.world.log(self.logged, rng)
         offered = self._offered(logs, horizon, rng)
         coefficients = self._coefficients(logs, horizon, rng)
-        return Episode(logs, offered, coefficients, self.world.draw_noise(horizon, rng), self.windows)
+        return KnownEpisode(logs, offered, coefficients, self.world.draw_noise(horizon, rng), self.windows)
 
     def _offered(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
         p = self.world.dim
@@ -371,7 +435,7 @@ class HypercubeEpisodes:
         """Number of features p. The invariant ones come first."""
         return self.invariant_dim + self.residual_dim
 
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One instance, its logs and `horizon` online rounds."""
         whole_number("horizon", horizon, 1)
         invariant = rng.uniform(0.5, 1.5, self.invariant_dim)
@@ -380,7 +444,7 @@ class HypercubeEpisodes:
         actions = self._vertices()
         offered = np.ascontiguousarray(np.broadcast_to(actions, (horizon, *actions.shape)))
         coefficients = np.tile(np.concatenate([invariant, signs / np.sqrt(horizon)]), (horizon, 1))
-        return Episode(logs, offered, coefficients, rng.standard_normal(horizon), self.windows)
+        return KnownEpisode(logs, offered, coefficients, rng.standard_normal(horizon), self.windows)
 
     def _vertices(self) -> Array:
         """The offered actions (K, p)."""

@@ -12,7 +12,7 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.episodes import Episode, SimulatedPast, environment
+from invariant_bandits.simulation.episodes import KnownEpisode, SimulatedPast, environment
 from invariant_bandits.simulation.paper import check_counts
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
@@ -78,7 +78,7 @@ class ArmLogs:
 
 
 @dataclass(frozen=True)
-class ArmEpisode(Episode):
+class ArmEpisode(KnownEpisode):
     """Logged and online rounds of labelled arms; `offered` holds those that may be played."""
 
     logs: Any

@@ -13,32 +13,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 import invariant_bandits
 from invariant_bandits import parallel, storage
-from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
+from invariant_bandits.checks import Array, InputError, finite_array, whole_number, whole_seed
 from invariant_bandits.optional import require
-from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.base import Policy, learn_from
 from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import Environment, Episode, past_of
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
 KIND = "simulation"
+EXPECTED = "against the largest expected reward"
+REALISED = "against the largest realised reward"
+"""What the regret of a result is measured by: `settings["regret"]`. No policy can know the second one."""
 Progress: TypeAlias = Callable[[int, int], None]
-Observer: TypeAlias = Callable[[Any, Episode], Mapping[str, float]]
-
-
-class Environment(Protocol):
-    """Anything that draws episodes, for instance PaperEpisodes."""
-
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One episode: logged rounds and `horizon` online rounds."""
+Observer: TypeAlias = Callable[[Any, Any], Mapping[str, float]]
 
 
 def simulate(
@@ -64,7 +60,8 @@ def simulate(
         returns a fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an
         oracle, past.truth. The name of a registered policy, or a Contender, will do for a maker.
     environment : Environment
-        Draws the episodes.
+        Draws the episodes. Regret is measured by their expected rewards (`means`) if they have them, else by
+        what every action would have brought; settings["regret"] says which.
     horizon : int
         Rounds per episode.
     replications : int
@@ -96,8 +93,8 @@ def simulate(
     >>> import invariant_bandits as ib
     >>> world = ib.PaperEpisodes(logged=1000)
     >>> result = ib.simulate(["linucb", "auto-isd"], world, 50, replications=2, seed=0)
-    >>> sorted(result.regret), result.regret["AutoISD"].shape
-    (['AutoISD', 'LinUCB'], (2, 50))
+    >>> sorted(result.regret), result.regret["auto-isd"].shape
+    (['auto-isd', 'linucb'], (2, 50))
     """
     makers = checked_makers(policies)
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
@@ -112,19 +109,21 @@ def simulate(
         raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
     watch = getattr(observe, "watch", lambda policy, _: policy)
 
-    def run(repetition: _Repetition) -> dict[str, tuple[Array, list[BeliefRow], Mapping[str, float]]]:
-        """Regret path (T,), traced beliefs and observations of every policy on one episode."""
+    def run(repetition: _Repetition) -> dict[str, tuple[Array, list[BeliefRow], Mapping[str, float], bool]]:
+        """Regret path (T,), traced beliefs and observations of every policy on one episode, and whether its
+        expected rewards are known.
+        """
         doing, outcome = "drawing the episode of", {}
         try:
             episode = environment.draw(horizon, np.random.default_rng(repetition))
-            if episode.horizon != horizon:
-                raise InputError(f"environment must draw {horizon} rounds, got {episode.horizon}")
+            _check_episode(episode, horizon)
             for name, maker in makers.items():
                 doing = f"playing policy {name!r} in"
-                policy = watch(build_policy(maker, episode.past), episode)
+                policy = watch(build_policy(maker, past_of(episode)), episode)
                 path, believed = _played(policy, episode, traced)
                 rows = [BeliefRow(name, repetition.number, *row) for row in believed]
-                outcome[name] = path, rows, {} if observe is None else observe(policy, episode)
+                noted = {} if observe is None else observe(policy, episode)
+                outcome[name] = path, rows, noted, getattr(episode, "means", None) is not None
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
             raise
@@ -147,6 +146,7 @@ def simulate(
             "horizon": horizon,
             "first": first,
             "replications": replications,
+            "regret": EXPECTED if all(of[name][3] for of in outcomes for name in makers) else REALISED,
             "environment": {
                 "class": type(environment).__name__,
                 "fields": json.loads(json.dumps(fields, default=str)),
@@ -156,6 +156,16 @@ def simulate(
         tuple(row for name in makers for outcome in outcomes for row in outcome[name][1]),
         {name: of for name in makers if (of := _observations([outcome[name][2] for outcome in outcomes]))},
     )
+
+
+def _check_episode(episode: Any, horizon: int) -> None:
+    """Raise unless an episode has so many rounds, and the rewards of all that they offer."""
+    if not isinstance(episode, Episode):
+        raise InputError(f"environment must draw offered (T, K, p) and rewards (T, K), got {episode!r:.80}")
+    rounds, actions = finite_array("offered", episode.offered, (horizon, "K", "p")).shape[:2]
+    finite_array("rewards", episode.rewards, (rounds, actions))
+    if (means := getattr(episode, "means", None)) is not None:
+        finite_array("means", means, (rounds, actions))
 
 
 def _observations(noted: list[Mapping[str, float]]) -> dict[str, Array]:
@@ -184,13 +194,12 @@ def play(policy: Policy, episode: Episode) -> Array:
     return _played(policy, episode, frozenset())[0]
 
 
-def _played(
-    policy: Any, episode: Episode, trace: frozenset[int]
-) -> tuple[Array, list[tuple[int, str, float]]]:
+def _played(policy: Any, episode: Any, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
     """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
-    means = episode.means
+    means = getattr(episode, "means", None)
+    means = episode.rewards if means is None else means
     rewards = episode.rewards.tolist()
-    select, update, count = policy.select, policy.update, means.shape[1]
+    select, update, count = policy.select, learn_from(policy), means.shape[1]
     actions, believed = [], []
     trace = trace if hasattr(policy, "beliefs") else frozenset()
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):
@@ -247,7 +256,8 @@ class SimulationResult:
     Parameters
     ----------
     regret : policy -> array, shape (replications, R)
-        Cumulative, in units of the reward: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s.
+        Cumulative, in units of the reward: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s. Where expected rewards
+        are not known, the realised ones stand for them.
     rounds : array of int, shape (R,)
         The rounds t, from 1, of its columns.
     settings : dict
@@ -260,9 +270,9 @@ class SimulationResult:
 
     >>> import invariant_bandits as ib
     >>> result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=3, seed=0)
-    >>> result.replications, result.final("LinUCB").shape, result.at([10]).rounds.tolist()
+    >>> result.replications, result.final("linucb").shape, result.at([10]).rounds.tolist()
     (3, (3,), [10, 50])
-    >>> bool(result.final("LinUCB").mean() < result.final("uniform").mean())
+    >>> bool(result.final("linucb").mean() < result.final("uniform").mean())
     True
     """
 
@@ -334,8 +344,9 @@ class SimulationResult:
         finals = {name: self.final(name) for name in self.regret}
         order = sorted(finals, key=lambda name: float(finals[name].mean()))
         wide = max(len(name) for name in ("policy", *order))
+        measured = f", {REALISED}" if self.settings.get("regret") == REALISED else ""
         lines = [
-            f"Regret after {int(self.rounds[-1]):,} rounds, {self.replications} repetitions",
+            f"Regret after {int(self.rounds[-1]):,} rounds, {self.replications} repetitions{measured}",
             f"{'policy':<{wide}} {'mean':>10} {'std. err.':>10} {'median':>10} {'worst':>10}",
         ]
         for name in order:

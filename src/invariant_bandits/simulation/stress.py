@@ -14,7 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.simulation.episodes import Episode, environment
+from invariant_bandits.simulation.episodes import KnownEpisode, environment
 from invariant_bandits.simulation.paper import LoggedRounds, check_counts, random_basis, regimes_of
 
 SLOPE = 0.7
@@ -84,7 +84,7 @@ class StressEpisodes:
         if not 0 <= self.residual_dim <= self.dim:
             raise InputError(f"residual_dim must be at most dim, {self.dim}, got {self.residual_dim}")
 
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One world, its logs and `horizon` online rounds."""
         whole_number("horizon", horizon, 1)
         basis = random_basis(self.dim, rng)
@@ -110,7 +110,7 @@ class StressEpisodes:
         ahead = rng.standard_normal((horizon, self.actions, self.dim)) * scales[-1] @ basis.T
         linear = np.einsum("tkp,tp->tk", ahead, later)
         means, outcomes = self._rewards(linear, self.noise_factor, self.baseline_jump, rng)
-        return Episode(logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes)
+        return KnownEpisode(logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes)
 
     def _residual_paths(self, horizon: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Drifting coefficients of the logged rounds (T0, p_res) and of the online ones (T, p_res)."""
@@ -186,7 +186,7 @@ class FixedArms:
         if not 0.0 <= self.changed <= 1.0:
             raise InputError(f"changed must be from 0 to 1, got {self.changed!r}")
 
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One world, its logs and `horizon` online rounds."""
         whole_number("horizon", horizon, 1)
         values = self._values(self.arms, rng)
@@ -205,7 +205,7 @@ class FixedArms:
         ahead, expected = self._rounds(horizon, later, rng)
         outcomes = expected + rng.standard_normal(horizon)[:, None]
         coefficients = np.tile(self._coefficients(later), (horizon, 1))
-        return Episode(logs, ahead, coefficients, np.zeros(horizon), self.windows, expected, outcomes)
+        return KnownEpisode(logs, ahead, coefficients, np.zeros(horizon), self.windows, expected, outcomes)
 
     def _values(self, arms: int, rng: np.random.Generator) -> Array:
         """Value and slopes of every arm (arms, 1 + contexts)."""
