@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -55,6 +57,8 @@ class EventBatch:
     owners: list[int] = field(default_factory=list)
     refused: dict[int, BaseException] = field(default_factory=dict)
     cut: Cut | None = None
+    _mark: tuple[int, int, dict[str, int]] = (0, 0, {})
+    _before: dict[str, Record | None] = field(default_factory=dict)
 
     def add(self, state: State, proposed: Sequence[AnyEvent]) -> None:
         """Propose these events as well."""
@@ -64,23 +68,30 @@ class EventBatch:
         for event, (key, _) in zip(proposed, stored, strict=True):
             if key is None or isinstance(event, events.SetAside | events.Removed):
                 continue
+            if key not in self._before:
+                known = self.pending.get(key)
+                self._before[key] = None if known is None else known.copy()
             if key not in self.pending:
                 cached = isinstance(event, Decided)
                 known = state.records.cached(key) if cached else state.records.find(key)
                 self.pending[key] = Record() if known is None else known.copy()
             self.pending[key].take(event)
 
-    def copy(self) -> EventBatch:
-        """Return an independent copy, on which several commands can be tried before all or none are taken."""
-        pending = {key: record.copy() for key, record in self.pending.items()}
-        events, stored, contents = list(self.events), list(self.stored), list(self.contents)
-        return replace(
-            self, events=events, stored=stored, contents=contents, pending=pending, drawn=dict(self.drawn)
-        )
+    def begin(self) -> None:
+        """Begin a command; `undo` takes back what is proposed from now on."""
+        self._mark = len(self.events), len(self.contents), dict(self.drawn)
+        self._before.clear()
 
-    def become(self, other: EventBatch) -> None:
-        """Take over what was tried in a copy."""
-        vars(self).update(vars(other))
+    def undo(self) -> None:
+        """Take back what the command proposed that was begun last."""
+        events, contents, self.drawn = self._mark
+        del self.events[events:], self.stored[events:], self.contents[contents:]
+        for key, record in self._before.items():
+            if record is None:
+                del self.pending[key]
+            else:
+                self.pending[key] = record
+        self.cut = None
 
     def tick(self) -> float:
         """Return a unique time for the next event."""
@@ -117,7 +128,7 @@ def returns_command(
     return make
 
 
-@dataclass
+@dataclass(slots=True)
 class QueuedCommand:
     """A command in the engine's queue, and the caller's future.
 
@@ -125,25 +136,46 @@ class QueuedCommand:
     ----------
     command : callable
         Proposes events and returns the answer.
-    future : Future
-        Of the caller, which has its answer after the commit.
     alone : bool
         Whether it must see everything before it, and be seen by everything after it.
+    future : Future or None
+        Of the caller, which has its answer after the commit; None if no caller waits.
+    loop : event loop or None
+        In which the caller waits; None if it is a thread.
     """
 
     command: Command
     alone: bool = False
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[Any] | asyncio.Future[Any] | None = None
+    loop: asyncio.AbstractEventLoop | None = None
     answer: Any = None
     error: BaseException | None = None
 
     def resolve(self) -> None:
         """Give the caller its answer, or the error, unless it no longer waits."""
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
+        if self.future is not None and not self.future.done():
             if self.error is None:
                 self.future.set_result(self.answer)
             else:
                 self.future.set_exception(self.error)
+
+
+def resolve_all(items: Sequence[QueuedCommand]) -> None:
+    """Give all callers their answers; each event loop is woken once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[QueuedCommand]] = {}
+    for item in items:
+        if item.loop is None:
+            item.resolve()
+        else:
+            by_loop.setdefault(item.loop, []).append(item)
+    for loop, waiting in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
+            loop.call_soon_threadsafe(_resolve_each, waiting)
+
+
+def _resolve_each(items: Sequence[QueuedCommand]) -> None:
+    for item in items:
+        item.resolve()
 
 
 @dataclass(frozen=True)
@@ -475,10 +507,7 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
 @returns_command
 def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command]) -> list[Any]:
     """Do all of several commands or none; the answer is the list of theirs."""
-    trial = batch.copy()
-    answers = [part(state, trial) for part in commands]
-    batch.become(trial)
-    return answers
+    return [part(state, batch) for part in commands]
 
 
 @returns_command

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
+from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
@@ -107,13 +107,18 @@ class Engine:
 
     async def submit(self, command: Command, *, alone: bool = False) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
-        return await asyncio.wrap_future(self._put(QueuedCommand(command, alone)))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(QueuedCommand(command, alone, future, loop))
+        return await future
 
     def call(self, command: Command, *, alone: bool = False) -> Any:
         """Do the same for callers without an event loop."""
-        return self._put(QueuedCommand(command, alone)).result()
+        future: Future[Any] = Future()
+        self._put(QueuedCommand(command, alone, future))
+        return future.result()
 
-    def _put(self, item: QueuedCommand) -> Future[Any]:
+    def _put(self, item: QueuedCommand) -> None:
         if self.failure is not None:
             raise UnavailableError(f"the service has stopped: {self.failure}")
         if self._queue.qsize() >= MOST_QUEUED:
@@ -121,7 +126,6 @@ class Engine:
         self._queue.put(item)
         if self._ended:  # meanwhile: it would stay in the queue
             self._refuse_rest()
-        return item.future
 
     # -- the thread --
 
@@ -230,19 +234,20 @@ class Engine:
             for item in queued:
                 item.error = item.error or error
             self.store.abandon()
-        for item in queued:
-            item.resolve()
+        resolve_all(queued)
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
         batch = EventBatch(self._now())
         for place, item in enumerate(queued):
             proposed, item.error = len(batch.events), None
+            batch.begin()
             try:
                 item.answer = item.command(self.state, batch)
+            except (StoreError, UnavailableError):
+                raise
             except Exception as error:  # proposing changes nothing: only this one fails
-                if len(batch.events) != proposed or isinstance(error, StoreError | UnavailableError):
-                    raise
+                batch.undo()
                 item.error = error
             batch.owners += [place] * (len(batch.events) - proposed)
         return batch
@@ -364,7 +369,7 @@ class Engine:
         for item in refused:
             if item is not None:
                 item.error = UnavailableError(f"the service {why}")
-                item.resolve()
+        resolve_all([item for item in refused if item is not None])
 
 
 LOOK_EVERY = 0.2
@@ -415,10 +420,10 @@ class Decider(Engine):
         if newer is not None:
             self.state = newer
 
-    def _put(self, item: QueuedCommand) -> Future[Any]:
+    def _put(self, item: QueuedCommand) -> None:
         if item.alone:
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
-        return super()._put(item)
+        super()._put(item)
 
     def _tend(self, moment: float) -> None:
         self._take_newer()

@@ -43,6 +43,8 @@ HEADERS = {
     b" frame-ancestors 'none'",
 }
 """Sent with every response."""
+FEWEST_OWN = 2
+"""Headers that every response has of its own: type and length."""
 ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
     "/personalizer": personalizer.error_response,
     "/models/": personalizer.error_response,
@@ -77,10 +79,12 @@ class RequestMiddleware:
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                own = {name.lower() for name, _ in message["headers"]}
-                more = [(name, value) for name, value in HEADERS.items() if name not in own]
-                message["headers"] = [*message["headers"], *more]
+                status, headers = message["status"], message["headers"]
+                if len(headers) > FEWEST_OWN:  # it may have some of them itself
+                    own = {name.lower() for name, _ in headers}
+                    headers += [(name, value) for name, value in HEADERS.items() if name not in own]
+                else:
+                    headers += HEADERS.items()
             await send(message)
 
         self._under_way += 1

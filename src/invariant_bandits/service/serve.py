@@ -15,12 +15,12 @@ from functools import cache
 from importlib.resources import files
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
@@ -32,7 +32,7 @@ from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.listener import AllowedHosts, RequestMiddleware, listen
+from invariant_bandits.service.listener import AllowedHosts, RequestMiddleware, listen, route_path
 from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import RefusedError, json_response
@@ -46,24 +46,45 @@ HANDLERS = (decisions, document, models, ofrep, personalizer)
 """Modules whose import registers all operations but those below."""
 
 
-async def _leave_to_middleware(request: Request, error: Exception) -> NoReturn:
-    raise error
+class Application(Starlette):
+    """All operations on a service; a path without parameters needs no search for its route.
+
+    Parameters
+    ----------
+    service : Service
+    lifespan
+        See Starlette.
+    """
+
+    def __init__(self, service: Service, lifespan: Any = None) -> None:
+        super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=lifespan)
+        self.state.service, self.state.hosts = service, None
+        self._respond = RequestMiddleware(self._dispatch)
+        self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        scope["app"] = self
+        await self._respond(scope, receive, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_request = scope["type"] == "http"
+        operation = self._direct.get((scope["method"], route_path(scope))) if is_request else None
+        if operation is None:
+            await self.router(scope, receive, send)
+        else:
+            scope["endpoint"] = operation.respond
+            response = await operation.respond(Request(scope, receive))
+            await response(scope, receive, send)
 
 
-def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
+def make_app(service: Service, *, lifespan: Any = None) -> Application:
     """Return the application around a service; the engine makes views for its page and its metrics."""
     dashboard = Dashboard()
     service.engine.on_view.append(dashboard)
     service.engine.on_event.append(dashboard.take)
     service.metrics.view = lambda: service.engine.view
-    app = Starlette(
-        routes=[route for each in OPERATIONS for route in each.routes()],
-        exception_handlers={HTTPException: _leave_to_middleware},
-        lifespan=lifespan,
-    )
-    app.state.service, app.state.hosts = service, None
-    app.add_middleware(RequestMiddleware)
-    return app
+    return Application(service, lifespan)
 
 
 # -- health, metrics and the page --
@@ -300,7 +321,7 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
             add(name, fit_logs(log_path), "logs", Path(log_path).name)
 
 
-def application(service: Service) -> Starlette:
+def application(service: Service) -> Application:
     """The application, which stops the engine when it ends."""
 
     @asynccontextmanager

@@ -300,16 +300,15 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
         if (known and known.decided) or (grouped and grouped.slots != slots):
             raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
         ids = learners.checked_labels([action.id for action in body.actions])
-        trial, left, decisions = batch.copy(), list(body.actions), []
+        left, decisions = list(body.actions), []
         for slot in body.slots:
             own = [{"slot": merged(slot.features)}] if slot.features else []
             context = merged([*(body.context_features or []), *own])
             about = replace(command, context=context, id=id_in_group(id, slot.id))
-            decisions.append(_decide(state, trial, about, _for_slot(slot, left, ids), ids))
+            decisions.append(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
             left = _not_in(left, [_chosen_id(decisions[-1])])
         if grouped is None:
-            trial.add(state, [Grouped(trial.tick(), id, model, slots)])
-        batch.become(trial)
+            batch.add(state, [Grouped(batch.tick(), id, model, slots)])
         return decisions
 
     return decide
