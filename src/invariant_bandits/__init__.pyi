@@ -33,6 +33,7 @@ from invariant_bandits.model.model import Model as Model
 from invariant_bandits.model.model import load as load
 from invariant_bandits.model.model import save as save
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
+from invariant_bandits.policies.affine_subspace import AffineLinUCB as AffineLinUCB
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.base import Policy as Policy
 from invariant_bandits.policies.base import Scores as Scores
@@ -42,9 +43,12 @@ from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen
 from invariant_bandits.policies.baselines import Greedy as Greedy
 from invariant_bandits.policies.baselines import Uniform as Uniform
+from invariant_bandits.policies.invariant_set import InvariantSetPolicy as InvariantSetPolicy
 from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
 from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
 from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
+from invariant_bandits.policies.latent_autoregressive import LatentARLinUCB as LatentARLinUCB
+from invariant_bandits.policies.latent_subspace import LatentLinUCB as LatentLinUCB
 from invariant_bandits.policies.linear import DLinUCB as DLinUCB
 from invariant_bandits.policies.linear import LinTS as LinTS
 from invariant_bandits.policies.linear import LinUCB as LinUCB
@@ -59,6 +63,7 @@ from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
+from invariant_bandits.policies.sequential_representation import SequentialLinUCB as SequentialLinUCB
 from invariant_bandits.simulation.episodes import Environment as Environment
 from invariant_bandits.simulation.episodes import Episode as Episode
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes

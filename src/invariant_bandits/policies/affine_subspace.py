@@ -1,0 +1,132 @@
+"""LinUCB whose coefficients lie near an affine subspace that earlier tasks share (Bilaj, Dhouib & Maghsudi
+2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array, finite_array
+from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.policies import radii as bounds
+from invariant_bandits.policies.linear import LinearPolicy
+from invariant_bandits.policies.memory import MemoryState
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ArraySpec, StateSchema
+
+OFF_SUBSPACE = 0.05
+"""Standard deviation off the subspace, in units of the smallest along it."""
+
+
+class Tasks(NamedTuple):
+    """What the windows of the logs say of how coefficients differ between tasks.
+
+    second_moment (p, p): mean of γγᵀ about `center`, sampling error taken off. error: mean trace of that
+    sampling error over the number of windows, what is left of it in the second moment.
+    """
+
+    second_moment: Array
+    center: Array
+    error: float
+
+    @classmethod
+    def of(cls, past: Past, *, centered: bool) -> Tasks:
+        """The windows of a past, about their mean if `centered`, else about 0."""
+        paths, _, _ = window_paths(past.moments)
+        center = paths.coefficients.mean(axis=0) * centered
+        apart, error = paths.coefficients - center, paths.covariances.mean(axis=0)
+        tasks = len(apart)
+        moment = apart.T @ apart / max(tasks - centered, 1) - error
+        return cls(moment, center, float(np.trace(error)) / tasks)
+
+    def directions(self, rank: int | None) -> tuple[Array, Array]:
+        """The leading directions (p, r) and their second moments (r,); without a rank, all whose second
+        moment exceeds twice the error that is left.
+        """
+        values, vectors = np.linalg.eigh(self.second_moment)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        count = int((values > 2.0 * self.error).sum()) if rank is None else rank
+        count = min(max(count, 1), len(values))
+        return vectors[:, :count], np.maximum(values[:count], self.error)
+
+
+class AffinePart:
+    """Coefficients μ + Mc, of which c is learned: what LinearPolicy asks of an invariant part."""
+
+    def __init__(self, center: Array, axes: Array) -> None:
+        self.lift = np.ascontiguousarray(np.column_stack([center, axes]))
+        self.residual_dim = axes.shape[1]
+
+    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
+        """The memory's own radius; the center counts as exact."""
+        return memory.radius(volume, assumed), 0.0
+
+
+@policy("affine-linucb", label="affine-linucb")
+class AffineLinUCB(LinearPolicy):
+    """LinUCB in an affine subspace that tasks share (Bilaj et al. 2024).
+
+    The windows of the logs are the earlier tasks. Their mean is the center, their principal directions are
+    the axes. Ridge regression pulls the coefficients towards the center, weakly along the subspace and
+    strongly off it.
+
+    Parameters
+    ----------
+    center : array, shape (p,)
+        μ, where coefficients are expected.
+    axes : array, shape (p, q)
+        M, directions times how far coefficients lie from the center along them. None at all: nothing is
+        learned.
+    **rest :
+        As in LinearPolicy, but for dim, invariant and draws.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.AffineLinUCB([1.0, 1.0], [[1.0], [0.0]])     # the second coefficient is known
+    >>> policy.update([1.0, 0.0], 3.0)
+    >>> policy.coefficients.round(1).tolist()
+    [2.8, 1.0]
+    """
+
+    def __init__(self, center: Any, axes: Any, **rest: Any) -> None:
+        self.center = finite_array("center", center, ("p",)).copy()
+        empty = np.zeros((len(self.center), 0))
+        self.axes = finite_array("axes", axes, (len(self.center), "q")).copy() if np.size(axes) else empty
+        super().__init__(len(self.center), invariant=AffinePart(self.center, self.axes), **rest)
+
+    @classmethod
+    def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
+        """Center and axes from the windows of the logs; `rank` is the dimension of the subspace, found by its
+        size if not given.
+        """
+        tasks = Tasks.of(past, centered=True)
+        along, sizes = tasks.directions(rank)
+        others = np.linalg.qr(along, mode="complete")[0][:, along.shape[1] :]
+        axes = np.column_stack([along * np.sqrt(sizes), others * (OFF_SUBSPACE * np.sqrt(sizes.min()))])
+        length = float(np.sqrt(along.shape[1]))
+        settings = past.settings() | {"ridge": past.noise_scale**2, "norm_bound": length}
+        return cls(tasks.center, axes, **{**settings, **options})
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, but for the arrays."""
+        settings = super().settings()
+        del settings["dim"]
+        return settings
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The subspace and the memory."""
+        return {"center": self.center.copy(), "axes": self.axes.copy(), **super().arrays()}
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """The subspace, and what LinearPolicy keeps of its q coordinates."""
+        subspace = {"center": ArraySpec(("p",)), "axes": ArraySpec(("p", "q"))}
+        return StateSchema({**super().state_schema(settings, names).arrays, **subspace})
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        return super().from_state({**settings, "center": arrays["center"], "axes": arrays["axes"]}, arrays)

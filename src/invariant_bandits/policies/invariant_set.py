@@ -1,0 +1,93 @@
+"""Invariant policy learning in its linear form (Saengkyongam et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, combinations
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import special
+
+from invariant_bandits.checks import Array, probability
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.affine_subspace import AffineLinUCB
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+
+MOST_FOR_ALL_SETS = 10
+"""Up to so many features every set of them is tried; beyond, features are dropped one by one."""
+
+
+class SetFit(NamedTuple):
+    """The regression on some features: coefficients (p,), 0 for the others, the p-value of their being the
+    same in all windows, and the sum of squares that they explain.
+    """
+
+    coefficients: Array
+    p_value: float
+    explained: float
+
+
+def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
+    """The regression on these features, with an intercept per window."""
+    gram, cross = moments.gram[:, columns][:, :, columns], moments.cross[:, columns]
+    own = np.linalg.solve(gram, cross[:, :, None])[:, :, 0]
+    freedom = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
+    noise = np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12) / freedom
+    weights = gram / noise[:, None, None]
+    common = np.linalg.solve(weights.sum(axis=0), np.einsum("mij,mj->i", weights, own))
+    apart = own - common
+    size = float(np.einsum("mi,mij,mj->", apart, weights, apart))
+    p_value = float(special.chdtrc((moments.windows - 1) * len(columns), size))
+    coefficients = np.zeros(moments.dim)
+    coefficients[columns] = common
+    return SetFit(coefficients, p_value, float(common @ cross.sum(axis=0)))
+
+
+def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
+    """Fits of all sets of features, or of sets that lose feature after feature, the worst first."""
+    columns = list(range(moments.dim))
+    if moments.dim <= MOST_FOR_ALL_SETS:
+        sizes = (combinations(columns, size) for size in range(1, moments.dim + 1))
+        yield from (fit_set(moments, list(part)) for part in chain.from_iterable(sizes))
+        return
+    yield fit_set(moments, columns)
+    while len(columns) > 1:
+        parts = [[other for other in columns if other != column] for column in columns]
+        fits = [fit_set(moments, part) for part in parts]
+        best = max(range(len(fits)), key=lambda place: fits[place].p_value)
+        columns = parts[best]
+        yield fits[best]
+
+
+@policy("invariant-set", label="invariant-set")
+class InvariantSetPolicy(AffineLinUCB):
+    """The greedy policy on the best set of features whose coefficients are the same in all windows.
+
+    Invariant policy learning (Saengkyongam et al. 2023) in its linear form: among the sets of features whose
+    regression does not change from window to window, take the one that explains most. It learns nothing
+    online, so that a world in which the other features mislead cannot mislead it. Without an invariant set
+    all actions score the same.
+
+    Parameters as in AffineLinUCB.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(800, 2))
+    >>> flips = np.repeat([1.0, -1.0], 400)
+    >>> rewards = features[:, 0] + flips * features[:, 1] + rng.normal(size=800)
+    >>> moments = ib.WindowedMoments.from_arrays(features, rewards, windows=4)
+    >>> policy = ib.InvariantSetPolicy.from_past(ib.Past(moments=moments))
+    >>> policy.coefficients.round(1).tolist()
+    [1.0, 0.0]
+    """
+
+    @classmethod
+    def from_past(cls, past: Past, *, level: float = 0.01, **options: Any) -> Self:
+        """The set from the windows of the logs; one whose p-value is below `level` is not invariant."""
+        probability("level", level)
+        invariant = [fit for fit in fitted_sets(past.moments) if fit.p_value >= level]
+        best = max(invariant, key=lambda fit: fit.explained, default=None)
+        center = np.zeros(past.dim) if best is None else best.coefficients
+        return cls(center, (), **{**past.settings(), **options})

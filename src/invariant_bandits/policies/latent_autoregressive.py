@@ -1,0 +1,114 @@
+"""LinUCB for rewards that follow a latent autoregressive state (Trella et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array, probability, whole_number
+from invariant_bandits.policies import base
+from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.linear import LinUCB
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, prefixed, under
+
+INNER = "inner."
+
+
+@policy("latent-ar-linucb", label="latent-ar-linucb")
+class LatentARLinUCB(BasePolicy):
+    """LinUCB whose coefficients follow a latent autoregressive state (Trella et al. 2024).
+
+    The reward is φᵀ(γ + z·b), and z an autoregressive process that is never seen. Once it has settled, the
+    Kalman filter predicts z from a discounted sum of the last errors r − φᵀγ, each times the action's φᵀb.
+    So the policy is LinUCB with the features φ and φ ⊗ h, where h is the discounted sum of (r − φᵀγ̂)φ.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p; the regression has p(1 + p) coefficients.
+    decay : float
+        Factor from 0 to 1 on the errors before, each round.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.LatentARLinUCB(2, exploration=0.1)
+    >>> for t in range(400):                                # signs that change every 20 rounds
+    ...     row = np.eye(2)[t % 2]
+    ...     policy.update(row, float(row @ [1.0, -1.0]) * (1.0 if t // 20 % 2 else -1.0))
+    >>> policy.select(np.eye(2))                            # the first action was good in the last rounds
+    0
+    """
+
+    options = ("dim", "decay")
+    shown = ("dim", "decay")
+
+    def __init__(self, dim: int, *, decay: float = 0.8, **common: Any) -> None:
+        self.dim, self.decay = whole_number("dim", dim, 1), probability("decay", decay)
+        self._common, self._recent = common, np.zeros(self.dim)
+        self._inner = LinUCB(self.dim * (1 + self.dim), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """A policy with the past's noise scale, feature bound and confidence; the logs are not used."""
+        return cls(past.dim, **{**past.settings(), **options})
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned so far."""
+        return int(self._inner.rounds)
+
+    def _extended(self, features: Array) -> Array:
+        """φ ⊗ [1, h] of features (..., p), shape (..., p(1 + p))."""
+        factors = np.concatenate([[1.0], self._recent])
+        return np.ascontiguousarray(
+            (factors[:, None] * features[..., None, :]).reshape(*features.shape[:-1], -1)
+        )
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        with self._lock:
+            return self._inner.select(self._extended(base.offered_array(features, self.dim)))
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        with self._lock:
+            return self._inner.select_many(self._extended(base.batch_array(features, self.dim)))
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p)."""
+        with self._lock:
+            return self._inner.scores(self._extended(base.offered_array(features, self.dim)))
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,), and note how far off γ̂ was."""
+        row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
+        with self._lock:
+            extended = self._extended(row)
+            still = np.where(np.arange(len(extended)) < self.dim, extended, 0.0)
+            error = value - float(self._inner.scores(still[None]).mean[0])
+            self._inner.update(extended, value)
+            self._recent = self.decay * self._recent + (1.0 - self.decay) * error * row
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {**super().settings(), **self._common}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The discounted errors and the regression."""
+        with self._lock:
+            return {"recent": self._recent.copy()} | prefixed(INNER, self._inner.arrays())
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """The discounted errors, and the regression."""
+        dim = whole_number("dim", settings["dim"], 1)
+        return StateSchema({"recent": ArraySpec((dim,))}, parts={INNER: ANYTHING})
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._recent = np.array(arrays["recent"])
+        self._inner._restore(under(arrays, INNER))

@@ -1,0 +1,119 @@
+"""LinUCB in a latent subspace that is learned offline (Kausik, Tan & Tewari 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.policies import base
+from invariant_bandits.policies.affine_subspace import AffineLinUCB, Tasks
+from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.linear import LinUCB
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
+
+NARROW, WIDE = "narrow.", "wide."
+
+
+@policy("latent-linucb", label="latent-linucb")
+class LatentLinUCB(BasePolicy):
+    """LinUCB in a subspace that the logs teach, until LinUCB in all features knows more (Kausik et al. 2024).
+
+    Coefficients of every task are assumed to be Uθ with one U for all tasks. Two regressions learn every
+    round, one along U and one in all features. Both give an upper confidence bound; the first is widened by
+    the error of the subspace. The lower of the two counts.
+
+    Parameters
+    ----------
+    axes : array, shape (p, r)
+        U, orthonormal columns.
+    subspace_error : float
+        ‖Π̂ − Π‖ of the projections onto the estimated and the true subspace.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.LatentLinUCB([[1.0], [0.0]], exploration=0.0)   # the second coefficient is 0
+    >>> policy.update([1.0, 0.0], 1.0)
+    >>> policy.select(np.eye(2))
+    0
+    """
+
+    options = ("subspace_error",)
+
+    def __init__(self, axes: Any, *, subspace_error: float = 0.0, **common: Any) -> None:
+        self.subspace_error = base.not_negative("subspace_error", subspace_error, 1.0)
+        self._narrow = AffineLinUCB(np.zeros(len(axes)), axes, **common)
+        self.dim = self._narrow.dim
+        self._wide = LinUCB(self.dim, **common)
+        self._common = common
+
+    @classmethod
+    def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
+        """The subspace of the windows' coefficients; `rank` is its dimension, found by its size if not
+        given.
+        """
+        tasks = Tasks.of(past, centered=False)
+        axes, sizes = tasks.directions(rank)
+        error = min(1.0, float(np.sqrt(tasks.error / sizes.min())))
+        return cls(axes, subspace_error=error, **{**past.settings(), **options})
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned so far."""
+        return int(self._wide.rounds)
+
+    def _bounds(self, features: Array) -> tuple[Array, Array]:
+        """Means and widths (n,) of actions with features (n, p), by the regression whose bound is lower."""
+        with self._lock:
+            narrow, wide = self._narrow.scores(features), self._wide.scores(features)
+        bias = self.subspace_error * self._wide.norm_bound * np.linalg.norm(features, axis=1)
+        factor, width = self._wide.exploration, narrow.width + bias
+        lower = narrow.mean + factor * width <= wide.mean + factor * wide.width
+        return np.where(lower, narrow.mean, wide.mean), np.where(lower, width, wide.width)
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p)."""
+        return Scores(*self._bounds(base.offered_array(features, self.dim)))
+
+    def select(self, features: Any) -> int:
+        """Index of the action with the highest of the lower bounds."""
+        return int(self.select_many(base.offered_array(features, self.dim)[None])[0])
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p)."""
+        rounds = base.batch_array(features, self.dim)
+        means, widths = self._bounds(rounds.reshape(-1, self.dim))
+        return np.asarray((means + self._wide.exploration * widths).reshape(rounds.shape[:2]).argmax(axis=1))
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Both regressions learn the reward of the chosen action with features (p,)."""
+        with self._lock:
+            self._wide.update(features, reward)
+            self._narrow.update(features, reward)
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, but for the axes."""
+        return {**super().settings(), **self._common}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The two regressions."""
+        with self._lock:
+            return prefixed(NARROW, self._narrow.arrays()) | prefixed(WIDE, self._wide.arrays())
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """The two regressions."""
+        return StateSchema({}, parts={NARROW: ANYTHING, WIDE: ANYTHING})
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(arrays[f"{NARROW}axes"], **settings)
+        policy._narrow._restore(under(arrays, NARROW))
+        policy._wide._restore(under(arrays, WIDE))
+        return policy

@@ -1,0 +1,164 @@
+"""A representation that tasks share, learned from one task to the next (Qin et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+import numpy as np
+from scipy import special
+
+from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.policies.affine_subspace import AffineLinUCB
+from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.linear import LinUCB
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, counters, prefixed, under
+
+NARROW, WIDE = "narrow.", "wide."
+CHANGE_LEVEL = 1e-3
+"""Level of each test whether the representation has changed."""
+LOOKS = 4
+"""How often a task is looked at."""
+
+
+@policy("sequential-linucb", label="sequential-linucb")
+class SequentialLinUCB(BasePolicy):
+    """LinUCB over tasks that follow each other and share a low-dimensional representation (Qin et al. 2022).
+
+    Every `task` rounds the coefficients are new, and lie in a subspace that stays for many tasks. The
+    estimates of finished tasks give the subspace. Once there are as many as its dimension, a new task is
+    learned inside it. If the rounds of a task leave the subspace, the representation has changed: the policy
+    forgets it and learns the task in all features.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    task : int
+        Rounds of a task.
+    rank : int
+        Dimension r of the subspace.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.SequentialLinUCB(2, task=50, rank=1, noise_scale=0.1)
+    >>> for t in range(50):
+    ...     row = np.eye(2)[t % 2]
+    ...     policy.update(row, float(row @ [1.0, 1.0]))
+    >>> policy.representation.round(2).tolist()
+    [[0.71], [0.71]]
+    """
+
+    options = ("dim", "task", "rank")
+    shown = ("dim", "task", "rank")
+
+    def __init__(self, dim: int, *, task: int, rank: int = 2, **common: Any) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.task, self.rank = whole_number("task", task, 2), whole_number("rank", rank, 1)
+        self.rounds, self.tasks = 0, 0
+        self._common = common
+        self._moment = np.zeros((self.dim, self.dim))
+        self._begin_task()
+
+    @classmethod
+    def from_past(cls, past: Past, *, task: int | None = None, **options: Any) -> Self:
+        """Tasks as long as the past suggests, or a tenth of the horizon; the logs are not used."""
+        task = task or past.suggested_window or max(past.needed_horizon("task") // 10, 2)
+        return cls(past.dim, task=task, **{**past.settings(), **options})
+
+    @property
+    def representation(self) -> Array | None:
+        """The subspace (p, r) of the finished tasks; None while they are fewer than its dimension."""
+        if self.tasks < self.rank:
+            return None
+        vectors = np.linalg.eigh(self._moment)[1][:, -self.rank :]
+        return np.asarray(vectors * np.where(vectors.sum(axis=0) < 0.0, -1.0, 1.0))
+
+    def _begin_task(self) -> None:
+        self._wide = LinUCB(self.dim, **self._common)
+        axes = self.representation
+        self._narrow = None if axes is None else AffineLinUCB(np.zeros(self.dim), axes, **self._common)
+
+    @property
+    def _playing(self) -> Any:
+        return self._wide if self._narrow is None else self._narrow
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        with self._lock:
+            return int(self._playing.select(features))
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        with self._lock:
+            return np.asarray(self._playing.select_many(features))
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths by the regression that plays."""
+        with self._lock:
+            scores: Scores = self._playing.scores(features)
+        return scores
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn a reward; at the end of a task, learn the representation."""
+        with self._lock:
+            self._wide.update(features, reward)
+            if self._narrow is not None:
+                self._narrow.update(features, reward)
+            self.rounds += 1
+            inside = self.rounds % self.task
+            if self._narrow is not None and inside % max(self.task // LOOKS, self.dim) == 0:
+                self._look()
+            if inside == 0:
+                self._end_task()
+
+    def _estimate(self) -> tuple[Array, Array]:
+        """Coefficients of the task in all features (p,) and their covariance (p, p)."""
+        root = self._wide.noise_scale * self._wide._memory.norm_root()
+        return self._wide.coefficients, np.asarray(root @ root.T)
+
+    def _look(self) -> None:
+        """Forget the representation if the coefficients of the task lie off it."""
+        assert self._narrow is not None
+        estimate, covariance = self._estimate()
+        off = np.linalg.qr(self._narrow.axes, mode="complete")[0][:, self.rank :]
+        apart = off.T @ estimate
+        size = float(apart @ np.linalg.solve(off.T @ covariance @ off, apart))
+        if special.chdtrc(off.shape[1], size) < CHANGE_LEVEL:
+            self._moment[:], self.tasks, self._narrow = 0.0, 0, None
+
+    def _end_task(self) -> None:
+        estimate, covariance = self._estimate()
+        self._moment += np.outer(estimate, estimate) - covariance
+        self.tasks += 1
+        self._begin_task()
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {**super().settings(), **self._common}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The sum over tasks, the counters, and the regressions of the present task."""
+        with self._lock:
+            own = {"moment": self._moment.copy(), "counters": np.array([self.rounds, self.tasks])}
+            narrow = {} if self._narrow is None else prefixed(NARROW, self._narrow.arrays())
+            return own | prefixed(WIDE, self._wide.arrays()) | narrow
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """Sum over tasks, counters, and the two regressions."""
+        own = {"moment": ArraySpec(("p", "p")), "counters": counters(2)}
+        sizes = {"p": whole_number("dim", settings["dim"], 1)}
+        return StateSchema(own, sizes=sizes, parts={NARROW: ANYTHING, WIDE: ANYTHING})
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.rounds, self.tasks = (int(value) for value in arrays["counters"])
+        self._moment[...] = arrays["moment"]
+        self._wide._restore(under(arrays, WIDE))
+        narrow = under(arrays, NARROW)
+        self._narrow = AffineLinUCB(narrow["center"], narrow["axes"], **self._common) if narrow else None
+        if self._narrow is not None:
+            self._narrow._restore(narrow)
