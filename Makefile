@@ -9,7 +9,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants study-wild pictures-autoisd clean
+.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants study-wild study-related pictures-autoisd clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -126,6 +126,9 @@ study-constants: setup  ## every constant of AutoISD halved and doubled, and the
 
 study-wild: setup  ## logs as other systems write them: roles, leaks, drift, order of policies (about 40 minutes)
 	$(BIN)/python -m studies wild --out docs/studies/wild.md
+
+study-related: setup  ## related methods of the literature, each in its own world and in the others' (about 8 minutes)
+	$(BIN)/python -m studies related --out docs/studies/related.md
 
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
 	$(BIN)/python -m studies autoisd

@@ -167,6 +167,18 @@ def wild(
 
 
 @study.command()
+def related(
+    out: Page = Path("docs/studies/related.md"),
+    figures: Figures = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 100,
+    seed: Seed = 20261301,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Related methods of the literature, each in its own world and in those of the others."""
+    run_study("related", out, figures, replications=replications, seed=seed, jobs=jobs)
+
+
+@study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits.reports import plots

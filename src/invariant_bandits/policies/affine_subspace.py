@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, finite_array
-from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.decomposition.paths import check_estimable, window_paths
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import MemoryState
@@ -25,33 +25,38 @@ OFF_SUBSPACE = 0.05
 class Tasks(NamedTuple):
     """What the windows of the logs say of how coefficients differ between tasks.
 
-    second_moment (p, p): mean of γγᵀ about `center`, sampling error taken off. error: mean trace of that
-    sampling error over the number of windows, what is left of it in the second moment.
+    second_moment (p, p): mean of γγᵀ about `center` (p,), sampling error taken off. error: mean variance of a
+    window's estimate along a direction. windows: their number.
     """
 
     second_moment: Array
     center: Array
     error: float
+    windows: int
 
     @classmethod
     def of(cls, past: Past, *, centered: bool) -> Tasks:
         """The windows of a past, about their mean if `centered`, else about 0."""
+        check_estimable(past.moments, [f"x{j}" for j in range(past.dim)], use_offered=False)
         paths, _, _ = window_paths(past.moments)
         center = paths.coefficients.mean(axis=0) * centered
         apart, error = paths.coefficients - center, paths.covariances.mean(axis=0)
-        tasks = len(apart)
-        moment = apart.T @ apart / max(tasks - centered, 1) - error
-        return cls(moment, center, float(np.trace(error)) / tasks)
+        moment = apart.T @ apart / (len(apart) - centered) - error
+        return cls(moment, center, float(np.trace(error)) / past.dim, len(apart))
 
     def directions(self, rank: int | None) -> tuple[Array, Array]:
-        """The leading directions (p, r) and their second moments (r,); without a rank, all whose second
-        moment exceeds twice the error that is left.
+        """The leading directions (p, r) and their second moments (r,).
+
+        Without a rank, all whose second moment exceeds twice the largest that sampling error alone would show
+        (Marchenko & Pastur 1967).
         """
         values, vectors = np.linalg.eigh(self.second_moment)
         values, vectors = values[::-1], vectors[:, ::-1]
-        count = int((values > 2.0 * self.error).sum()) if rank is None else rank
-        count = min(max(count, 1), len(values))
-        return vectors[:, :count], np.maximum(values[:count], self.error)
+        ratio = len(values) / self.windows
+        largest = self.error * (2.0 * np.sqrt(ratio) + ratio)
+        found = int((values > 2.0 * largest).sum()) if rank is None else rank
+        found = min(max(found, 1), len(values))
+        return vectors[:, :found], np.maximum(values[:found], self.error)
 
 
 class AffinePart:

@@ -20,11 +20,12 @@ MOST_FOR_ALL_SETS = 10
 
 
 class SetFit(NamedTuple):
-    """The regression on some features: coefficients (p,), 0 for the others, the p-value of their being the
-    same in all windows, and the sum of squares that they explain.
+    """The regression on some features: coefficients (p,), 0 for the others, how far they differ between
+    windows (χ² per degree of freedom) with its p-value, and the sum of squares that they explain.
     """
 
     coefficients: Array
+    misfit: float
     p_value: float
     explained: float
 
@@ -33,16 +34,17 @@ def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
     """The regression on these features, with an intercept per window."""
     gram, cross = moments.gram[:, columns][:, :, columns], moments.cross[:, columns]
     own = np.linalg.solve(gram, cross[:, :, None])[:, :, 0]
-    freedom = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
-    noise = np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12) / freedom
+    left = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
+    noise = np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12) / left
     weights = gram / noise[:, None, None]
     common = np.linalg.solve(weights.sum(axis=0), np.einsum("mij,mj->i", weights, own))
     apart = own - common
     size = float(np.einsum("mi,mij,mj->", apart, weights, apart))
-    p_value = float(special.chdtrc((moments.windows - 1) * len(columns), size))
+    freedom = (moments.windows - 1) * len(columns)
     coefficients = np.zeros(moments.dim)
     coefficients[columns] = common
-    return SetFit(coefficients, p_value, float(common @ cross.sum(axis=0)))
+    p_value, explained = float(special.chdtrc(freedom, size)), float(common @ cross.sum(axis=0))
+    return SetFit(coefficients, size / freedom, p_value, explained)
 
 
 def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
@@ -56,7 +58,7 @@ def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
     while len(columns) > 1:
         parts = [[other for other in columns if other != column] for column in columns]
         fits = [fit_set(moments, part) for part in parts]
-        best = max(range(len(fits)), key=lambda place: fits[place].p_value)
+        best = min(range(len(fits)), key=lambda place: fits[place].misfit)
         columns = parts[best]
         yield fits[best]
 

@@ -59,8 +59,9 @@ class LatentLinUCB(BasePolicy):
         """
         tasks = Tasks.of(past, centered=False)
         axes, sizes = tasks.directions(rank)
-        error = min(1.0, float(np.sqrt(tasks.error / sizes.min())))
-        return cls(axes, subspace_error=error, **{**past.settings(), **options})
+        error = min(1.0, float(np.sqrt(past.dim * tasks.error / (tasks.windows * sizes.min()))))
+        settings = past.settings() | {"norm_bound": float(np.sqrt(sizes.sum()))}
+        return cls(axes, subspace_error=error, **{**settings, **options})
 
     @property
     def rounds(self) -> int:
@@ -72,7 +73,8 @@ class LatentLinUCB(BasePolicy):
         with self._lock:
             narrow, wide = self._narrow.scores(features), self._wide.scores(features)
         bias = self.subspace_error * self._wide.norm_bound * np.linalg.norm(features, axis=1)
-        factor, width = self._wide.exploration, narrow.width + bias
+        factor = self._wide.exploration
+        width = narrow.width + (bias / factor if factor > 0.0 else 0.0)  # exploration does not lessen a bias
         lower = narrow.mean + factor * width <= wide.mean + factor * wide.width
         return np.where(lower, narrow.mean, wide.mean), np.where(lower, width, wide.width)
 
