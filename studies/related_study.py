@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -221,7 +222,7 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
         colours = "Blues" if theme_name == "light" else "Blues_r"
         axis.imshow(ratios, cmap=colours, norm=LogNorm(1.0, MOST_SHOWN), aspect="auto")
         for (row, column), ratio in np.ndenumerate(ratios):
-            looks = {"weight": "bold" if ratio < 1.0005 else "normal", "fontsize": 8}
+            looks: dict[str, Any] = {"weight": "bold" if ratio < 1.0005 else "normal", "fontsize": 8}
             looks["color"] = "white" if (ratio > np.sqrt(MOST_SHOWN)) == (theme_name == "light") else "black"
             words = f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
             axis.text(column, row, words, ha="center", va="center", **looks)

@@ -205,7 +205,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     options = ["--policy", "linucb-decaying"]
     code, said = run_command("fit", log, "-o", tmp_path / "n", *options)
     assert code == 2
-    assert "policy must be one of auto-isd" in said
+    assert "policy must be one of affine-linucb, auto-isd" in said
     assert not (tmp_path / "n").exists()
     program = "from invariant_bandits.cli import main; main()"
     fit = ["--plugin", "own_policy.py", "fit", log, "-o", tmp_path / "m", *options]
