@@ -16,7 +16,7 @@ from invariant_bandits.decomposition.split import Split
 from invariant_bandits.experiments.cells import Cell, Tally
 from invariant_bandits.plotting import theme
 from invariant_bandits.policies.registry import Contender
-from invariant_bandits.simulation.episodes import Episode, PaperEpisodes
+from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, with_lowest_bold
@@ -51,7 +51,7 @@ class TaskEpisodes:
     task: int = 100
     actions: int = 5
 
-    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One instance: logs of all tasks, then `horizon` online rounds."""
         logged, online = getattr(self, f"_{self.kind}")(rng)
         rounds = self.tasks * self.task
@@ -64,7 +64,7 @@ class TaskEpisodes:
         truth = coefficients, split, np.zeros(self.dim), np.eye(self.dim)
         logs = LoggedRounds(offered, actions, rewards, *truth, np.full(rounds, 1.0 / self.actions))
         path = online(horizon, rng)
-        return Episode(logs, self._offered(horizon, rng), path, rng.standard_normal(horizon), self.tasks)
+        return KnownEpisode(logs, self._offered(horizon, rng), path, rng.standard_normal(horizon), self.tasks)
 
     def _offered(self, rounds: int, rng: np.random.Generator) -> Array:
         if self.kind == "state":
