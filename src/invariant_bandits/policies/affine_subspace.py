@@ -71,7 +71,7 @@ class AffinePart:
         return memory.radius(volume, assumed), 0.0
 
 
-@policy("affine-linucb", label="affine-linucb")
+@policy("affine-linucb")
 class AffineLinUCB(LinearPolicy):
     """LinUCB in an affine subspace that tasks share (Bilaj et al. 2024).
 

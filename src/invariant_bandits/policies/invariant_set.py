@@ -63,7 +63,7 @@ def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
         yield fits[best]
 
 
-@policy("invariant-set", label="invariant-set")
+@policy("invariant-set")
 class InvariantSetPolicy(AffineLinUCB):
     """The greedy policy on the best set of features whose coefficients are the same in all windows.
 

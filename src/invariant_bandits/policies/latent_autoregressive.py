@@ -18,7 +18,7 @@ from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, prefixed
 INNER = "inner."
 
 
-@policy("latent-ar-linucb", label="latent-ar-linucb")
+@policy("latent-ar-linucb")
 class LatentARLinUCB(BasePolicy):
     """LinUCB whose coefficients follow a latent autoregressive state (Trella et al. 2024).
 

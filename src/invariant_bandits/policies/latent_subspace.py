@@ -19,7 +19,7 @@ from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 NARROW, WIDE = "narrow.", "wide."
 
 
-@policy("latent-linucb", label="latent-linucb")
+@policy("latent-linucb")
 class LatentLinUCB(BasePolicy):
     """LinUCB in a subspace that the logs teach, until LinUCB in all features knows more (Kausik et al. 2024).
 

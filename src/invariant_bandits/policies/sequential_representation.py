@@ -23,7 +23,7 @@ LOOKS = 4
 """How often a task is looked at."""
 
 
-@policy("sequential-linucb", label="sequential-linucb")
+@policy("sequential-linucb")
 class SequentialLinUCB(BasePolicy):
     """LinUCB over tasks that follow each other and share a low-dimensional representation (Qin et al. 2022).
 
