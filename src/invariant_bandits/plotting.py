@@ -61,6 +61,18 @@ def theme(name: str) -> Iterator[dict[str, str]]:
         yield colours
 
 
+@contextmanager
+def canvas(
+    axes: Any, theme_name: str, width: float, height: float, columns: int = 1
+) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Where to draw within a theme, and its colours: the caller's axes, or those of a new figure (inches)."""
+    with theme(theme_name) as colours:
+        if axes is None:
+            plt = require("matplotlib.pyplot", "plot")
+            axes = plt.figure(figsize=(width, height), layout="constrained").subplots(1, columns)
+        yield axes, colours
+
+
 def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -> None:
     """Lay out an axis with one line per name, the first above."""
     axis.set_yticks(range(len(names)), [literal(name) for name in names])
@@ -72,19 +84,19 @@ def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -
 
 
 def difference_chart(
-    rows: Mapping[str, tuple[float, float, float] | None], *, theme_name: str = "light"
-) -> Figure:
-    """Paired differences with their intervals, one line per name: (value, low, high), or None if nothing is
-    known.
+    rows: Mapping[str, tuple[float, float, float] | None],
+    *,
+    axes: Any = None,
+    theme_name: str = "light",
+    words: str = "gain per round over what the log did, with its interval",
+) -> Any:
+    """Differences with their intervals, one line per name: (value, low, high), or None if nothing is known;
+    the axes, those given or new ones.
 
     Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
     """
-    with theme(theme_name) as colours:
+    with canvas(axes, theme_name, 7.4, 0.9 + 0.34 * len(rows)) as (axis, colours):
         looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
-        figure: Figure = require("matplotlib.pyplot", "plot").figure(
-            figsize=(7.4, 0.9 + 0.34 * len(rows)), layout="constrained"
-        )
-        axis = figure.subplots()
         axis.axvline(0.0, color=colours["ink"], lw=0.8)
         for place, row in enumerate(rows.values()):
             if row is None:
@@ -96,23 +108,34 @@ def difference_chart(
             axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
             axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
         one_line_each(axis, list(rows), colours)
-        axis.set_xlabel("gain per round over what the log did, with its interval")
-    return figure
+        axis.set_xlabel(words)
+    return axis
+
+
+def shares_chart(shares: Mapping[str, float], *, axes: Any = None, theme_name: str = "light") -> Any:
+    """Probabilities as bars with their numbers, one line per name; the axes, those given or new ones."""
+    with canvas(axes, theme_name, 7.4, 0.9 + 0.34 * len(shares)) as (axis, colours):
+        axis.barh(range(len(shares)), list(shares.values()), height=0.62, color=colours["stable"])
+        for place, share in enumerate(shares.values()):
+            axis.text(share + 0.01, place, f"{100.0 * share:.1f} %", va="center", color=colours["ink"])
+        one_line_each(axis, list(shares), colours)
+        axis.set(xlim=(0.0, 1.12), xlabel="probability")
+        axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])
+    return axis
 
 
 def regret_paths(
     rounds: Array,
     paths: Mapping[str, tuple[Array, Array]],
     *,
+    axes: Any = None,
     theme_name: str = "light",
     words: str = "regret",
-) -> Figure:
+) -> Any:
     """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds
-    (R,).
+    (R,); the axes, those given or new ones.
     """
-    with theme(theme_name) as colours:
-        figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
-        axis = figure.subplots()
+    with canvas(axes, theme_name, 7.4, 4.2) as (axis, colours):
         for place, (name, (mean, error)) in enumerate(paths.items()):
             colour = PATH_COLOURS[theme_name][place % len(PATH_COLOURS[theme_name])]
             style = PATH_STYLES[place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)]
@@ -124,7 +147,7 @@ def regret_paths(
         axis.set_ylabel(words)
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(frameon=False)
-    return figure
+    return axis
 
 
 def curves(
@@ -214,11 +237,14 @@ def svg_of(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def notebook_html(words: str, figure: Callable[[], Figure] | None = None) -> str:
-    """What a notebook shows of a result: its words as they stand, and a picture if matplotlib is there."""
+def notebook_html(words: str, plot: Callable[[], Any] | None = None) -> str:
+    """What a notebook shows of a result: its words as they stand, and a picture if matplotlib is there.
+
+    plot: draws on new axes and returns them.
+    """
     parts = [f"<pre>{escape(escape_control_chars(words))}</pre>"]
-    if figure is not None and find_spec("matplotlib") is not None:
-        drawing = svg_of(figure())
+    if plot is not None and find_spec("matplotlib") is not None:
+        drawing = svg_of(np.ravel(plot())[0].figure)
         parts.append(drawing[drawing.index("<svg") :])
     return "\n".join(parts)
 

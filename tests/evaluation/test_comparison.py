@@ -312,9 +312,9 @@ def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
         result.line("frozen").against_log.value,
         result.line("frozen").against_log.low,
     )
-    figure = result.plot()
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["frozen", "uniform"]
-    plt.close(figure)
+    axis = result.plot()
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["frozen", "uniform"]
+    plt.close(axis.figure)
     unknown = ib.compare(bare(uniform_log(400)), some("frozen")).plot(theme="dark")
-    assert "cannot be known" in unknown.axes[0].texts[0].get_text()
-    plt.close(unknown)
+    assert "cannot be known" in unknown.texts[0].get_text()
+    plt.close(unknown.figure)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.model.effects import effect_paths
+from invariant_bandits.decomposition.effects import effect_paths
 from invariant_bandits.reports import model_page, values
 from news_logs import BREAK, SCHEMA, news_log
 

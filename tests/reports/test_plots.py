@@ -97,9 +97,8 @@ def test_more_policies_than_can_be_told_apart_are_refused():
 
 def test_gains_losses_and_doubts_differ_in_colour_and_shape():
     rows = {"better": (1.0, 0.5, 1.5), "unclear": (0.1, -0.4, 0.6), "worse": (-1.0, -1.5, -0.5)}
-    figure = plotting.difference_chart(rows)
-    (axis,) = figure.axes
-    plots.plt.close(figure)
+    axis = plotting.difference_chart(rows)
+    plots.plt.close(axis.figure)
     marks = {line.get_marker(): line.get_color() for line in axis.lines if line.get_marker() in "osD"}
     assert set(marks) == {"o", "D", "s"}
     assert len(set(marks.values())) == 3

@@ -196,10 +196,10 @@ def test_a_result_prints_a_table_and_draws_its_paths():
     assert lines[3].split() == ["bad", "10", "1", "10", "11"]
     assert str(result) == result.summary()
     assert repr(result) == "SimulationResult(good $x, bad; 2 repetitions of 20 rounds)"
-    figure = result.plot(theme="dark")
-    drawn = [line.get_ydata().tolist() for line in figure.axes[0].get_lines()]
+    axis = result.plot(theme="dark")
+    drawn = [line.get_ydata().tolist() for line in axis.get_lines()]
     assert drawn == [[1.0, 3.0], [5.0, 10.0]]
-    figure.canvas.draw()  # a dollar sign in a name is no formula
-    plt.close(figure)
+    axis.figure.canvas.draw()  # a dollar sign in a name is no formula
+    plt.close(axis.figure)
     single = ib.SimulationResult({"one": np.array([[1.0, 2.0]])}, np.array([1, 2]))
     assert single.summary().splitlines()[2].split() == ["one", "2", "0", "2", "2"]

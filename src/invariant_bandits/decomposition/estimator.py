@@ -32,7 +32,7 @@ from invariant_bandits.decomposition.paths import (
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import COMPONENTS, Split, component_along, select_invariant
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.plotting import notebook_html
+from invariant_bandits.plotting import curves, notebook_html
 
 METRICS = ("euclidean", "whitened")
 COVARIANCES = ("auto", "offered", "chosen")
@@ -440,8 +440,33 @@ class InvariantSubspaceDecomposition:
         return _summary(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the summary."""
-        return notebook_html(_summary(self) if hasattr(self, "split_") else repr(self))
+        """What a notebook shows: the summary and the picture."""
+        fitted = hasattr(self, "split_")
+        return notebook_html(self.summary() if fitted else repr(self), self.plot if fitted else None)
+
+    def plot(self, axes: Any = None, *, most: int = 6, edges: Any = None, theme: str = "light") -> Any:
+        """Draw the coefficient along each direction over the windows with its 95 % interval, drifting ones
+        first. Needs matplotlib.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, or array of them, optional
+            Where to draw, one direction in each; a new figure if not given.
+        most : int
+            How many directions a new figure shows.
+        edges : array, shape (m + 1,), optional
+            Times that bound the windows; windows are numbered if not given.
+        theme : "light" or "dark"
+
+        Returns
+        -------
+        array of Axes
+        """
+        from invariant_bandits.decomposition.effects import direction_effects
+
+        self._check_fitted()
+        shown = direction_effects(self)[: most if axes is None else np.size(axes)]
+        return curves(shown, edges, axes=axes, theme_name=theme)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):

@@ -38,7 +38,6 @@ from invariant_bandits.policies.registry import Maker, build_policy, checked_mak
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 
 def verdict(difference: Estimate, assuming: str | None = None) -> str:
@@ -277,11 +276,11 @@ class Comparison:
         """The `rows` as a pandas frame. Needs pandas."""
         return require("pandas", "to_frame").DataFrame(self.rows())
 
-    def plot(self, *, theme: str = "light") -> Figure:
-        """Gains over the log with their intervals, a line per policy by its preferred estimator. Needs
-        matplotlib.
+    def plot(self, axes: Any = None, *, theme: str = "light") -> Any:
+        """Draw the gains over the log with their intervals, a line per policy by its preferred estimator.
 
-        Policies of which nothing is known have a line without an interval. The caller shows it.
+        Policies of which nothing is known have a line without an interval. Parameters and what is returned as
+        in `SimulationResult.plot`.
         """
         from invariant_bandits import plotting
 
@@ -289,7 +288,7 @@ class Comparison:
         for line in reversed(self.lines):  # the preferred estimator of a policy last
             gain = line.against_log
             rows[line.policy] = (gain.value, gain.low, gain.high) if gain.concludes else None
-        return plotting.difference_chart(rows, theme_name=theme)
+        return plotting.difference_chart(rows, axes=axes, theme_name=theme)
 
     def headline(self) -> list[str]:
         """How the first policy compares with the best simple one and with the log, in a few sentences."""

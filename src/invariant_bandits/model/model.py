@@ -377,7 +377,7 @@ class Model(ThreadSafe):
         >>> model.effects().loc[0, ["before", "after"]].astype(float).round(1).tolist()
         [1.0, -1.0]
         """
-        from invariant_bandits.model.effects import effect_paths, effect_rows, window_rows
+        from invariant_bandits.decomposition.effects import effect_paths, effect_rows, window_rows
 
         rows = window_rows if by_window else effect_rows
         return require("pandas", "effects").DataFrame(rows(effect_paths(self), self.moments.edges))
@@ -398,7 +398,7 @@ class Model(ThreadSafe):
         array of Axes
         """
         from invariant_bandits import plotting
-        from invariant_bandits.model.effects import effect_paths
+        from invariant_bandits.decomposition.effects import effect_paths
 
         shown = effect_paths(self)[: most if axes is None else np.size(axes)]
         return plotting.curves(shown, self.moments.edges, axes=axes, theme_name=theme)
@@ -406,14 +406,14 @@ class Model(ThreadSafe):
     def _repr_html_(self) -> str:
         """What a notebook shows: the drifting effects in words and as curves."""
         from invariant_bandits import plotting
-        from invariant_bandits.model.effects import effect_paths
+        from invariant_bandits.decomposition.effects import effect_paths
 
         paths, edges = effect_paths(self), self.moments.edges
         drifting = [path for path in paths if path.drifts]
         found = f"{len(drifting)} of {len(paths)} effects drift"
         lines = [f"{path.title}: {path.in_words(edges)}" for path in drifting[:NAMED]]
         words = "\n".join([repr(self), found, *lines])
-        return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3))[0].figure)
+        return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3)))
 
     def explain(self) -> Any:
         """What the policy believes, in the names of columns; for a policy that cannot say, what the log

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from invariant_bandits import storage
+from invariant_bandits import plotting, storage
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
@@ -135,6 +135,41 @@ class Belief:
             for j in moved
         ]
         return "\n".join(lines)
+
+    def plot(self, axes: Any = None, *, most: int = 8, theme: str = "light") -> Any:
+        """Draw the hypotheses with their probabilities and, beside them, how far the coefficients stand from
+        the logs', with intervals of two standard deviations. Needs matplotlib.
+
+        Parameters
+        ----------
+        axes : two matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        most : int
+            How many directions are shown, those that moved furthest first.
+        theme : "light" or "dark"
+
+        Returns
+        -------
+        array of Axes, shape (2,)
+        """
+        size = np.abs(self.shifts) / self.errors
+        moved = {
+            f"{j + 1}: {self.names[j]}": (
+                float(self.shifts[j]),
+                float(self.shifts[j] - 2.0 * self.errors[j]),
+                float(self.shifts[j] + 2.0 * self.errors[j]),
+            )
+            for j in np.argsort(-size)[:most]
+        }
+        with plotting.canvas(axes, theme, 9.6, 0.9 + 0.34 * max(len(moved), 4), columns=2) as (pair, _):
+            plotting.shares_chart(self.hypotheses, axes=pair[0], theme_name=theme)
+            words = "change of the coefficient since the logs"
+            plotting.difference_chart(moved, axes=pair[1], theme_name=theme, words=words)
+        return np.asarray(pair)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the words and the picture."""
+        return plotting.notebook_html(str(self), self.plot)
 
 
 class OutlierWarning(UserWarning):

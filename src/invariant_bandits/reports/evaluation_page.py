@@ -70,7 +70,7 @@ def _chart(verdicts: list[dict[str, Any]]) -> str:
     if not gains:
         return ""
     intervals = {name: (gain["value"], gain["low"], gain["high"]) for name, gain in gains.items()}
-    drawing = page.svg_of(plotting.difference_chart(intervals))
+    drawing = page.svg_of(plotting.difference_chart(intervals).figure)
     return page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
 
 

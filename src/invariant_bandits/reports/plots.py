@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.effects import direction_effects
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     principal_directions,
 )
-from invariant_bandits.model.effects import direction_effects
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
@@ -103,7 +103,7 @@ def coefficient_paths(fit: Fit, *, theme_name: str = "light", most: int = 24, ed
 
     edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
     """
-    figure: Figure = curves(direction_effects(fit)[:most], edges, theme_name=theme_name)[0].figure
+    figure: Figure = fit.plot(most=most, edges=edges, theme=theme_name)[0].figure
     return figure
 
 

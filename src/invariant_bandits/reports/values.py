@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, escape_json
+from invariant_bandits.decomposition.effects import effect_paths, effect_rows
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     block_spread,
@@ -26,7 +27,6 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
 from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.model.effects import effect_paths, effect_rows
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments

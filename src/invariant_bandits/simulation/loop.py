@@ -27,7 +27,6 @@ from invariant_bandits.simulation.episodes import Environment, Episode, past_of
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 KIND = "simulation"
 EXPECTED = "against the largest expected reward"
@@ -355,14 +354,25 @@ class SimulationResult:
             lines.append(f"{name:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
         return "\n".join(lines)
 
-    def plot(self, *, theme: str = "light") -> Figure:
-        """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows
-        it.
+    def plot(self, axes: Any = None, *, theme: str = "light") -> Any:
+        """Draw the mean regret over the rounds with bands of two standard errors. Needs matplotlib.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Where to draw; a new figure if not given.
+        theme : "light" or "dark"
+            Colours of a new figure, and of the lines.
+
+        Returns
+        -------
+        Axes
         """
         from invariant_bandits import plotting
 
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
-        return plotting.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
+        words = "cumulative regret"
+        return plotting.regret_paths(self.rounds, paths, axes=axes, theme_name=theme, words=words)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the summary and the picture."""
