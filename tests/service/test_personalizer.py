@@ -67,7 +67,24 @@ def test_a_deferred_event_counts_once_it_is_activated(loops: TestClient) -> None
     assert loops.post(f"{V1}/events/{id}/activate").status_code == 204
     assert decision(loops, id)["settled"]["value"] == 1.0
     assert loops.post(f"{V1}/events/{id}/activate").status_code == 204
-    refused(loops.post(f"{V1}/events/unknown/activate"), 400, "InvalidEventIdToActivate")
+
+
+def test_an_event_may_be_activated_before_it_is_ranked(loops: TestClient) -> None:
+    for path in ("events/soon", "events/soon", "events/shown", "events/never", "multislot/events/soon slots"):
+        assert loops.post(f"{V1}/{path}/activate").status_code == 204
+    assert loops.get("/v1/decisions/soon").status_code == 404
+    rank(loops, eventId="soon", deferActivation=True)
+    assert decision(loops, "soon")["activated"]
+    reward(loops, "soon", 1.0)
+    assert decision(loops, "soon")["settled"]["value"] == 1.0
+    reward(loops, "shown", 0.5)
+    rank(loops, eventId="shown", deferActivation=True)
+    assert decision(loops, "shown")["settled"]["value"] == 0.5
+    asked = {"actions": ACTIONS, "slots": SLOTS, "eventId": "soon slots", "deferActivation": True}
+    assert loops.post(f"{V1}/multislot/rank", json=asked).status_code == 201
+    assert decision(loops, "soon slots|top")["activated"]
+    engine = loops.app.state.service.engine  # type: ignore[attr-defined]
+    assert replay_all(engine.store).hashes() == engine.state.hashes()
 
 
 def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -> None:
@@ -155,7 +172,8 @@ def test_other_errors_have_the_protocols_body(loops: TestClient) -> None:
     refused(loops.get(f"{V1}/rank"), 405, "OperationNotAllowed")
     refused(loops.get("/models/none/personalizer/v1.0/configurations/service"), 404, "ResourceNotFound")
     refused(loops.get(f"{NEW}/model/properties?api-version=2031-01-01"), 400, "BadRequest")
-    refused(loops.delete(f"{V1}/logs"), 400, "OperationNotAllowed")
+    answered = loops.get(f"{V1}/nothing")
+    assert answered.headers["x-ms-error-code"] == "ResourceNotFound"
 
 
 def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None:

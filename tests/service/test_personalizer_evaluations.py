@@ -70,8 +70,24 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
         refused(loops.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidEvaluationContract")
         refused(loops.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidRequest")
     refused(loops.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
-    theirs = {"policies": [{"name": "a", "arguments": "--cb_explore_adf"}]}
-    refused(loops.put(f"{NEW}/evaluations/e2", json=asked | theirs), 400, "OperationNotAllowed")
+
+
+def test_evaluations_take_dates_and_learning_settings_as_clients_send_them(loops: TestClient) -> None:
+    reward(loops, rank(loops)["eventId"], 1.0)
+    asked = {"name": "all", "startTime": "2020-01-01", "endTime": "2100-01-01T00:00:00"}
+    more = {"policies": [{"name": "a", "arguments": "--cb_explore_adf"}], "enablePolicyOptimization": True}
+    for path in ("evaluations", "featureImportances"):
+        assert loops.put(f"{NEW}/{path}/e", json=asked | more).status_code == 200
+        assert loops.put(f"{NEW}/{path}/e", json=asked | more).status_code == 200, "a call repeated"
+    other = asked | more | {"name": "other"}
+    refused(loops.put(f"{NEW}/evaluations/e", json=other), 409, "EvaluationAlreadyExists")
+    refused(loops.put(f"{NEW}/featureImportances/e", json=other), 409, "FeatureImportanceAlreadyExists")
+    for start in ("20200101T000000", "2020-01-01", "2020-01-01T00:00:00.0000000Z", "2020-01-01T00:00+02:00"):
+        shown = loops.get(f"{NEW}/evaluations/e", params={"startTime": start, "endTime": "21000101"}).json()
+        sources = [policy["policySource"] for policy in shown["content"]["value"]]
+        assert sources == ["Online", "Baseline", "Random", "Custom"]
+    assert "neither searched for" in shown["description"]
+    refused(loops.get(f"{NEW}/evaluations/e?startTime=soon"), 400, "InvalidEvaluationContract")
 
 
 def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:
@@ -111,4 +127,4 @@ def test_important_features_come_first(loops: TestClient) -> None:
     assert ".noise" in names
     assert [entry["id"] for entry in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
     assert loops.delete(f"{NEW}/featureImportances/f1").status_code == 204
-    refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "ResourceNotFound")
+    refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "FeatureImportanceNotFound")

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from invariant_bandits.service.replay import replay_all, restore
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.store.open_store import open_store, verify
 from personalizer_calls import ACTIONS, NEW, RULES, SLOTS, V1, rank, refused, reward
 
 
@@ -31,18 +34,15 @@ def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:
     more = {"isAutoOptimizationEnabled": True, "autoOptimizationFrequency": "P7D", "logMirrorEnabled": False}
     told = loops.put(path, json=RULES | more).json()
     assert told == loops.get(path).json()
-    assert {
-        name: told[name] for name in (RULES | more) if name not in ("rewardWaitTime", "modelExportFrequency")
-    } == {
-        name: value
-        for name, value in (RULES | more).items()
-        if name not in ("rewardWaitTime", "modelExportFrequency")
-    }
-    assert (told["rewardWaitTime"], told["modelExportFrequency"]) == ("PT600S", "PT300S")
+    assert {name: told[name] for name in RULES | more} == RULES | more
     assert told["lastConfigurationEditDate"].endswith("Z")
     ours = loops.get("/v1/model/configuration").json()
     assert (ours["floor"], ours["reward_wait"], ours["default_reward"]) == (0.2, 600.0, 0.0)
     assert (ours["aggregation"], ours["mode"], ours["conflicts"]) == ("sum", "online", "refuse")
+    for wait in ("PT180S", "PT3M", "P1DT1H"):
+        assert loops.put(path, json=RULES | {"rewardWaitTime": wait}).json()["rewardWaitTime"] == wait
+    assert loops.put("/v1/model/configuration", json={"reward_wait": 60.0}).status_code == 200
+    assert loops.get(path).json()["rewardWaitTime"] == "PT60S", "what was set elsewhere is shown"
 
 
 BAD_RULES = [
@@ -51,6 +51,8 @@ BAD_RULES = [
     ({"rewardWaitTime": "soon"}, "InvalidServiceConfiguration"),
     ({"rewardAggregation": "mode"}, "InvalidServiceConfiguration"),
     ({"explorationPercentage": 1.5}, "InvalidServiceConfiguration"),
+    ({"modelExportFrequency": "often"}, "InvalidServiceConfiguration"),
+    ({"autoOptimizationStartDate": "later"}, "InvalidServiceConfiguration"),
     ({"logRetentionDays": 0}, "InvalidLogRetentionDays"),
     ({"learningMode": "Offline"}, "InvalidServiceConfiguration"),
     ({"logMirrorEnabled": True, "logMirrorSasUri": "a secret"}, "InvalidServiceConfiguration"),
@@ -88,19 +90,67 @@ def test_a_model_is_exported_imported_and_reset(loops: TestClient, fitted_file: 
     assert span["from"] <= times["creationTime"] <= span["to"]
 
 
-def test_learning_settings_are_what_can_be_set(loops: TestClient) -> None:
+def test_learning_settings_are_kept_and_honoured_where_they_mean_something(loops: TestClient) -> None:
     path = f"{V1}/configurations/policy"
     reward(loops, rank(loops)["eventId"], 1.0)
-    assert loops.get(path).json() == {"name": "linucb", "arguments": "--exploration 0.1"}
-    other = {"name": "curious", "arguments": "--exploration 0.5"}
-    assert loops.put(path, json=other).json() == other
-    assert loops.get(path).json() == other
+    start = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
+    rest = ["--power_t 0", "-l 0.001", "--cb_type mtr", "-q ::"]
+    settings = {"name": "linucb", "arguments": start.format(0.05), "withoutEffect": rest}
+    assert loops.get(path).json() == settings
+    theirs = {"name": "theirs", "arguments": "--cb_explore_adf --quadratic GT --ignore A --epsilon 0.25"}
+    answer = theirs | {"withoutEffect": ["--quadratic GT", "--ignore A"]}
+    assert loops.put(path, json=theirs).json() == loops.get(path).json() == answer
+    assert loops.get("/v1/model/configuration").json()["floor"] == 0.25
+    assert loops.put("/v1/model/configuration", json={"floor": 0.5}).status_code == 200
+    assert "--epsilon 0.5" in loops.get(path).json()["arguments"], "what was set elsewhere is shown"
+    assert loops.delete(path).json() == loops.get(path).json() == settings | {"arguments": start.format(0.2)}
+    assert loops.get("/v1/model/configuration").json()["floor"] == 0.2
     assert loops.get("/v1/model").json()["rounds"] == 1  # what was learned stays
-    assert loops.delete(path).json() == {"name": "linucb", "arguments": "--exploration 0.1"}
-    vowpal = {"name": "theirs", "arguments": "--cb_explore_adf --epsilon 0.2"}
-    refused(loops.put(path, json=vowpal), 400, "InvalidPolicyConfiguration")
-    refused(
-        loops.put("/models/shop/personalizer/v1.0/configurations/policy", json=other),
-        400,
-        "InvalidPolicyConfiguration",
-    )
+    for arguments in ("--epsilon 2", "--epsilon", "--epsilon a", "--exploration -1"):
+        refused(loops.put(path, json=theirs | {"arguments": arguments}), 400, "InvalidPolicyConfiguration")
+
+
+def test_how_much_is_tried_can_be_set_for_a_model_that_began_empty(loops: TestClient) -> None:
+    other = {"name": "curious", "arguments": "--exploration 0.5"}
+    before = loops.get("/v1/model").json()["version"]
+    assert loops.put(f"{V1}/configurations/policy", json=other).json()["withoutEffect"] == []
+    assert loops.get("/v1/model").json()["version"] != before
+    shop = "/models/shop/personalizer/v1.0/configurations/policy"
+    assert loops.put(shop, json=other).json() == other | {"withoutEffect": ["--exploration 0.5"]}
+
+
+def test_deleting_logs_removes_those_of_the_loop_and_what_was_learned_stays(loops: TestClient) -> None:
+    shop = "/models/shop/personalizer/v1.0"
+    arms = [{"id": f"arm_{n}"} for n in range(3)]
+    other = loops.post(f"{shop}/rank", json={"contextFeatures": [{"age": 0.5}], "actions": arms}).json()
+    ids = [rank(loops)["eventId"] for _ in range(5)]
+    for id in ids:
+        reward(loops, id, 1.0)
+    waiting = RULES | {"rewardWaitTime": "PT10M"}
+    assert loops.put(f"{V1}/configurations/service", json=waiting).status_code == 200
+    last = rank(loops)["eventId"]
+    before = loops.get("/v1/model").json()
+    assert set(loops.get(f"{V1}/logs/properties").json()["dateRange"]) == {"from", "to"}
+    assert loops.delete(f"{V1}/logs").status_code == 204
+    assert loops.get("/v1/model").json()["state_hash"] == before["state_hash"]
+    assert [loops.get(f"/v1/decisions/{id}").status_code for id in (*ids, last, other["eventId"])] == [
+        *(404 for _ in ids),
+        200,
+        200,
+    ]
+    assert "dateRange" in loops.get(f"{V1}/logs/properties").json(), "one event waits for its reward"
+
+
+def test_the_only_loop_has_no_logs_after_they_were_deleted(tmp_path: Path) -> None:
+    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as client:
+        assert client.get(f"{NEW}/logs/properties").json() == {}
+        reward(client, rank(client)["eventId"], 1.0)
+        before = client.get("/v1/model").json()["state_hash"]
+        assert client.delete(f"{NEW}/logs").status_code == 204
+        assert client.get(f"{NEW}/logs/properties").json() == {}
+        assert client.get("/v1/model").json()["state_hash"] == before
+        rank(client)
+        assert set(client.get(f"{NEW}/logs/properties").json()["dateRange"]) == {"from", "to"}
+    store = open_store(str(tmp_path / "d.db"), check=verify)
+    assert replay_all(store).hashes() == restore(store).hashes()
+    store.close()

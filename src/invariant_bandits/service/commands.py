@@ -225,10 +225,14 @@ class DecisionCommand:
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
         early = [] if known is None else known.rewards  # they came before their decision
+        is_shown = not self.deferred
+        if self.deferred and known is not None and known.shown:
+            is_shown = True
+            proposed.append(events.Activated(moment, decided.id, served.name))
         for reward in early:
             about = (moment, decided.id, served.name, reward.value)
             proposed.append(Rewarded(*about, "joined", reward.request))
-        if early and served.configuration.reward_wait is None and not self.deferred and state.at is None:
+        if early and served.configuration.reward_wait is None and is_shown and state.at is None:
             proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
@@ -334,12 +338,21 @@ class RewardCommand:
 
 
 @returns_command
-def activate(state: State, batch: EventBatch, id: str, model: str | None = None) -> bool:
-    """Activate a deferred decision; the answer is whether that is new."""
+def activate(
+    state: State, batch: EventBatch, id: str, model: str | None = None, *, early: bool = False
+) -> bool:
+    """Activate a deferred decision; the answer is whether that is new.
+
+    `early` if it may not have been made yet: then it is active as soon as it is.
+    """
     moment, served = batch.tick(), state.owner(id, model, batch.pending)
     record = state.record(id, served.name, batch.pending)
     if record is None or record.decided is None:
-        raise NotFoundError(f"id: decision {id!r} is not known")
+        if not early:
+            raise NotFoundError(f"id: decision {id!r} is not known")
+        if record is None or not record.shown:
+            batch.add(state, [events.Activated(moment, id, served.name)])
+        return True
     if record.activated or record.closed is not None:
         return False
     proposed: list[AnyEvent] = [events.Activated(moment, id, served.name)]

@@ -252,6 +252,8 @@ class Record:
     closed : Closed or None
     grouped : Grouped or None
         If this is the id of several decisions made together.
+    shown : bool
+        Whether it was activated before it was decided.
     """
 
     decided: Decided | None = None
@@ -259,13 +261,14 @@ class Record:
     rewards: list[Rewarded] = field(default_factory=list)
     closed: Closed | None = None
     grouped: events.Grouped | None = None
+    shown: bool = False
 
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
         if isinstance(event, Decided):
             self.decided, self.activated = event, not event.deferred
         elif isinstance(event, events.Activated):
-            self.activated = True
+            self.activated, self.shown = True, self.decided is None
         elif isinstance(event, Rewarded):
             self.rewards.append(event)
         elif isinstance(event, Closed):

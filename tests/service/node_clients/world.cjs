@@ -45,6 +45,8 @@ const CLIENTS = {
     expect(told.eventId === "js/1" && told.ranking[0].probability === 0, "an excluded action");
     await client.events.activate("js/1");
     await client.events.reward("js/1", { value: 1 });
+    await client.events.activate("event_id_returned_by_rank");
+    await client.events.reward("event_id_returned_by_rank", { value: 1 });
     const refused = await client.rank({ actions: [] }).catch((error) => error);
     expect(refused.statusCode === 400 && refused.body.error.code === "InvalidRankRequest", "the body of an error");
     return earned;
@@ -71,18 +73,42 @@ const CLIENTS = {
     const body = { reward: [{ slotId: "top", value: 1 }] };
     good(await call("/multislot/events/{eventId}/reward", told.eventId).post({ body }), "204");
     good(await call("/multislot/events/{eventId}/activate", told.eventId).post({}), "204");
-    const rules = good(await call("/configurations/service").get(), "200");
-    good(await call("/configurations/service").put({ body: { ...rules, explorationPercentage: 0.1 } }), "200");
-    good(await call("/configurations/policy").get(), "200");
-    const span = { startTime: "2020-01-01T00:00:00Z", endTime: "2100-01-01T00:00:00Z" };
-    const made = await call("/evaluations").post({ body: { name: "mine", ...span, policies: [] } });
-    const evaluation = good(made, "201");
-    expect(evaluation.policyResults.length === 3, "three policies");
-    good(await call("/evaluations/{evaluationId}", evaluation.id).get(), "200");
+    for (const kind of ["events", "multislot/events"])
+      good(await call(`/${kind}/{eventId}/activate`, "event_id_returned_by_rank").post({}), "204");
+    const rules = {
+      rewardAggregation: "average", modelExportFrequency: "PT180S", defaultReward: 1, rewardWaitTime: "PT4H",
+      explorationPercentage: 0.3, logRetentionDays: 100, learningMode: "Online",
+    };
+    for (const answer of [
+      good(await call("/configurations/service").put({ body: rules }), "200"),
+      good(await call("/configurations/service").get(), "200"),
+    ])
+      for (const name in rules) expect(answer[name] === rules[name], name);
+    const policy = { name: "app1", arguments: "--cb_explore_adf --quadratic GT --cb_type ips --epsilon 0.2" };
+    expect(good(await call("/configurations/policy").put({ body: policy }), "200").arguments === policy.arguments, "PUT");
+    expect(good(await call("/configurations/policy").get(), "200").arguments === policy.arguments, "GET");
+    const start = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::";
+    expect(good(await call("/configurations/policy").delete(), "200").arguments === start, "the default settings");
+    const span = { startTime: new Date("2020-01-01"), endTime: new Date("2100-01-01") };
+    const job = { name: "mine", ...span, enableOfflineExperimentation: true, policies: [] };
+    const evaluation = good(await call("/evaluations").post({ body: job }), "201");
+    const shown = good(await call("/evaluations/{evaluationId}", evaluation.id).get(), "200");
+    expect(shown.status === "completed", "the status of an evaluation");
+    expect(shown.policyResults.find((result) => result.policySource === "Online"), "the running policy");
     expect(good(await call("/evaluations").get(), "200").length === 1, "a list");
+    const chosen = { evaluationId: evaluation.id, policyName: "linucb" };
+    good(await call("/configurations/applyFromEvaluation").post({ body: chosen }), "204");
     good(await call("/evaluations/{evaluationId}", evaluation.id).delete(), "204");
     good(await call("/model/properties").get(), "200");
-    good(await call("/logs/properties").get(), "200");
+    const stream = await call("/model").get().asNodeStream();
+    expect(stream.status === "200", "the model");
+    const parts = [];
+    for await (const part of stream.body) parts.push(part);
+    good(await call("/model").delete(), "204");
+    good(await call("/model").put({ body: Buffer.concat(parts), contentType: "application/octet-stream" }), "204");
+    expect(good(await call("/logs/properties").get(), "200").dateRange.from, "logs");
+    good(await call("/logs").delete(), "204");
+    expect(good(await call("/logs/properties").get(), "200").dateRange === undefined, "no logs");
     return earned;
   },
 
@@ -103,6 +129,10 @@ const CLIENTS = {
       };
       return [details.value, report];
     });
+    expect((await client.getBooleanDetails("truth", true)).errorCode === undefined, "a truth value");
+    expect([1, 2].includes((await client.getNumberDetails("count", 7)).value), "a number");
+    const other = await client.getObjectDetails(model, { a: 1 });
+    expect(other.value.a === 1 && other.errorCode === "TYPE_MISMATCH", JSON.stringify(other));
     const missing = await client.getStringDetails("no-such-flag", "otherwise");
     expect(missing.value === "otherwise" && missing.errorCode === "FLAG_NOT_FOUND", JSON.stringify(missing));
     return earned;

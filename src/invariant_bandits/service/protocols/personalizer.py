@@ -31,13 +31,20 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.service import access, commands, history, learners, replay, responses
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
-from invariant_bandits.service.events import Decided, DocumentSaved, Grouped, decode_event, id_in_group
+from invariant_bandits.service.events import (
+    Decided,
+    DocumentSaved,
+    Grouped,
+    decision_key,
+    decode_event,
+    id_in_group,
+)
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, Handler, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
-from invariant_bandits.service.settings import Aggregation, Configuration
-from invariant_bandits.service.state import ConflictError, NotFoundError, ServedModel, State
+from invariant_bandits.service.settings import DAY, Aggregation, Configuration
+from invariant_bandits.service.state import ConflictError, ServedModel, State
 from invariant_bandits.storage import FileError
 
 NEWEST = "2022-09-01-preview"
@@ -119,6 +126,21 @@ NAMES = {
 """What the protocol calls an error, where an operation has no name of its own for it."""
 
 
+class ErrorBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The protocol's name of an error, what is wrong, our name, and the part of the request that is meant."""
+
+    code: str
+    message: str
+    inner_error: dict[str, str]
+    target: str = ""
+
+
+class ErrorResponse(msgspec.Struct):
+    """The JSON body of a refusal."""
+
+    error: ErrorBody
+
+
 def not_supported(message: str) -> RefusedError:
     """Return a refusal of something that this service cannot honour."""
     return RefusedError(400, message, name="OperationNotAllowed")
@@ -131,11 +153,10 @@ def error_response(refused: RefusedError, scope: Scope) -> Response:
     if status not in (400, 409) or refused.name:
         invalid = ""
     name = refused.name or invalid or NAMES.get(status, "BadRequest")
-    about: dict[str, Any] = {"code": name, "message": responses.printable(refused.message)}
-    if refused.field:
-        about["target"] = responses.printable(refused.field)
-    about["innerError"] = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
-    return json_response({"error": about}, status, refused.headers)
+    inner = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
+    target = responses.printable(refused.field or "")
+    answer = ErrorResponse(ErrorBody(name, responses.printable(refused.message), inner, target))
+    return json_response(answer, status, {**(refused.headers or {}), "x-ms-error-code": name})
 
 
 def duration(seconds: float) -> str:
@@ -156,11 +177,31 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def seconds(time: datetime) -> float:
-    """Return seconds since 1970; a time without a zone is meant in UTC."""
+def seconds_of(text: str, field: str) -> float:
+    """Return seconds since 1970 of a date or time as in ISO 8601; without a zone it is meant in UTC.
+
+    >>> seconds_of("1970-01-02", "startTime"), seconds_of("19700101T000001", "startTime")
+    (86400.0, 1.0)
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{field}: must be a time as in ISO 8601, got {text[:40]!r}") from None
     if not 1970 <= time.year <= 9000:
-        raise InputError(f"startTime, endTime: must be of the years 1970 to 9000, got {time.year}")
+        raise InputError(f"{field}: must be of the years 1970 to 9000, got {time.year}")
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def span_of(text: str, field: str) -> float:
+    """Return the seconds of a duration as in ISO 8601.
+
+    >>> span_of("PT10M", "rewardWaitTime")
+    600.0
+    """
+    try:
+        return msgspec.convert(text, timedelta).total_seconds()
+    except msgspec.ValidationError:
+        raise InputError(f"{field}: must be a duration as in ISO 8601, got {text[:40]!r}") from None
 
 
 # -- rank --
@@ -307,6 +348,9 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
             about = replace(command, context=context, id=id_in_group(id, slot.id))
             decisions.append(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
             left = _not_in(left, [_chosen_id(decisions[-1])])
+        if known and known.shown and command.deferred:
+            for name in slots:
+                commands.activate(id_in_group(id, name), model)(state, trial)
         if grouped is None:
             batch.add(state, [Grouped(batch.tick(), id, model, slots)])
         return decisions
@@ -387,7 +431,7 @@ async def reward_slots(call: Call, body: SlotRewards) -> None:
 @personalizer("POST", "/events/{id:path}/activate", "decide", status=204)
 @personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204)
 async def activate(call: Call) -> None:
-    """Say that an event, or all slots of one, were shown."""
+    """Say that an event, or all slots of one, were shown; it may be ranked later."""
     id, model = _event_id(call), call.model
 
     def activated(state: State, batch: EventBatch) -> None:
@@ -395,12 +439,9 @@ async def activate(call: Call) -> None:
         known = state.record(id, model, batch.pending)
         slots = [] if known is None or known.grouped is None else known.grouped.slots
         for part in [id_in_group(id, slot) for slot in slots] or [id]:
-            commands.activate(part, model)(state, batch)
+            commands.activate(part, model, early=True)(state, batch)
 
-    try:
-        await call.submit(activated)
-    except NotFoundError as error:
-        raise RefusedError(400, str(error), "eventId", name="InvalidEventIdToActivate") from None
+    await call.submit(activated)
 
 
 def _event_id(call: Call) -> str:
@@ -432,11 +473,21 @@ RULES, SETTINGS = "personalizer rules", "personalizer settings"
 """Names of the documents of a model that only this protocol knows."""
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = get_args(Aggregation)
-SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(days=2)
+SHORTEST_WAIT, LONGEST_WAIT = 5.0, 2 * DAY
 DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
 """Rewards are learned as they come, from a log that is kept."""
-OPTIMIZATION = ("isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
-"""Like those of DEFAULTS shown again as they were set; the service does not depend on them."""
+ECHOED = (
+    "rewardWaitTime",
+    "isAutoOptimizationEnabled",
+    "autoOptimizationFrequency",
+    "autoOptimizationStartDate",
+)
+"""Like those of DEFAULTS shown again as they were set."""
+START_EPSILON = 0.2
+START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
+"""Learning settings of a new loop in the original."""
+HONOURED = ("--epsilon", "--cb_explore_adf", "--ccb_explore_adf")
+"""Vowpal's options that mean something here: the share that is drawn uniformly, and ranking actions."""
 KIND = "served model"
 """Kind of the file that holds an exported model."""
 MOST_DOCUMENTS = 1_000
@@ -448,17 +499,17 @@ MOST_DOCUMENTS = 1_000
 class ServiceConfiguration(msgspec.Struct, rename="camel"):
     """The rules of a learning loop; times are ISO 8601 durations."""
 
-    reward_wait_time: timedelta
+    reward_wait_time: str
     reward_aggregation: str
     exploration_percentage: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
     default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
-    model_export_frequency: timedelta | None = None
+    model_export_frequency: str | None = None
     log_retention_days: int | None = None
     model_retrain_days: int | None = None
     learning_mode: Literal["Online", "Apprentice", "LoggingOnly"] | None = None
     is_auto_optimization_enabled: bool | None = None
-    auto_optimization_frequency: timedelta | None = None
-    auto_optimization_start_date: datetime | None = None
+    auto_optimization_frequency: str | None = None
+    auto_optimization_start_date: str | None = None
     log_mirror_enabled: bool | None = None
 
 
@@ -478,22 +529,21 @@ async def show(call: Call) -> dict[str, Any]:
 @personalizer("PUT", SERVICE, "admin", ServiceConfiguration, invalid="InvalidServiceConfiguration")
 async def change(call: Call, body: ServiceConfiguration) -> Any:
     """Set the rules of the loop; what this protocol cannot say of our rules stays as it is."""
-    _check(body)
-    model = call.model
+    model, wait = call.model, _check(body)
 
     def changed(state: State, batch: EventBatch) -> dict[str, Any]:
         present = state.model(model).configuration
         configuration = msgspec.structs.replace(
             present,
             floor=body.exploration_percentage,
-            reward_wait=body.reward_wait_time.total_seconds() or None,
+            reward_wait=wait or None,
             default_reward=body.default_reward,
             aggregation=body.reward_aggregation.lower(),
             mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
         )
         commands.configure(model, configuration, by=call.caller)(state, batch)
         fields = msgspec.to_builtins(body)
-        document = {name: fields[name] for name in (*DEFAULTS, *OPTIMIZATION) if fields[name] is not None}
+        document = {name: fields[name] for name in (*DEFAULTS, *ECHOED) if fields[name] is not None}
         document["lastConfigurationEditDate"] = moment(batch.moment)
         batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
         return _rules(configuration, document)
@@ -501,8 +551,13 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
     return await call.change(changed, f"configured {model}")
 
 
-def _check(body: ServiceConfiguration) -> None:
-    wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
+def _check(body: ServiceConfiguration) -> float:
+    """Return how long rewards are waited for, in seconds, or refuse the rules."""
+    wait, days = span_of(body.reward_wait_time, "rewardWaitTime"), body.log_retention_days
+    how = body.reward_aggregation
+    span_of(body.model_export_frequency or "PT0S", "modelExportFrequency")
+    span_of(body.auto_optimization_frequency or "PT0S", "autoOptimizationFrequency")
+    seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
     message, name = "", ""
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
@@ -515,20 +570,24 @@ def _check(body: ServiceConfiguration) -> None:
         message = "logMirrorEnabled: logs are not mirrored; `invariant-bandits store export` writes them"
     if message:
         raise RefusedError(400, message, name=name)
+    return wait
 
 
 def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, Any]:
     """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
-    no_default = 0.0 if rules.reward_wait is None else None
+    no_default, wait = 0.0 if rules.reward_wait is None else None, rules.reward_wait or 0.0
+    echoed = dict(document or {})
+    if span_of(echoed.get("rewardWaitTime", "PT0S"), "rewardWaitTime") != wait:  # set by another protocol
+        echoed["rewardWaitTime"] = duration(wait)
     return {
-        "rewardWaitTime": duration(rules.reward_wait or 0.0),
+        "rewardWaitTime": "PT0S",
         "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
         "logMirrorEnabled": False,
         **DEFAULTS,
-        **(document or {}),
+        **echoed,
     }
 
 
@@ -544,55 +603,87 @@ async def show_settings(call: Call) -> dict[str, str]:
 @personalizer("PUT", POLICY, "admin", LearningSettings, invalid="InvalidPolicyConfiguration")
 async def change_settings(call: Call, body: LearningSettings) -> Any:
     """Have the loop learn in another way: it keeps what it learned and explores more or less."""
-    return await _set(call, _exploration(body.arguments), body.name)
+    return await _set(call, body.arguments, {"name": body.name, "arguments": body.arguments})
 
 
 @personalizer("DELETE", POLICY, "admin")
 async def reset_settings(call: Call) -> Any:
     """Have the loop learn as a new one would."""
-    return await _set(call, learners.START["exploration"], None)
+    arguments = START_ARGUMENTS.format(START_EPSILON)
+    return await _set(call, arguments, {"arguments": arguments})
 
 
-async def _set(call: Call, exploration: float, name: str | None) -> Any:
-    model = call.model
+async def _set(call: Call, arguments: str, document: dict[str, Any]) -> Any:
+    model, options = call.model, options_of(arguments)
+    floor = _number(options, "--epsilon", 1.0)
+    exploration = _number(options, "--exploration", 100.0)
 
-    def changed(state: State, batch: EventBatch) -> dict[str, str]:
-        learner = state.model(model).learner
-        if not isinstance(learner, OpenLearner) or not isinstance(learner.policy, LinUCB):
-            if name is None:
-                return settings_of(state.model(model))
-            raise InputError("arguments: this model was fitted and learns as it does")
-        if exploration != learner.policy.exploration:
-            settings = {**learner.policy.settings(), "exploration": exploration}
-            policy = LinUCB.from_state(settings, learner.policy.arrays())
-            other = learner.with_policy(policy, list(learner.places))
-            note = f"learning settings {_arguments(exploration)}"
+    def changed(state: State, batch: EventBatch) -> dict[str, Any]:
+        served = state.model(model)
+        rules, policy = served.configuration, _linucb(served)
+        if floor is not None:
+            rules = msgspec.structs.replace(rules, floor=floor)
+            commands.configure(model, rules, by=call.caller)(state, batch)
+        wanted = learners.START["exploration"] if exploration is None else exploration
+        if policy is not None and wanted != policy.exploration:
+            settings = {**policy.settings(), "exploration": wanted}
+            learner: Any = served.learner
+            other = learner.with_policy(LinUCB.from_state(settings, policy.arrays()), list(learner.places))
+            note = f"learning settings --exploration {wanted:g}"
             commands.add_version(model, other, "given", note=note, by=call.caller)(state, batch)
-        document = {"name": name} if name else None
         batch.add(state, [DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
-        return {"name": name or "linucb", "arguments": _arguments(exploration)}
+        return _settings(served, rules, document)
 
     return await call.change(changed, f"set learning settings of {model}")
 
 
-def settings_of(served: ServedModel) -> dict[str, str]:
-    """Return the name and the arguments of how a model learns."""
-    policy = str(served.learner.about().get("policy", "policy"))
-    inner = served.learner.policy if isinstance(served.learner, OpenLearner) else None
-    arguments = _arguments(inner.exploration) if isinstance(inner, LinUCB) else f"--policy {policy}"
-    return {"name": str(served.documents.get(SETTINGS, {}).get("name", policy)), "arguments": arguments}
+def settings_of(served: ServedModel) -> dict[str, Any]:
+    """Return the name and the arguments of how a model learns, and which of these have no effect here."""
+    return _settings(served, served.configuration, served.documents.get(SETTINGS, {}))
 
 
-def _arguments(exploration: float) -> str:
-    return f"--exploration {exploration:g}"
+def _settings(served: ServedModel, rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
+    arguments = str(document.get("arguments", START_ARGUMENTS.format(f"{rules.floor:g}")))
+    if _number(options_of(arguments), "--epsilon", 1.0) not in (None, rules.floor):  # changed elsewhere
+        arguments = re.sub(r"(--epsilon[=\s]+)\S+", rf"\g<1>{rules.floor:g}", arguments)
+    honoured = HONOURED if _linucb(served) is None else (*HONOURED, "--exploration")
+    rest = [" ".join(option) for option in options_of(arguments) if option[0] not in honoured]
+    name = document.get("name", served.learner.about().get("policy", "policy"))
+    return {"name": str(name), "arguments": arguments, "withoutEffect": rest}
 
 
-def _exploration(arguments: str) -> float:
-    match = re.fullmatch(r"\s*--exploration\s+(\d+\.?\d*(?:e-?\d+)?)\s*", arguments)
-    if match is None or float(match[1]) > 100.0:
-        needed = "'--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
-        raise InputError(f"arguments: {needed}")
-    return float(match[1])
+def _linucb(served: ServedModel) -> LinUCB | None:
+    """Return the policy whose exploration can be set, if the model has one."""
+    policy = served.learner.policy if isinstance(served.learner, OpenLearner) else None
+    return policy if isinstance(policy, LinUCB) else None
+
+
+def options_of(arguments: str) -> list[list[str]]:
+    """Return the options of Vowpal's arguments, each with its values.
+
+    >>> options_of("--cb_explore_adf --epsilon=0.2 -q ::")
+    [['--cb_explore_adf'], ['--epsilon', '0.2'], ['-q', '::']]
+    """
+    options: list[list[str]] = []
+    for word in arguments.replace("=", " ").split():
+        if re.match(r"--?[A-Za-z]", word) or not options:
+            options.append([])
+        options[-1].append(word)
+    return options
+
+
+def _number(options: list[list[str]], name: str, most: float) -> float | None:
+    """Return the value of the last option of a name, from 0 to `most`; None if there is none."""
+    values = [option[1:] for option in options if option[0] == name]
+    if not values:
+        return None
+    try:
+        (text,) = values[-1]
+        if 0.0 <= float(text) <= most:
+            return float(text)
+    except ValueError:
+        pass
+    raise InputError(f"arguments: {name} must have a number from 0 to {most:g}")
 
 
 # -- the model as a file --
@@ -668,42 +759,59 @@ async def reset(call: Call) -> None:
 @personalizer("GET", "/model/properties", "read")
 async def properties(call: Call) -> dict[str, str]:
     """Show when the active version was made, and when the last event came that it has taken in."""
-    added, _, last = await _times(call)
+    added = await call.look_at_model(lambda served: served.versions[served.version].time)
+    last = await call.in_thread(_last_time, call.service.engine.store)
     return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
+
+
+def _last_time(store: Any) -> float:
+    """Return the time of the last event in a store."""
+    return decode_event(next(iter(store.rows(store.head().seq - 1))).event).time
 
 
 # -- logs --
 
+MOST_AT_ONCE = 20_000
+"""Decisions that are erased while others wait."""
+
 
 @personalizer("GET", "/logs/properties", "read")
 async def log_properties(call: Call) -> dict[str, Any]:
-    """Show from when to when there are logs."""
-    _, first, last = await _times(call)
-    return {"dateRange": {"from": moment(first), "to": moment(last)}}
-
-
-async def _times(call: Call) -> tuple[float, float, float]:
-    """Return the times of the active version, of the first event that is kept, and of the last one."""
+    """Show from when to when there are logs of the loop; nothing if there are none."""
+    await call.look_at_model(lambda served: None)
     model, store = call.model, call.service.engine.store
 
-    def of_version(state: State) -> tuple[float, int]:
-        served = state.model(model)
-        return served.versions[served.version].time, state.seq
+    def date_range() -> dict[str, str] | None:
+        for row in store.rows():
+            if row.key is not None and row.key.endswith(decision_key("", model)):
+                return {"from": moment(decode_event(row.event).time), "to": moment(_last_time(store))}
+        return None
 
-    def of_events(count: int) -> tuple[float, float]:
-        first, last = next(iter(store.rows())), next(iter(store.rows(count - 1)))
-        return decode_event(first.event).time, decode_event(last.event).time
-
-    added, count = await call.look(of_version)
-    return added, *await call.in_thread(of_events, count)
+    dates = await call.in_thread(date_range)
+    return {} if dates is None else {"dateRange": dates}
 
 
 @personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
-    """Refuse: logs are not deleted by a request."""
-    raise not_supported(
-        "logs are the state's own record and are cut by `invariant-bandits store compact`, not by a request"
+    """Remove the logs of the loop for good, but for events that wait for rewards; what was learned stays."""
+    model = call.model
+    models, waiting = await call.look(
+        lambda state: (len(state.models), {id for _, id in state.model(model).waiting})
     )
+    if models == 1:
+        await call.change(commands.remove_log(by=call.caller), f"removed {{}} events of {model}")
+        return
+    store = call.service.engine.store
+
+    def settled() -> list[tuple[str, str]]:
+        keys = {row.key for row in store.rows() if row.key and row.key.endswith(decision_key("", model))}
+        ids = (key.removesuffix(decision_key("", model)) for key in keys)
+        return [(id, model) for id in ids if id not in waiting]
+
+    decisions = await call.in_thread(settled)
+    for first in range(0, len(decisions), MOST_AT_ONCE):
+        part = decisions[first : first + MOST_AT_ONCE]
+        await call.change(commands.erase(part, by=call.caller), f"erased {{}} events of {model}")
 
 
 # -- documents --
@@ -717,12 +825,13 @@ class Documents:
     ----------
     kind : str
         What their names begin with.
-    missing : str
-        What the protocol calls an id without a document.
+    missing, taken : str
+        What the protocol calls an id without a document, and an id that has another one already.
     """
 
     kind: str
     missing: str
+    taken: str
 
     async def save(self, call: Call, id: str, value: dict[str, Any] | None, done: str) -> None:
         """Save a document under an id, or (None) delete it; `done` is the line in the audit."""
@@ -732,6 +841,8 @@ class Documents:
             documents = state.model(model).documents
             if value is None and name not in documents:
                 raise self._not_found(id)
+            if value is not None and not _is_same(documents.get(name, value), value):
+                raise RefusedError(409, f"id: {id!r} has been used", name=self.taken)
             if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
                 raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
             batch.add(state, [DocumentSaved(batch.tick(), model, name, value, call.caller)])
@@ -762,6 +873,11 @@ class Documents:
         return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
 
 
+def _is_same(document: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two documents answer the same request."""
+    return all(document.get(field) == other.get(field) for field in ("name", "startTime", "endTime"))
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise RefusedError(400, f"skip, top: must be whole numbers, got {text[:20]!r}", name="InvalidRequest")
@@ -778,12 +894,13 @@ POLICIES = ("Online", "Baseline", "Random")
 """The policy that decided, the first offered action, and uniform chance."""
 INTERVALS = (5, 60, 360, 720, 1_440)
 """Minutes of the intervals that results may be cut into."""
+NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated here."
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
 CONTRACT = "InvalidEvaluationContract"
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
-EVALUATIONS = Documents("evaluation ", "EvaluationNotFound")
-IMPORTANCES = Documents("importance ", "ResourceNotFound")
+EVALUATIONS = Documents("evaluation ", "EvaluationNotFound", "EvaluationAlreadyExists")
+IMPORTANCES = Documents("importance ", "FeatureImportanceNotFound", "FeatureImportanceAlreadyExists")
 personalizer("DELETE", ONE_EVALUATION, "admin", status=204)(EVALUATIONS.delete)
 personalizer("DELETE", ONE_IMPORTANCE, "admin", status=204)(IMPORTANCES.delete)
 
@@ -941,16 +1058,18 @@ class ImportanceRequest(msgspec.Struct, rename="camel"):
     """A span of the log whose features are to be weighed."""
 
     name: Id
-    start_time: datetime
-    end_time: datetime
+    start_time: str
+    end_time: str
+
+    def span(self) -> tuple[float, float]:
+        """Return start and end in seconds since 1970."""
+        return seconds_of(self.start_time, "startTime"), seconds_of(self.end_time, "endTime")
 
 
 class EvaluationRequest(ImportanceRequest, rename="camel"):
     """A span of the log that is to be evaluated."""
 
     policies: list[LearningSettings] = []
-    enable_policy_optimization: bool = False
-    enable_offline_experimentation: bool = False
 
 
 class PolicyReference(msgspec.Struct, rename="camel"):
@@ -964,17 +1083,13 @@ class PolicyReference(msgspec.Struct, rename="camel"):
 @personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT)
 async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
-    if body.policies:
-        raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
-    if body.enable_policy_optimization or body.enable_offline_experimentation:
-        instead = "learning settings are not searched for here; false can be asked"
-        raise not_supported(f"enablePolicyOptimization: {instead}")
     id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
-    start, end = seconds(body.start_time), seconds(body.end_time)
+    start, end = body.span()
     span = await _read(call, start, end)
     best = max(POLICIES, key=lambda policy: span.estimate(policy).low)
     about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": best}
-    about["span"] = [start, end]
+    about["span"], about["description"] = [start, end], NOT_SEARCHED
+    about["custom"] = [{"name": policy.name, "arguments": policy.arguments} for policy in body.policies]
     await EVALUATIONS.save(call, id, about, "evaluated")
     if call.request.method == "PUT":
         return Response(status_code=200)
@@ -986,8 +1101,8 @@ def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
     return {
         "id": id,
         "name": body.name,
-        "startTime": moment(seconds(body.start_time)),
-        "endTime": moment(seconds(body.end_time)),
+        "startTime": moment(body.span()[0]),
+        "endTime": moment(body.span()[1]),
         "creationTime": moment(call.service.engine.clock()),
         "status": "Succeeded",
     }
@@ -1011,7 +1126,10 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
     minutes, versioned = int(asked), call.path["endpoint"].versioned
     start, end = about["span"]
-    start, end = max(start, _time(call, "startTime", start)), min(end, _time(call, "endTime", end))
+    if "startTime" in call.query:
+        start = max(start, seconds_of(call.query["startTime"], "startTime"))
+    if "endTime" in call.query:
+        end = min(end, seconds_of(call.query["endTime"], "endTime"))
     span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
     window = call.query.get("window", "Expanding")
 
@@ -1021,26 +1139,17 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         return {**shown, "policySource": policy, **form(span, policy, minutes, start, window)}
 
     results = await call.in_thread(lambda: [of(policy) for policy in POLICIES])
+    results += [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
     if versioned:
         return {**_about(call, about), "jobId": about["id"], "policyResults": results}
     times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
     return {**_about(call, about), "content": {**times, "value": results}}
 
 
-def _time(call: Call, name: str, otherwise: float) -> float:
-    text = call.query.get(name)
-    if text is None:
-        return otherwise
-    try:
-        return seconds(msgspec.convert(text, datetime))
-    except msgspec.ValidationError:
-        raise InputError(f"startTime, endTime: must be times as in ISO 8601, got {text[:40]!r}") from None
-
-
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     """Return what lists show of an evaluation as well."""
     status = "completed" if call.path["endpoint"].versioned else "Succeeded"
-    return {**_without(about, "span"), "status": status}
+    return {**_without(about, "span", "custom"), "status": status}
 
 
 @personalizer("GET", "/evaluations", "read")
@@ -1123,5 +1232,5 @@ async def show_all_importances(call: Call) -> Any:
     return await IMPORTANCES.list(call, lambda about: _without(about, "featureScores"))
 
 
-def _without(about: dict[str, Any], name: str) -> dict[str, Any]:
-    return {other: value for other, value in about.items() if other != name}
+def _without(about: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in about.items() if name not in names}
