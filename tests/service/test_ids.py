@@ -206,7 +206,7 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
     assert (learned(client, "one"), learned(client, "two")) == ((0, 0.0), (2, 1.5))
     refused(client.post(f"{none}/events/x/reward", json={"value": 1.0}), 404, "ResourceNotFound")
     refused(client.post(f"{none}/multislot/events/m/reward", json=rewards), 404, "ResourceNotFound")
-    assert client.post(f"{none}/events/x/activate").status_code == 400
+    refused(client.post(f"{none}/events/x/activate"), 404, "ResourceNotFound")
     assert personalizer_reward(client, "x", 0.5) == 204  # of the loop "default", which does not know it
     assert (learned(client, "one"), learned(client, "two"), learned(client, "default")) == (
         (0, 0.0),

@@ -350,7 +350,7 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
             left = _not_in(left, [_chosen_id(decisions[-1])])
         if known and known.shown and command.deferred:
             for name in slots:
-                commands.activate(id_in_group(id, name), model)(state, trial)
+                commands.activate(id_in_group(id, name), model)(state, batch)
         if grouped is None:
             batch.add(state, [Grouped(batch.tick(), id, model, slots)])
         return decisions
