@@ -105,6 +105,7 @@ def test_simulate_plays_a_grid_from_a_file_and_draws_it(tmp_path, run):
     assert names == [
         "logged=100.parquet",
         "logged=200.parquet",
+        "regret.csv",
         "regret.pdf",
         "regret.png",
         "regret.svg",

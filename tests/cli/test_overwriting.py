@@ -126,11 +126,11 @@ def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, 
 
 def test_runs_do_not_write_over_what_no_run_wrote(folder, run, monkeypatch):
     monkeypatch.chdir(folder)
-    for name in ("world.parquet", "regret.png", "run.json", "report.html", "claims.json"):
+    for name in ("world.parquet", "regret.png", "regret.csv", "run.json", "report.html", "claims.json"):
         out = folder / f"out-{name}"
         out.mkdir()
         (out / name).write_bytes((folder / "rows.parquet").read_bytes())
-        simulated = name in ("world.parquet", "regret.png")
+        simulated = name in ("world.parquet", "regret.png", "regret.csv")
         command = (
             ("simulate", "grid.toml")
             if simulated

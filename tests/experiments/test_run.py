@@ -5,6 +5,7 @@ plays anything.
 import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -163,6 +164,19 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = reproduction.write_report(found, tmp_path).read_text()
     assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())
+    assert [number for number in range(2, 8) if f"Figure {number}" not in text] == []  # 1 is the scheme
+    csv, *tables = reproduction.write_tables(found, tmp_path, latex=True)
+    rows = csv.read_text().splitlines()
+    assert len(rows) == 1 + sum(len(result.regret) for result in found.results.values())
+    assert rows[0].startswith("cell,environment,")
+    assert len(tables) == 2 * len(EXPERIMENTS.names())
+    for path in tables:
+        written = path.read_text()
+        assert written.isascii(), path  # any LaTeX can read it
+        body = written.split("\\toprule\n")[1].split("\\bottomrule")[0].replace("\\midrule\n", "")
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in body.splitlines()} == {
+            len(re.search(r"tabular}{(\w+)}", written)[1]) - 1
+        }
 
 
 def test_a_report_refuses_cells_of_another_run(whole, tmp_path):

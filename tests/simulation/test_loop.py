@@ -169,9 +169,14 @@ def test_a_maker_that_needs_nothing_of_the_logs_takes_nothing():
     np.testing.assert_array_equal(result.regret["with"], result.regret["without"])
 
 
-def test_a_frame_has_one_line_per_policy_repetition_and_round():
-    result = ib.simulate({"LinUCB": linucb, "worst": worst}, EPISODES, horizon=4, replications=3, seed=1)
-    frame = result.to_frame()
+def test_a_frame_has_one_row_per_policy_or_one_per_policy_repetition_and_round():
+    result = ib.simulate({"worst": worst, "LinUCB": linucb}, EPISODES, horizon=4, replications=3, seed=1)
+    tidy = result.to_frame()
+    assert tidy.policy.tolist() == ["LinUCB", "worst"]
+    assert tidy["mean"].tolist() == [result.final(name).mean() for name in tidy.policy]
+    assert tidy.worst.tolist() == [result.final(name).max() for name in tidy.policy]
+    assert tidy.replications.tolist() == [3, 3]
+    frame = result.to_frame(by_round=True)
     assert list(frame) == ["policy", "replication", "round", "regret"]
     lines = list(frame.itertuples(index=False, name=None))
     assert len(lines) == len({line[:3] for line in lines}) == 2 * 3 * 4

@@ -49,7 +49,7 @@ def test_any_reader_of_parquet_finds_a_tidy_table(tmp_path):
     assert len(frame) == 2 * 3 * 12
     for line in frame.itertuples():
         assert line.regret == result.regret[line.policy][line.replication - 4, line.round - 1]
-    expected = result.to_frame()
+    expected = result.to_frame(by_round=True)
     for name in expected:
         assert frame[name].tolist() == expected[name].tolist()
 

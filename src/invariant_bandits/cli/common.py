@@ -254,6 +254,7 @@ def _is_kind(path: Path, what: str) -> bool:
 STARTS = {
     "page": (b"<!doctype html", b"<html"),
     "Markdown page": (b"# ",),
+    "table of regrets": (b"cell,",),
     "picture": (b"\x89png", b"<?xml", b"<svg", b"%pdf"),
 }
 """How files of each kind begin."""

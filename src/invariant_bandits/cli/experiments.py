@@ -22,6 +22,7 @@ def reproduce(
     jobs: int = PROCESSORS,
     out: Path = Path("results"),
     seed: int = 20261116,
+    latex: bool = False,
     force: bool = False,
 ) -> None:
     """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write
@@ -41,7 +42,7 @@ def reproduce(
     how: dict[str, Any] = {"seed": seed, "jobs": jobs, "notice": console.print, "force": force}
     with counting(COMPILING) as progress:
         run.play(names, out, replications=repeated, progress=progress, **how)
-    report(out, jobs)
+    report(out, jobs, latex)
 
 
 def compile_() -> None:
@@ -57,7 +58,7 @@ def compile_() -> None:
     console.print("the inner loops are compiled")
 
 
-def report(folder: Path, jobs: int = PROCESSORS) -> None:
+def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
     from invariant_bandits.experiments import run
 
@@ -65,10 +66,13 @@ def report(folder: Path, jobs: int = PROCESSORS) -> None:
         reproduction = run.read(folder, jobs)
         run.write_claims(reproduction, folder)
         run.write_figures(reproduction, folder, jobs)
+        run.write_tables(reproduction, folder, latex=latex)
         page = run.write_report(reproduction, folder)
     _print_open_claims(reproduction)
     console.print(run.headline(reproduction), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
+    written = f" and LaTeX in {folder / run.TABLES}" if latex else ""
+    console.print(f"regret of every policy in every cell: {folder / run.REGRET}{written}")
 
 
 def _print_open_claims(reproduction: Any) -> None:
@@ -105,6 +109,7 @@ def simulate(
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
+    check_target(out / "regret.csv", "--out", "table of regrets", force=force)
     how: dict[str, Any] = {"seed": grid.seed if seed is None else seed, "jobs": jobs, "force": force}
     how |= {"replications": replications or grid.replications, "notice": console.print}
     with counting(COMPILING) as progress:
@@ -114,7 +119,8 @@ def simulate(
     rows: Any = [[cell, *(number(_regret(v)) for v in ends.values())] for cell, ends in finals.items()]
     lines = table_lines(["cell", *names], rows, width())
     console.print("Regret: mean ± standard error (worst run)", *lines, sep="\n")
-    console.print(f"one Parquet file per cell: {out}")
+    tidy = cells.write_tidy(results, out / "regret.csv")
+    console.print(f"one Parquet file per cell: {out}\none row per cell and policy: {tidy}")
     if len(names) <= plots.MOST_SERIES:
         chart = {
             cell: {name: (float(v.mean()), float(v.max())) for name, v in ends.items() if v.mean() > 0.0}

@@ -4,7 +4,9 @@ analysis; and grids of them, from TOML files.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import sys
 import time
@@ -267,6 +269,40 @@ def run(
             results[cell.name] = result
             note(replications)
     return results
+
+
+def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
+    """One mapping per cell and policy: the cell's name, those of its settings in which cells differ, and what
+    `SimulationResult.rows` says of the policy.
+    """
+    worlds = {name: result.settings["environment"] for name, result in results.items()}
+    settings = {name: {"environment": of["class"], **_flat(of["fields"])} for name, of in worlds.items()}
+    parts = dict.fromkeys(part for of in settings.values() for part in of)
+    varied = [part for part in parts if len({json.dumps(of.get(part)) for of in settings.values()}) > 1]
+    return [
+        {"cell": name, **{part: settings[name].get(part) for part in varied}, **row}
+        for name, result in results.items()
+        for row in result.rows()
+    ]
+
+
+def write_tidy(results: Mapping[str, SimulationResult], path: Path) -> Path:
+    """Write the `tidy_rows` as CSV, replacing the file in one step."""
+    text, rows = io.StringIO(), tidy_rows(results)
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_file(path, text.getvalue().encode())
+    return path
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested settings as one mapping, with names such as "world.drift"."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        inner = isinstance(value, Mapping)
+        flat |= _flat(value, f"{before}{name}.") if inner else {f"{before}{name}": value}
+    return flat
 
 
 def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) -> None:

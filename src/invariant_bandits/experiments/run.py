@@ -1,14 +1,16 @@
 """One run of the experiments in one folder: cells, claims, figures and the report; redrawn without rerunning.
 
-folder/run.json says what was asked for; folder/cells holds one Parquet file per cell; folder/figures every
-figure as PNG (light and dark), SVG and PDF; folder/claims.json the verdicts; folder/report.html the page:
-claims with verdicts, figures, levels, settings, seeds, versions and run time.
+folder/run.json says what was asked for; folder/cells holds one Parquet file per cell; folder/regret.csv a row
+per cell and policy; folder/figures every figure as PNG (light and dark), SVG and PDF; folder/tables LaTeX if
+wanted; folder/claims.json the verdicts; folder/report.html the page: claims with verdicts, figures, levels,
+settings, seeds, versions and run time.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,20 +18,42 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, Claim, ClaimVerdict, Results, Sample
-from invariant_bandits.experiments.figures.experiment import TEXTS, Experiment, cells_of, chosen
+from invariant_bandits.experiments.figures.experiment import (
+    EXPERIMENTS,
+    TEXTS,
+    Experiment,
+    cells_of,
+    chosen,
+)
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.reports import page
 from invariant_bandits.reports.page import Mark, number
 from invariant_bandits.reports.plots import save
 from invariant_bandits.storage import FileError, replace_file
 
-RUN, CLAIMS, REPORT, CELLS, FIGURES = "run.json", "claims.json", "report.html", "cells", "figures"
+RUN, CLAIMS, REPORT, REGRET = "run.json", "claims.json", "report.html", "regret.csv"
+CELLS, FIGURES, TABLES = "cells", "figures", "tables"
+LATEX = {
+    "‖Π̂−Π‖": r"$\|\hat\Pi-\Pi\|$",
+    "√T0": r"$\sqrt{T_0}$",
+    "R²": "$R^2$",
+    "√": r"$\surd$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "ε": r"$\varepsilon$",
+    "η": r"$\eta$",
+    "–": "--",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+"""What LaTeX writes otherwise."""
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
 DEFAULT_SEED = 20261116
 SOURCES = {
@@ -96,7 +120,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     with suppress(FileError):
         _read_run(folder)
         return
-    there = [str(folder / name) for name in (RUN, CLAIMS, REPORT) if (folder / name).exists()]
+    there = [str(folder / name) for name in (RUN, CLAIMS, REPORT, REGRET) if (folder / name).exists()]
     if there and not force:
         raise InputError(
             f"{', '.join(there)} would be overwritten, and no run wrote it; use another folder or --force"
@@ -149,6 +173,7 @@ def write_claims(reproduction: Reproduction, folder: Path) -> Path:
     """The verdicts as plain data."""
     table = [
         {"experiment": name, "claim": claim.name, "bound": str(claim.bound)}
+        | {"in_the_paper": EXPERIMENTS.find(name).text("paper")}
         | {part: getattr(claim, part) for part in ("statement", "source", "quantity")}
         | asdict(verdict)
         for name, judged in reproduction.verdicts.items()
@@ -169,6 +194,43 @@ def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> li
         return save(figure, folder / FIGURES / f"{experiment.name}-{theme}", formats)
 
     return [path for _, paths in parallel.map_unordered(draw, tasks, jobs) for path in paths]
+
+
+def write_tables(reproduction: Reproduction, folder: Path, *, latex: bool = False) -> list[Path]:
+    """Write regret.csv, a row per cell and policy; with `latex` also two LaTeX tables per experiment, for the
+    package booktabs: its regrets and its claims.
+    """
+    paths = [cells.write_tidy(reproduction.results, folder / REGRET)]
+    for experiment in reproduction.experiments if latex else ():
+        judged = reproduction.verdicts[experiment.name]
+        where = f"{experiment.text('title')} ({experiment.text('paper')})."
+        for name, caption, table in (
+            ("regret", f"{where} {MEANS}", _means(reproduction.results, experiment)),
+            ("claims", where, _claims(judged, quantity=False)),
+        ):
+            paths.append(folder / TABLES / f"{experiment.name}-{name}.tex")
+            paths[-1].parent.mkdir(parents=True, exist_ok=True)
+            replace_file(paths[-1], latex_table(*table, caption, paths[-1].stem).encode())
+    return paths
+
+
+def latex_table(
+    headings: Sequence[str], rows: Sequence[Sequence[page.Cell]], caption: str, label: str
+) -> str:
+    """A table in LaTeX, numbers to the right, in plain ASCII."""
+
+    def escaped(words: page.Cell) -> str:
+        plain = words.words if isinstance(words, Mark) else words
+        return re.sub("|".join(map(re.escape, LATEX)), lambda sign: LATEX[sign[0]], plain)
+
+    def line(words: Sequence[page.Cell]) -> str:
+        return " & ".join(map(escaped, words)) + r" \\"
+
+    columns = "".join("r" if getattr(word, "kind", "") == "number" else "l" for word in rows[0])
+    head = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(headings)]
+    body = [r"\midrule", *map(line, rows), r"\bottomrule", r"\end{tabular}"]
+    tail = [rf"\caption{{{escaped(caption)}}}", rf"\label{{tab:{label}}}", r"\end{table}", ""]
+    return "\n".join([*head, *body, *tail])
 
 
 def write_report(reproduction: Reproduction, folder: Path) -> Path:
@@ -203,13 +265,13 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
         " repetition all policies play the same logs, features and noise. Regret is dynamic and cumulative.",
         soft=True,
     )
-    titles = {experiment.name: experiment.text("title") for experiment in reproduction.experiments}
+    titles = {each.name: f"{each.text('title')} ({each.text('paper')})" for each in reproduction.experiments}
     yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
     yield page.paragraph(TEXTS["report"]["method"].format(draws=RESAMPLES), soft=True)
-    yield _claims_table([(claim, verdict) for claim, verdict in judged if not verdict.reached])
-    yield page.details(f"All {len(judged)} tests", [_claims_table(judged)])
+    yield page.table(*_claims([(claim, verdict) for claim, verdict in judged if not verdict.reached]))
+    yield page.details(f"All {len(judged)} tests", [page.table(*_claims(judged))])
     for experiment in reproduction.experiments:
         yield from _section(reproduction, experiment, folder)
     yield page.heading("Settings, seeds and versions", anchor="settings")
@@ -225,33 +287,42 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     yield page.details("Settings of every cell, as stored in its file", [page.preformatted(text)])
 
 
-def _claims_table(judged: list[tuple[Claim, ClaimVerdict]]) -> str:
-    """One line per claim: statistic, interval, bound, verdict."""
+Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[page.Cell]]]
+"""Headings and rows."""
+
+
+def _claims(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
+    """One row per claim: verdict, statistic, interval, bound, and, unless it would be too wide, what the
+    statistic is.
+    """
     kinds = {HOLDS: "good", FAILS: "bad"}
-    rows = [
+    rows: list[tuple[page.Cell, ...]] = [
         (
             Mark(verdict.word, kinds.get(verdict.word, "unsure")),
             claim.name,
             number(f"{verdict.value:.4g}"),
             number(f"{verdict.low:.4g} to {verdict.high:.4g}"),
             number(str(claim.bound)),
-            claim.quantity,
+            *([claim.quantity] if quantity else []),
             verdict.repetitions,
         )
         for claim, verdict in judged
     ]
-    return page.table(("verdict", "claim", "value", "95 % interval", "bound", "measured by", "runs"), rows)
+    measured = ["measured by"] if quantity else []
+    return ("verdict", "claim", "value", "95 % interval", "bound", *measured, "runs"), rows
 
 
 def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:
     yield page.heading(experiment.text("title"), anchor=experiment.name)
+    yield page.paragraph(f"In the paper: {experiment.text('paper')}.", soft=True)
     yield page.paragraph(experiment.text("question"))
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
     yield page.picture(drawing, experiment.name, experiment.text("title"), experiment.text("caption"))
-    yield _claims_table(reproduction.verdicts[experiment.name])
+    yield page.table(*_claims(reproduction.verdicts[experiment.name]))
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield page.paragraph("In words: " + " ".join(statements), soft=True)
-    yield page.details("All numbers of this experiment", [_means(reproduction.results, experiment)])
+    numbers = page.table(*_means(reproduction.results, experiment), MEANS)
+    yield page.details("All numbers of this experiment", [numbers])
     if experiment.table is not None:
         table = experiment.table(reproduction.results)
         columns = next(iter(table.values()))
@@ -260,8 +331,11 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
         yield from _levels(reproduction.results, experiment)
 
 
-def _means(results: Results, experiment: Experiment) -> str:
-    """A table of the mean ± standard error (worst) of every policy in every cell."""
+MEANS = "Regret at the horizon: mean ± standard error (worst run)."
+
+
+def _means(results: Results, experiment: Experiment) -> tuple[Sequence[str], Sequence[Sequence[page.Cell]]]:
+    """Headings, and the mean ± standard error (worst) of every policy in every cell, one row per policy."""
 
     def regret(cell: cells.Cell, policy: str) -> page.Cell:
         if policy not in cell.policies:
@@ -272,8 +346,7 @@ def _means(results: Results, experiment: Experiment) -> str:
 
     policies = dict.fromkeys(name for cell in experiment.cells for name in cell.policies)
     rows = [[policy, *(regret(cell, policy) for cell in experiment.cells)] for policy in policies]
-    headings = ("policy", *(cell.name for cell in experiment.cells))
-    return page.table(headings, rows, "Regret at the horizon: mean ± standard error (worst run).")
+    return ("policy", *(cell.name for cell in experiment.cells)), rows
 
 
 def _levels(results: Results, experiment: Experiment) -> Iterator[str]:

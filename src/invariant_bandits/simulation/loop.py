@@ -332,26 +332,39 @@ class SimulationResult:
         kept = {"policies": list(self.regret), "rounds": self.rounds.tolist(), "replications": None}
         return self.settings | kept
 
-    def to_frame(self) -> pandas.DataFrame:
-        """A pandas frame with one line per policy, replication (from `first`) and round. Needs pandas."""
-        names = np.array(list(self.regret), dtype=object)
-        columns = self._columns()
-        return require("pandas", "to_frame").DataFrame(columns | {"policy": names[columns["policy"]]})
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping per policy, the lowest mean first: mean regret at the end, its standard error, median,
+        worst repetition.
+        """
+        rows: list[dict[str, Any]] = []
+        for name in self.regret:
+            ends = self.final(name)
+            numbers = {"mean": ends.mean(), "standard_error": _error(ends), "median": np.median(ends)}
+            of = {part: float(value) for part, value in (numbers | {"worst": ends.max()}).items()}
+            rows.append({"policy": name, **of, "replications": len(ends), "rounds": int(self.rounds[-1])})
+        return sorted(rows, key=lambda row: float(row["mean"]))
+
+    def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
+        """The `rows` as a pandas frame; with `by_round` a row per policy, replication (from `first`) and
+        round. Needs pandas.
+        """
+        frame = require("pandas", "to_frame").DataFrame
+        if not by_round:
+            return frame(self.rows())
+        names, columns = np.array(list(self.regret), dtype=object), self._columns()
+        return frame(columns | {"policy": names[columns["policy"]]})
 
     def summary(self) -> str:
         """A table a person can read: regret of every policy at the end, the lowest mean first."""
-        finals = {name: self.final(name) for name in self.regret}
-        order = sorted(finals, key=lambda name: float(finals[name].mean()))
-        wide = max(len(name) for name in ("policy", *order))
+        wide = max(len(name) for name in ("policy", *self.regret))
         measured = f", {REALISED}" if self.settings.get("regret") == REALISED else ""
         lines = [
             f"Regret after {int(self.rounds[-1]):,} rounds, {self.replications} repetitions{measured}",
             f"{'policy':<{wide}} {'mean':>10} {'std. err.':>10} {'median':>10} {'worst':>10}",
         ]
-        for name in order:
-            values = finals[name]
-            numbers = (values.mean(), _error(values), np.median(values), values.max())
-            lines.append(f"{name:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
+        for row in self.rows():
+            numbers = (row[part] for part in ("mean", "standard_error", "median", "worst"))
+            lines.append(f"{row['policy']:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
         return "\n".join(lines)
 
     def plot(self, axes: Any = None, *, theme: str = "light") -> Any:

@@ -1,5 +1,5 @@
-"""What moves while policies play: fast rotation of the drifting part (the paper's seventh figure), and what
-had been stable; and, beyond the paper, AutoISD against all, in worlds that keep or break the assumptions.
+"""What moves while policies play: fast rotation of the drifting part (the authors' seventh experiment), and
+what had been stable; and AutoISD against all, in worlds that keep or break the assumptions.
 """
 
 from __future__ import annotations

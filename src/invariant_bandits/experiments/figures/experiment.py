@@ -67,7 +67,7 @@ class Experiment:
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
 
     def text(self, part: str) -> str:
-        """The title, the question or the caption of its figure, from texts.toml."""
+        """The title, the question, the caption of its figure or its place in the paper, from texts.toml."""
         return str(TEXTS.get(self.name, {}).get(part, self.name if part == "title" else ""))
 
 
