@@ -1,4 +1,4 @@
-"""How long a killed service with a million events takes until it is ready again, every event checked."""
+"""How long a killed service with a million events takes until it is ready again."""
 
 from __future__ import annotations
 

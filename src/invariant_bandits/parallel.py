@@ -67,7 +67,12 @@ def _begin_worker(run: Run, items: Sequence[Any]) -> None:
     global _inherited
     _inherited = (run, items)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    if sys.platform == "linux":  # the system kills this process when its parent ends, however it ends
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process when its parent ends, however it ends; on Linux only."""
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 

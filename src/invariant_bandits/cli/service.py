@@ -45,8 +45,6 @@ def serve(
         _print_settings(locals())
         return
     from invariant_bandits.service.access import read_tokens
-    from invariant_bandits.service.store.open_store import VerifyingStore
-    from invariant_bandits.service.store.postgres import is_address
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
     tokens = {} if token_file is None else read_tokens(token_file)
@@ -60,8 +58,6 @@ def serve(
     as_json, prefix = one_of("--log-format", log_format, ("text", "json")) == "json", _prefix(root_path)
     fleet_role: Any = role
     every = None if learn_every is None else 3_600.0 * learn_every
-    # the store is checked while the rest is imported
-    begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
     from invariant_bandits.service.background import RefitSchedule
     from invariant_bandits.service.listener import log_to_stderr
     from invariant_bandits.service.serve import ServiceSettings, serve
@@ -81,7 +77,7 @@ def serve(
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
     )
-    raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
+    raise typer.Exit(serve(settings, lambda line: console.print(line)))
 
 
 def _print_settings(values: dict[str, Any]) -> None:
@@ -154,7 +150,7 @@ def demo(
 
 def verify(store: str, as_json: bool = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
-    from invariant_bandits.service.replay import restore
+    from invariant_bandits.service.replay import erased_without_record, restore
     from invariant_bandits.service.state import UnappliableError, set_aside_events
     from invariant_bandits.service.store.open_store import verify
     from invariant_bandits.service.store.postgres import is_address
@@ -166,6 +162,8 @@ def verify(store: str, as_json: bool = False) -> None:
         events = verify(opened.path, thorough=True, progress=progress)
         first, digest = opened.start().seq, opened.head().digest.hex()
         aside, known = restore(opened).aside, set_aside_events(opened)
+        for seq in erased_without_record(opened):
+            raise InputError(f"{without_password(store)}: event {seq} was erased, and no event says so")
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}

@@ -24,6 +24,7 @@ from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
+from invariant_bandits.service.store.open_store import Verification
 from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
 
 MOST_QUEUED = 10_000
@@ -77,6 +78,7 @@ class Engine:
         self.state = replay.restore(store) if state is None else state
         self.failure: BaseException | None = None
         self.available = True
+        self.verification: Verification | None = None
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
@@ -95,8 +97,16 @@ class Engine:
         self._started = True
         self._thread.start()
 
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error that was found elsewhere; nothing more is acknowledged."""
+        log.critical("the engine has stopped: %s", error)
+        self.failure = self.failure or error
+        self._queue.put(None)
+
     def stop(self) -> None:
         """Finish pending commands, take a snapshot and close the store."""
+        if self.verification is not None:
+            self.verification.stop()
         if self._started:
             self._queue.put(None)
             self._thread.join()

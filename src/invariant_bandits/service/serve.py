@@ -37,7 +37,7 @@ from invariant_bandits.service.operations import OPERATIONS, Call, Service, oper
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import RefusedError, json_response
 from invariant_bandits.service.routes import decisions, models
-from invariant_bandits.service.store.open_store import VerifyingStore, open_store, verify
+from invariant_bandits.service.store.open_store import FEW, Verification, check_newest, open_store
 from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError
 
@@ -106,7 +106,8 @@ async def ready(call: Call) -> Any:
     if engine.failure is not None or not engine.available:
         why = str(engine.failure or "the store cannot take events")
         return json_response({"status": "unavailable", "why": why}, 503)
-    return {"status": "ready", "set_aside": len(engine.state.aside)}
+    verified = engine.verification is None or engine.verification.done
+    return {"status": "ready", "set_aside": len(engine.state.aside), "verified": verified}
 
 
 @operation("GET", "/metrics", "read")
@@ -165,10 +166,11 @@ PAUSE = 0.25
 Say = Callable[[str], None]
 
 
-def engine_for(role: FleetRole, address: str, say: Say, verifying: VerifyingStore | None = None) -> Engine:
+def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     """Return the engine, not started, of a process with this role on the store under an address.
 
-    `verifying` is that store, if it is open already.
+    What a start depends on is checked first. The verification of all other events goes on in the background,
+    and stops the engine if it finds damage.
     """
     if role not in get_args(FleetRole):
         raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
@@ -176,20 +178,17 @@ def engine_for(role: FleetRole, address: str, say: Say, verifying: VerifyingStor
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
     if role == "decider":
         return Decider(_open_published(address, say))
-    if verifying is not None:
-        store = verifying.store
-    else:
-        wait = _poller(say, "another process learns: waiting for its turn") if role == "learner" else None
-        store = open_store(address, check=verify, wait=wait)
+    wait = _poller(say, "another process learns: waiting for its turn") if role == "learner" else None
+    store = open_store(address, check=check_newest, wait=wait)
     try:
-        try:
-            return Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
-        finally:
-            if verifying is not None:
-                verifying.finish()  # what is damaged is said first
+        engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
         store.close()
         raise
+    if engine.state.seq - store.start().seq > FEW:
+        engine.verification = Verification(address, engine.fail)
+        engine.verification.start()
+    return engine
 
 
 def _open_published(address: str, say: Say) -> Any:
@@ -273,19 +272,17 @@ def open_service(
     say: Say = lambda line: None,
     *,
     empty_model: bool = True,
-    verifying: VerifyingStore | None = None,
 ) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening.
 
-    Where there is no model at all, an empty one is made if that is wanted. `verifying` is the store, if it is
-    already open.
+    Where there is no model at all, an empty one is made if that is wanted.
     """
     if not settings.tokens and not is_loopback(settings.host):
         outside = "can be reached from outside, which needs tokens (--token-file)"
         raise InputError(f"host: {settings.host} {outside}")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
-    engine = engine_for(settings.role, settings.store, say, verifying)
+    engine = engine_for(settings.role, settings.store, say)
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
@@ -334,14 +331,12 @@ def application(service: Service) -> Application:
     return make_app(service, lifespan=lifespan)
 
 
-def serve(
-    settings: ServiceSettings, say: Say = lambda line: None, verifying: VerifyingStore | None = None
-) -> int:
+def serve(settings: ServiceSettings, say: Say = lambda line: None) -> int:
     """Serve until asked to end, with the tokens read again at every SIGHUP; 0 if it ended in order.
 
     The caller has blocked SIGHUP: one that comes before there is a service is answered then.
     """
-    service = open_service(settings, say, verifying=verifying)
+    service = open_service(settings, say)
     signal.signal(signal.SIGHUP, lambda *_: _rotate(service.access, settings.token_file))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     return run(service, settings, say)

@@ -1,20 +1,22 @@
 """Open the store under an address, a file or a PostgreSQL database, and verify it: is every event whole?
 
-Blocks of the chain are followed, by several processes if need be.
+As a program, it verifies the store whose address standard input has, and says what is damaged.
 """
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import multiprocessing
+import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from functools import partial
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.service.store import sql
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
 from invariant_bandits.service.store.sql import (
@@ -72,18 +74,33 @@ def open_store(
 BLOCK = 4096
 """Events that are read at a time."""
 FEW = 8 * BLOCK
-"""Fewer events than these are checked in this process."""
+"""So many events are verified before a store is used: that takes less than a second."""
+LOWEST_PRIORITY = 15
+"""How nice the process that verifies is to others."""
+RETRY_EVERY = 60.0
+"""Seconds between two attempts to verify a store that cannot be read."""
+
+log = logging.getLogger("invariant_bandits.service")
 
 
 def verify(
-    path: Path | str, *, thorough: bool = False, progress: Callable[[int, int], None] | None = None
+    path: Path | str,
+    *,
+    first: int = 0,
+    thorough: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Return how many events there are, if all are whole; else StoreError names the first that is not.
+
+    The store may be in use: each block of events is read as it is at one moment, and events that are removed
+    meanwhile are passed over.
 
     Parameters
     ----------
     path : Path or str
         The SQLite file, or the address of a database.
+    first : int
+        Number of the first event to be verified.
     thorough : bool
         Whether SQLite checks all structures of its file as well; slower.
     progress : callable
@@ -93,40 +110,55 @@ def verify(
     try:
         with closing(database.connect(reading=True, frozen=True)) as connection:
             start, end = _check_parts(connection, database.name)
-        blocks, keys = range(start.seq, end, BLOCK), 0
-        workers = min(os.cpu_count() or 1, 4) if len(blocks) * BLOCK > FEW else 1
-        check = partial(_check_block, path, start, end)
-        with ExitStack() as stack:  # no connection is open in this process: it forks
-            traces: Iterator[int] = map(check, blocks)
-            index: Callable[[], int | None] = partial(database.index_trace, thorough=thorough)
-            if workers > 1:
-                pool = stack.enter_context(multiprocessing.get_context("fork").Pool(workers, gc.disable))
-                index = pool.apply_async(index).get  # while the blocks are followed
-                traces = pool.imap(check, blocks)
-            for number, trace in enumerate(traces, 1):
-                keys += trace
-                if progress is not None:
-                    progress(min(number * BLOCK, end - start.seq), end - start.seq)
-            if index() not in (None, keys):
-                hidden = "its index by key does not match its events"
-                raise StoreError(f"{database.name} is damaged: {hidden}")
+        first = max(first, start.seq)
+        for block in range(first, end, BLOCK):
+            last = min(block + BLOCK, end)
+            with closing(database.connect(reading=True, frozen=True)) as connection:
+                _check_block(connection, block, last)
+                _check_index(connection, database, block, last)
+            if progress is not None:
+                progress(last - first, end - first)
+        if first == start.seq:
+            with closing(database.connect(reading=True, frozen=True)) as connection:
+                _check_index(connection, database)
+                connection.check_structures(thorough=thorough)
         return end
     except UnavailableError as error:
-        raise StoreError(f"{database.name} cannot be read: {error}") from None
+        raise UnreadableError(f"{database.name} cannot be read: {error}") from None
+
+
+class UnreadableError(StoreError):
+    """A store that could not be verified because it could not be read."""
+
+
+def check_newest(path: Path | str) -> None:
+    """Raise StoreError if a part that a start depends on is damaged: what is kept beside the events, and the
+    events after the newest snapshot; all of them where there are few.
+    """
+    database = database_of(path)
+    with closing(database.connect(reading=True, frozen=True)) as connection:
+        ((end,),) = connection.execute("SELECT max(seq) FROM head")
+        ((newest,),) = connection.execute("SELECT max(seq) FROM snapshots")
+    verify(path, first=0 if (end or 0) <= FEW else newest or 0)
+
+
+def _start(connection: Connection, name: str) -> Head:
+    """Return the start of the chain."""
+    cuts = connection.execute("SELECT first, before, base FROM cut")
+    if not cuts:
+        return Head(0, sql.START)
+    first, before, base = cuts[0]
+    known = connection.execute("SELECT seq FROM snapshots WHERE seq = ?", base)
+    if len(cuts) != 1 or not isinstance(first, int) or not known:
+        raise StoreError(f"{name} is damaged: it does not say where its events begin")
+    return Head(first, before)
 
 
 def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
     """Return the start of the chain and the number after its last event; StoreError if a part beside the
     events is damaged.
     """
-    start, ends = Head(0, sql.START), connection.execute("SELECT seq, digest FROM head")
-    cuts = connection.execute("SELECT first, before, base FROM cut")
-    snapshots = connection.execute("SELECT seq FROM snapshots")
-    if cuts:
-        first, before, base = cuts[0]
-        start = Head(first, before)
-        if len(cuts) != 1 or not isinstance(first, int) or (base,) not in snapshots:
-            raise StoreError(f"{name} is damaged: it does not say where its events begin")
+    start, ends = _start(connection, name), connection.execute("SELECT seq, digest FROM head")
     if len(ends) != 1 or not isinstance(ends[0][0], int) or ends[0][0] < start.seq:
         raise StoreError(f"{name} is damaged: it does not say where its events end")
     ((end, digest),) = ends
@@ -137,10 +169,9 @@ def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
     if last is not None and _digest(connection, last) != digest:
         raise StoreError(f"event {last} is damaged: the chain does not end with it")
     _check_contents(connection, name)
-    for (seq,) in snapshots:
-        if seq > end:
-            missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
-            raise StoreError(f"{name} is damaged: {missing}")
+    for (seq,) in connection.execute("SELECT seq FROM snapshots WHERE seq > ?", end):
+        missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
+        raise StoreError(f"{name} is damaged: {missing}")
     return start, end
 
 
@@ -170,16 +201,22 @@ def _digest(connection: Connection, seq: int) -> bytes:
     return bodies[0][0][-sql.SIZE :]
 
 
-def _check_block(path: Path | str, start: Head, end: int, first: int) -> int:
-    """Follow the chain over the block of events from number `first`; return the trace of their keys."""
-    last = min(first + BLOCK, end)
-    with closing(database_of(path).connect(reading=True, frozen=True)) as connection:
-        before = start.digest if first == start.seq else _digest(connection, first - 1)
-        rows = _rows(connection, first, last)
+def _check_block(connection: Connection, first: int, last: int) -> None:
+    """Follow the chain over a block of events, as far as they were not removed meanwhile."""
+    start = _start(connection, connection.name)
+    first = max(first, start.seq)
+    before = start.digest if first == start.seq else _digest(connection, first - 1)
+    rows = _rows(connection, first, last)
     sql.check_chain(rows, before, first)
-    if len(rows) != last - first:
+    if len(rows) < last - first:
         raise StoreError(f"event {first + len(rows)} is missing: the store is damaged")
-    return sql.key_trace((row[2], row[0]) for row in rows)
+
+
+def _check_index(connection: Connection, database: Database, *between: int) -> None:
+    """Raise StoreError if the index by key does not have exactly the keyed events."""
+    counts = [connection.execute(query, *between) for query in database.key_counts(bool(between))]
+    if counts[1:] != counts[:-1]:
+        raise StoreError(f"{database.name} is damaged: its index by key does not match its events")
 
 
 def _rows(connection: Connection, first: int, last: int) -> list[Any]:
@@ -192,43 +229,71 @@ def _rows(connection: Connection, first: int, last: int) -> list[Any]:
     return [row for seq in range(first, last) for row in _rows(connection, seq, seq + 1)]
 
 
-class VerifyingStore:
-    """A file that is opened for writing while a process of its own verifies it.
-
-    Nothing may be written to its `store`, and nothing that was read may be answered, before `finish` has
-    returned.
+class Verification:
+    """Verifies a store that is in use, in a process of low priority that ends with this one.
 
     Parameters
     ----------
-    path : str or Path
+    address : str
+    on_damage : callable
+        Called with the StoreError that says what is damaged.
+
+    Attributes
+    ----------
+    done : bool
+        Whether every event was found to be whole.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-        self.store = open_store(path, check=self._begin)
+    def __init__(self, address: str, on_damage: Callable[[StoreError], None]) -> None:
+        self.done = False
+        self._address, self._on_damage = address, on_damage
+        self._process: subprocess.Popen[str] | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
 
-    def _begin(self, path: Path | str) -> None:
-        """Start the process, before the file is opened here, because it forks."""
-        context = multiprocessing.get_context("fork")
-        self._answer, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_send_damage, args=(path, sender))
-        self._process.start()
-        sender.close()
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
 
-    def finish(self) -> None:
-        """Wait for the end of the verification; StoreError says what is damaged."""
-        try:
-            damage: str | None = self._answer.recv()
-        except EOFError:
-            damage = f"{self._path} could not be checked: the process that did it has ended"
-        self._process.join()
-        if damage is not None:
-            raise StoreError(damage)
+    def stop(self) -> None:
+        """End at once."""
+        self._ending.set()
+        if self._process is not None:
+            self._process.kill()
+        self._thread.join()
+
+    def _run(self) -> None:
+        program = [sys.executable, "-m", __name__]
+        while not self._ending.is_set():
+            self._process = subprocess.Popen(
+                program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            if self._ending.is_set():  # meanwhile
+                self._process.kill()
+            damage = self._process.communicate(self._address)[0].strip()
+            self.done = self._process.returncode == 0
+            if self.done:
+                log.info("the store is verified: every event is whole")
+                return
+            if damage and not self._ending.is_set():
+                self._on_damage(StoreError(damage))
+                return
+            if not self._ending.wait(RETRY_EVERY):
+                log.warning("the store could not be verified: it is tried again")
 
 
-def _send_damage(path: Path | str, sender: Any) -> None:
+def main() -> None:
+    """Verify the store whose address standard input has; say what is damaged."""
+    end_with_parent()
+    os.nice(LOWEST_PRIORITY)
     try:
-        verify(path)
-        sender.send(None)
+        verify(sys.stdin.read())
+    except UnreadableError:
+        sys.exit(2)
     except StoreError as error:
-        sender.send(str(error))
+        print(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -179,15 +179,6 @@ def check_seed(stored: str, name: str) -> int:
     return int(number)
 
 
-def key_trace(keyed: Iterable[tuple[Any, Any]]) -> int:
-    """Return a sum over the hashes of keys with their numbers, additive over parts; keys that are None are
-    left out.
-
-    It holds within one process and those forked from it.
-    """
-    return sum([hash(pair) for pair in keyed if pair[0] is not None])
-
-
 # -- databases --
 
 LAYOUT = 5
@@ -259,6 +250,9 @@ class Connection(ABC):
     @abstractmethod
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
+
+    def check_structures(self, *, thorough: bool) -> None:  # noqa: B027 - not every database has such a check
+        """Raise StoreError if a check of the database itself finds damage."""
 
     def commit(self) -> None:
         """End the transaction: all of it is durable."""
@@ -332,9 +326,11 @@ class Database(ABC):
     def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
         """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
 
-    def index_trace(self, *, thorough: bool = False) -> int | None:
-        """Return the trace of the index by key; None if the database checks it by itself."""
-        return None
+    def key_counts(self, between: bool) -> tuple[str, ...]:
+        """Return queries that must have the same answer, or else an index is damaged; `between` the numbers
+        of two events, or of all. None if the database checks its indexes by itself.
+        """
+        return ()
 
     def release(self) -> None:  # noqa: B027 - a turn ends with its connection
         """Let go of the lock."""

@@ -92,7 +92,8 @@ _held: set[tuple[int, int]] = set()
 
 
 class FileLock:
-    """The lock of the one process that writes to a file; the file is made if it does not exist.
+    """The lock of the one process that writes to a file; a file that does not exist is made, for its owner
+    only.
 
     The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It
     is a lock of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the
@@ -110,7 +111,7 @@ class FileLock:
         if path.exists() and _inode_at(path) in _held:
             raise in_use
         try:
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"{path} cannot be written to: {error.strerror}") from None
         try:
@@ -153,8 +154,10 @@ APPLICATION = 0x1B5D0001
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
-KEYS_TOGETHER = 10_000
-"""Keys of the index that are read at a time."""
+
+
+NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+"""Names of errors that say nothing about the content of a file."""
 
 
 class SqliteConnection(Connection):
@@ -165,6 +168,7 @@ class SqliteConnection(Connection):
     def __init__(self, path: Path, *, synchronous: str | None = None, frozen: bool = False) -> None:
         self.name, self._path, self._frozen = str(path), path, frozen
         self.inode: tuple[int, int] | None = None
+        self._log_inode: tuple[int, int] | None = None
         address = str(path) if synchronous else f"{path.as_uri()}?mode=ro"
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
         try:
@@ -190,6 +194,9 @@ class SqliteConnection(Connection):
         """Return what an error means: it may pass, unless it is damage; a frozen state does not change
         any more.
         """
+        if getattr(error, "sqlite_errorname", "").startswith(NOT_ALLOWED):
+            needed = "the file and its folder must be writable, also to be read"
+            return StoreError(f"{self._path} cannot be opened: {error}; {needed}")
         if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError) and not self._frozen:
             return UnavailableError(str(error))
         return StoreError(f"{self._path} is damaged: {error}")
@@ -198,7 +205,19 @@ class SqliteConnection(Connection):
         """Begin a transaction, in the file that was opened."""
         if self.inode is not None and _inode_at(self._path) != self.inode:
             raise StoreError(f"{self._path} is another file than the one that was opened")
-        return super().begin(held=held)
+        log = self._path.with_name(f"{self._path.name}-wal")
+        if self._log_inode is not None and (not log.exists() or _inode_at(log) != self._log_inode):
+            self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            raise StoreError(f"{log} was removed while it was in use; what it held was saved to {self._path}")
+        head = super().begin(held=held)
+        self._log_inode = self._log_inode or _inode_at(log)
+        return head
+
+    def check_structures(self, *, thorough: bool) -> None:
+        """Have SQLite check all structures of the file, if thoroughly."""
+        messages = self.execute("PRAGMA integrity_check(1)") if thorough else [("ok",)]
+        if messages != [("ok",)]:
+            raise StoreError(f"{self.name} is damaged: {messages[0][0]}")
 
     def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
@@ -308,27 +327,16 @@ class SqliteDatabase(Database):
         connection.inode = None if self._lock is None else self._lock.inode
         return connection
 
-    def index_trace(self, *, thorough: bool = False) -> int:
-        """Return the trace of the index by key, whose order is checked.
-
-        Thoroughly, SQLite checks all its structures as well.
-        """
-        with closing(self.connect(reading=True, frozen=True)) as connection:
-            try:
-                if thorough:
-                    ((message,),) = connection.execute("PRAGMA integrity_check(1)")
-                    if message != "ok":
-                        raise StoreError(f"the store is damaged: {message}")
-                keys = "SELECT key, seq FROM events INDEXED BY events_by_key WHERE key IS NOT NULL"
-                cursor, trace, last = connection.raw.execute(keys), 0, ""
-                while part := cursor.fetchmany(KEYS_TOGETHER):
-                    ordered = [last, *(key for key, _ in part)]
-                    if sorted(ordered) != ordered:
-                        raise StoreError(f"{self.path} is damaged: its index by key is out of order")
-                    trace, last = trace + sql.key_trace(part), ordered[-1]
-                return trace
-            except (sqlite3.Error, TypeError, OverflowError) as error:
-                raise StoreError(f"{self.path} is damaged: {error}") from None
+    def key_counts(self, between: bool) -> tuple[str, ...]:
+        """Return queries that count keyed events in the table, and in the index."""
+        if not between:
+            count = "SELECT count(*) FROM events {} WHERE key IS NOT NULL"
+            return count.format("NOT INDEXED"), count.format("INDEXED BY events_by_key")
+        count = (
+            "SELECT count(*) FROM events AS row NOT INDEXED WHERE key IS NOT NULL AND seq >= ? AND seq < ?"
+        )
+        entry = "SELECT 1 FROM events INDEXED BY events_by_key WHERE key = row.key AND seq = row.seq"
+        return count, f"{count} AND EXISTS ({entry})"
 
     def release(self) -> None:
         """Let other processes write."""
