@@ -227,7 +227,7 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
     assert f"event {seq} cannot be applied: version, model default" in str(refused.exception)
     service = open_service(ServiceSettings(store=address))
     with TestClient(application(service), raise_server_exceptions=False) as client:
-        assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2}
+        assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2, "verified": True}
         listed = client.get("/v1/model").json()["set_aside"]
         assert [item["event"] for item in listed] == [seq, seq + 1]
         assert "limit" in listed[0]["why"]
