@@ -31,6 +31,7 @@ NEEDED = {
     "read": {
         "GET /metrics",
         "GET /v1/overview",
+        "GET /v1/decisions",
         "GET /v1/decisions/{id:path}",
         "GET /v1/models",
         *(

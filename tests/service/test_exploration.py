@@ -123,8 +123,8 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
         before = engine.call(commands.inspect(counts))
         played(400)
         after = engine.call(commands.inspect(counts))
-        assert after[0] - before[0] == 50
-        assert (after[1] - before[1]) / 50 == pytest.approx(0.2, abs=0.01)
+        assert after[0] - before[0] == 400
+        assert (after[1] - before[1]) / 400 == pytest.approx(0.2, abs=0.01)
         live = engine.state.hashes()
     store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == live

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from invariant_bandits.service.dashboard import MOST_SEGMENTS, RewardSums, Segments
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import logged_reward
+from invariant_bandits.service.timeline import MOST_SEGMENTS, RewardSums, Timeline
 
 WORTH = np.array([1.0, 2.0, 4.0])
 FLOOR = 0.3
@@ -16,13 +16,18 @@ def decided(place: int, propensities: list[float]) -> Decided:
     return Decided(0.0, "x", "m", "1", 0, None, [], [1, 2, 3], place, propensities)
 
 
-def played(rounds: int, rng: np.random.Generator) -> Segments:
+def played(rounds: int, rng: np.random.Generator) -> Timeline:
     """The best of three actions is played but for a floor of 0.3; the reward is its worth with noise of 1."""
     propensities = [FLOOR / 3, FLOOR / 3, 1.0 - 2 * FLOOR / 3]
-    segments = Segments()
-    for place in rng.choice(3, rounds, p=propensities):
-        segments.add(decided(int(place), propensities), float(WORTH[place] + rng.normal()))
-    return segments
+    timeline = Timeline()
+    for number, place in enumerate(rng.choice(3, rounds, p=propensities)):
+        reward = float(WORTH[place] + rng.normal())
+        timeline.add(decided(int(place), propensities), reward, float(number), None)
+    return timeline
+
+
+def all_of(timeline: Timeline) -> RewardSums:
+    return timeline.whole + timeline.last
 
 
 def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned() -> None:
@@ -32,7 +37,7 @@ def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned()
     rng, hits = np.random.default_rng(0), np.zeros(3)
     mean = 0.7 * 4.0 + FLOOR * WORTH.mean()
     for _ in range(200):
-        whole = played(200, rng).all
+        whole = all_of(played(200, rng))
         estimates = (whole.mean(), whole.uniform(), whole.cost())
         for place, truth in enumerate((mean, WORTH.mean(), 4.0 - mean)):
             estimate = estimates[place]
@@ -48,18 +53,19 @@ def test_nothing_is_shown_of_actions_that_had_no_chance_nor_by_a_handful_of_deci
         certain.add(decided(0, [1.0, 0.0, 0.0]), 1.0)
     assert certain.uniform() is None
     assert certain.mean() is not None
-    few = played(10, np.random.default_rng(0)).all
+    few = all_of(played(10, np.random.default_rng(0)))
     assert few.uniform() is None
     assert few.cost() is None
     assert RewardSums().mean() is None
 
 
 def test_segments_stay_few_and_cover_everything() -> None:
-    segments = played(5_003, np.random.default_rng(1))
-    sums = np.array(segments.sums())
+    timeline = played(5_003, np.random.default_rng(1))
+    sums = np.array(timeline.show()["segments"])
     assert len(sums) <= MOST_SEGMENTS + 1
-    assert len(set(sums[:-1, 0])) == 1
-    np.testing.assert_allclose(sums.sum(axis=0), segments.all.values[:3])
+    assert len(set(sums[:-1, 1])) == 1
+    np.testing.assert_allclose(sums[:, 1:].sum(axis=0), all_of(timeline).values[:3])
+    np.testing.assert_array_equal(sums[:, 0], np.cumsum(sums[:, 1]) - 1)  # when the last of each was settled
 
 
 def test_the_interval_of_the_logs_policy_comes_from_its_windows() -> None:

@@ -21,6 +21,7 @@ from invariant_bandits.service.responses import RefusedError
 
 Role = Literal["read", "decide", "admin"]
 RANKS: dict[Role, int] = {"read": 0, "decide": 1, "admin": 2}
+ANYONE = "anyone on this machine"
 SHORTEST = 16
 """Characters of a token: 64 random bits in hexadecimal digits cannot be guessed over a network."""
 LINE = re.compile(r"(?P<role>[^\s#]\S*)[ \t]+(?P<token>[^\s#]\S*)(?:[ \t]+#.*)?")
@@ -87,7 +88,7 @@ class Access:
     tokens : mapping of str to Role
         SHA-256 of each token in hexadecimal digits, and its role.
     rate : float
-        Requests per second and token; 0 is without bound.
+        Decisions, rewards and other requests per second and token; 0 is without bound.
     """
 
     tokens: Mapping[str, Role] = field(default_factory=dict)
@@ -99,8 +100,8 @@ class Access:
         """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
         if not self.tokens:
             _refuse_other_sites(request)
-            self._slow_down("everybody")
-            return "anyone on this machine"
+            self._slow_down(ANYONE)
+            return ANYONE
         token = _token(request)
         digest = hashlib.sha256(token.encode()).hexdigest()
         role: Role | None = None
@@ -113,8 +114,15 @@ class Access:
             raise RefusedError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
             raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
-        self._slow_down(digest)
-        return f"{role} token {digest[:8]}"
+        caller = f"{role} token {digest[:8]}"
+        self._slow_down(caller)
+        return caller
+
+    def charge(self, caller: str, more: int) -> None:
+        """Count so many more decisions or rewards of a request that was let in: the next ones wait for it."""
+        if self.rate:
+            left, since = self._buckets[caller]
+            self._buckets[caller] = (left - more, since)
 
     def _slow_down(self, who: str) -> None:
         if self.rate:

@@ -20,10 +20,10 @@ from invariant_bandits.service.state import ConflictError, NotFoundError, Record
 from invariant_bandits.service.store.sql import Cut, StoreError
 
 LARGEST_REWARD = 1e9
+MOST_COST = 200_000
+"""Numbers (features × arms, over all decisions) that one request may have encoded: below about a second."""
 MOST_WAITING = 1_000_000
 """Decisions of a model that may wait for their rewards."""
-MEASURED_EVERY = 8
-"""What exploration costs is computed for one of so many decisions."""
 
 
 @dataclass
@@ -46,6 +46,8 @@ class EventBatch:
         Places of commands whose events could not be applied, and why.
     cut : Cut or None
         What is removed from the store with this commit.
+    cost : float
+        Of the decisions of the command that was begun last, see `Learner.cost`.
     """
 
     moment: float
@@ -57,6 +59,7 @@ class EventBatch:
     owners: list[int] = field(default_factory=list)
     refused: dict[int, BaseException] = field(default_factory=dict)
     cut: Cut | None = None
+    cost: float = 0.0
     _mark: tuple[int, int, dict[str, int]] = (0, 0, {})
     _before: dict[str, Record | None] = field(default_factory=dict)
 
@@ -81,6 +84,7 @@ class EventBatch:
         """Begin a command; `undo` takes back what is proposed from now on."""
         self._mark = len(self.events), len(self.contents), dict(self.drawn)
         self._before.clear()
+        self.cost = 0.0
 
     def undo(self) -> None:
         """Take back what the command proposed that was begun last."""
@@ -92,6 +96,13 @@ class EventBatch:
             else:
                 self.pending[key] = record
         self.cut = None
+
+    def spend(self, cost: float) -> None:
+        """Count the cost of a decision; InputError if the command costs too much."""
+        self.cost += cost
+        if self.cost > MOST_COST:
+            what = "arms: features × arms, over all decisions of a request, may be at most"
+            raise InputError(f"{what} {MOST_COST:,} numbers, got {self.cost:,.0f} or more")
 
     def tick(self) -> float:
         """Return a unique time for the next event."""
@@ -192,12 +203,12 @@ class DecisionCommand:
         What is known of each offered action.
     id : str or None
         The same id again has the same answer, and must be asked with the same context and actions.
-    scores : bool
-        Whether expected rewards are wanted.
     deferred : bool
         Whether the decision counts only once it is activated.
     extra : mapping or None
         What the protocol wants to find again, stored with the decision.
+    unit : str or None
+        Who is decided about, for the holdout, unless a column of the context says it; else the id.
     """
 
     model: str = "default"
@@ -205,10 +216,10 @@ class DecisionCommand:
     labels: Sequence[str] = ()
     actions: Sequence[Any] | None = None
     id: str | None = None
-    scores: bool = False
     deferred: bool = False
     protocol: str = "v1"
     extra: dict[str, Any] | None = None
+    unit: str | None = None
 
     def __call__(self, state: State, batch: EventBatch) -> Decided:
         """Propose the decision; nothing if its id was decided before."""
@@ -221,6 +232,7 @@ class DecisionCommand:
             return known.decided
         if len(served.waiting) >= MOST_WAITING:
             raise InputError(f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
+        batch.spend(served.learner.cost(self.context, self.labels, self.actions))
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
@@ -246,22 +258,31 @@ class DecisionCommand:
         if state.at is not None:  # processes that know nothing of each other share a draw only by chance
             key = decision_key(id, served.name).encode(errors="surrogatepass")
             draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
-        round, choice = served.choose(self.context, self.labels, self.actions, draw)
-        measured = draw % MEASURED_EVERY == 0
-        means = served.learner.means(round) if self.scores or measured else None
+        rules, unit = served.configuration, self.unit or id
+        if rules.holdout_key is not None:
+            unit = str((self.context or {}).get(rules.holdout_key, unit))
+        group, bucket = rules.group_of(served.name, unit)
+        version, round, choice = served.choose(self.context, self.labels, self.actions, draw, group)
+        learner = served.learners[version]
+        means, why = learner.means(round), "holdout" if group == "holdout" else "first"
+        if rules.mode == "online" and group != "holdout":
+            why = learner.why(round, choice, means, rules.floor)
         context = None if self.context is None else dict(self.context)
         actions = None if self.actions is None else list(self.actions)
         return Decided(
-            *(moment, id, served.name, served.version, draw, context, list(round.labels), actions),
+            *(moment, id, served.name, version, draw, context, list(round.labels), actions),
             *choice,
-            means=means if self.scores else None,
+            means=means,
             deferred=self.deferred,
             explored=choice.explored,
             protocol=self.protocol,
             extra=self.extra,
-            chance_cost=choice.cost(means) if means is not None and measured else None,
+            chance_cost=choice.cost(means) if group != "holdout" else None,
             at=state.at,
             all_arms=self._means_all_arms,
+            why=why,
+            group=group,
+            bucket=bucket,
         )
 
     @property
@@ -447,7 +468,13 @@ def configure(
     state: State, batch: EventBatch, model: str, configuration: settings.Configuration, *, by: str = ""
 ) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
-    if state.model(model).configuration != configuration:
+    served, to = state.model(model), configuration.holdout_to
+    arms = served.learner.arms
+    if configuration.holdout and to == served.version:
+        raise InputError(f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm")
+    if configuration.holdout and to != settings.UNIFORM and arms and to not in (*arms, *served.versions):
+        raise InputError(f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}")
+    if served.configuration != configuration:
         batch.add(state, [events.Configured(batch.tick(), model, configuration, by)])
     return configuration
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from invariant_bandits import __version__
 from invariant_bandits.service.operations import OPERATIONS, Call, Operation, operation
 from invariant_bandits.service.responses import ErrorAnswer
+from invariant_bandits.service.routes.decisions import Status
 
 Schema = dict[str, Any]
 DOCUMENTED = re.compile(r"/(v1/|healthz|readyz)")
@@ -25,6 +26,13 @@ QUERY: dict[str, Schema] = {
     "note": {**TEXT, "description": "Kept with the version"},
     "activate": {**FLAG, "description": "Whether the new version decides from now on"},
     "allow_differences": {**FLAG, "description": "Whether kind, columns and arms may be others than now"},
+    "arm": {**TEXT, "description": "Label of the chosen arm, or place of the chosen row"},
+    "status": {"enum": list(get_args(Status)), "description": "What became of the decision"},
+    "search": {**TEXT, "description": "Text in the id, the arms or the context"},
+    "since": {**TEXT, "description": "From this time on: ISO 8601, or seconds since 1970"},
+    "until": {**TEXT, "description": "Before this time"},
+    "before": {"type": "integer", "minimum": 0, "description": "Number of an event: `next` of a page"},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
 }
 """Schemas of the parameters in queries."""
 

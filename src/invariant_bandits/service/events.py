@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.settings import Configuration, Group
 
 LONGEST_SLOT = 128
 ASIDE, REMOVED = "\x01set aside", "\x01removed"
@@ -113,7 +113,7 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     propensities : list of float
         Probability of each offered action, exact.
     means : list of float or None
-        Expected rewards, if they were asked for.
+        Expected rewards by the state that decided.
     deferred : bool
         Whether it counts only once it is activated.
     explored : bool
@@ -127,6 +127,13 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         So many events the state knew that decided; None: all before its batch.
     all_arms : bool
         Whether the request named no arms, so that all active ones were offered.
+    why : str
+        Why the action was chosen: "greedy" (largest expected reward), "exploration" or "test" (the policy
+        wants to learn of it), "floor" (drawn uniformly), "holdout" (by the reference), or "first" (by mode).
+    group : "model", "holdout" or ""
+        Who decides about its unit, see `Configuration.holdout`; empty where there is no holdout.
+    bucket : int
+        One of BUCKETS that the units of a holdout are hashed to.
     """
 
     id: str
@@ -146,6 +153,9 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     chance_cost: float | None = None
     at: int | None = None
     all_arms: bool = False
+    why: str = ""
+    group: Group = ""
+    bucket: int = 0
 
     @property
     def propensity(self) -> float:

@@ -170,6 +170,10 @@ class Call:
         self.audit(done.replace("{}", str(answer)))
         return answer
 
+    def charge(self, more: int) -> None:
+        """Count what a request carries beyond its first decision or reward against the caller's rate."""
+        self.service.access.charge(self.caller, more)
+
     def audit(self, done: str) -> None:
         """Log one line about what the caller did."""
         audit_log.info("%s: %s", self.caller, done)

@@ -173,8 +173,8 @@ def check(state: State, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    _, choice = served.choose(event.context, event.labels, event.actions, event.draw)
-    if (*choice, served.version) != (event.place, event.propensities, event.version):
+    version, _, choice = served.choose(event.context, event.labels, event.actions, event.draw, event.group)
+    if (*choice, version) != (event.place, event.propensities, event.version):
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
@@ -21,8 +21,6 @@ from invariant_bandits.service.store.sql import UnavailableError
 
 LARGEST_BODY, LARGEST_UPLOAD = 1 << 20, 256 << 20
 """Bytes of a request, and of a model that is uploaded."""
-MOST_ARMS = 500
-"""Actions offered in one decision."""
 MOST_TOGETHER = 1_000
 """Decisions or rewards in one request."""
 MOST_VALUES = 20_000
@@ -195,6 +193,15 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         raise RefusedError(422, f"{field}: {message}", field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, f"body: not valid JSON ({error})") from None
+
+
+def convert(query: Mapping[str, str], kind: type[Body]) -> Body:
+    """Return the parameters of a query as a struct, or a refusal that names one."""
+    try:
+        return msgspec.convert(dict(query), kind, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$.")
+        raise RefusedError(422, f"{place.rstrip('`') or 'query'}: {message}") from None
 
 
 def has_field(body: bytes, name: str) -> bool:

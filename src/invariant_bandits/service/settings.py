@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from statistics import median
 from typing import Annotated, Literal
@@ -11,6 +12,10 @@ import msgspec
 DAY = 86_400.0
 Aggregation = Literal["earliest", "average", "median", "sum", "min", "max"]
 Mode = Literal["online", "apprentice", "logging"]
+Group = Literal["", "model", "holdout"]
+UNIFORM = "uniform"
+BUCKETS = 32
+"""Groups of units that give the error of an uplift: decisions of one unit are not independent."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
@@ -32,6 +37,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode : "online", "apprentice" or "logging"
         Who decides: the model; the first offered action while the model learns; the same while nothing is
         learned.
+    holdout : float
+        Share of the units whose decisions go to a fixed reference, while the mode is "online".
+    holdout_to : str
+        The reference: "uniform", the label of an arm, or a version.
+    holdout_key : str or None
+        Column of the context that names the unit; else the request's field `unit`, else the decision's id.
     """
 
     floor: Share = 0.05
@@ -40,6 +51,25 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aggregation: Aggregation = "earliest"
     conflicts: Literal["refuse", "ignore"] = "refuse"
     mode: Mode = "online"
+    holdout: Share = 0.0
+    holdout_to: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = UNIFORM
+    holdout_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether some decisions go to the reference."""
+        return self.holdout > 0.0 and self.mode == "online"
+
+    def group_of(self, model: str, unit: str) -> tuple[Group, int]:
+        """Return the group of a unit of a model, and its bucket.
+
+        A unit that is held out stays so if the share grows.
+        """
+        if not self.holds_out:
+            return "", 0
+        digest = hashlib.sha256(f"{model}\n{unit}".encode(errors="surrogatepass")).digest()
+        held = int.from_bytes(digest[:8]) < self.holdout * 2.0**64
+        return "holdout" if held else "model", digest[8] % BUCKETS
 
 
 AGGREGATES: dict[Aggregation, Callable[[list[float]], float]] = {

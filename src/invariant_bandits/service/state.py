@@ -21,8 +21,9 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
 from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
-from invariant_bandits.service.settings import AGGREGATES, Configuration
+from invariant_bandits.service.settings import AGGREGATES, Configuration, Group
 from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
+from invariant_bandits.service.timeline import Holdout, Timeline
 
 
 class Deadlines:
@@ -81,6 +82,7 @@ MOST_COUNTED = 10_000
 """Plays of so many arms are counted one by one."""
 OTHERS = "(others)"
 
+MOST_REFUSALS = 1_000
 MOST_STEPS_BACK = 10
 """So many activated versions can be returned to, one by one, where new ones come every night."""
 
@@ -136,6 +138,8 @@ class ServedModel:
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
     documents : dict of str to mapping
         What protocols keep by name, see the event DocumentSaved.
+    timeline : Timeline
+        What became of it over time; decisions do not depend on it.
     """
 
     name: str
@@ -147,6 +151,7 @@ class ServedModel:
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def version(self) -> str:
@@ -174,8 +179,9 @@ class ServedModel:
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
+        needed = {newest, self.configuration.holdout_to, *self.activations}
         for name in [name for name, added in self.versions.items() if added.origin == "background"]:
-            if name != newest and name not in self.activations:
+            if name not in needed:
                 del self.versions[name], self.learners[name]
 
     def state_hash(self) -> str:
@@ -188,13 +194,22 @@ class ServedModel:
         return content.hexdigest()
 
     def choose(
-        self, context: Context, labels: Sequence[str], actions: Actions, draw: int
-    ) -> tuple[Round, Choice]:
-        """Return the round, and what is chosen in it in the present state."""
-        round = self.learner.round_of(context, labels, actions)
-        if self.configuration.mode == "online":
-            return round, self.learner.decide(round, draw, self.configuration.floor)
-        return round, Choice(0, [1.0] + [0.0] * (len(round.features) - 1))
+        self, context: Context, labels: Sequence[str], actions: Actions, draw: int, group: Group = ""
+    ) -> tuple[str, Round, Choice]:
+        """Return the version that decides, the round, and what is chosen in it in the present state."""
+        rules, version, held_out = self.configuration, self.version, group == "holdout"
+        if held_out and rules.holdout_to in self.versions:
+            version, held_out = rules.holdout_to, False
+        learner = self.learners[version]
+        round = learner.round_of(context, labels, actions)
+        count = len(round.features)
+        if rules.mode != "online":
+            return version, round, Choice.certain(0, count)
+        if held_out and rules.holdout_to in round.labels:
+            return version, round, Choice.certain(round.labels.index(rules.holdout_to), count)
+        if held_out:
+            return version, round, Choice.uniform(count, learner.seed, draw)
+        return version, round, learner.decide(round, draw, rules.floor)
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -415,6 +430,8 @@ class State:
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
         """Numbers of events that could not be applied, and why."""
+        self.refusals: dict[str, str] = {}
+        """Keys of the latest settled decisions that the policy could not learn, and why."""
         self.seq = 0
 
     def _rows_of(self, key: str) -> list[Row]:
@@ -475,9 +492,13 @@ class State:
             served.activations.pop()  # a step back
         else:
             served.activations.append(event.version)
+        served.timeline.mark("version", event.version, event.time)
 
     def _on_configure(self, event: events.Configured) -> None:
-        self.models[event.model].configuration = event.configuration
+        served, rules = self.models[event.model], event.configuration
+        before, served.configuration = served.configuration, rules
+        if (before.holdout_to, before.holdout_key) != (rules.holdout_to, rules.holdout_key):
+            served.timeline.holdout = Holdout()
 
     def _on_arm(self, event: events.ArmAdded) -> None:
         self.models[event.model].learner.add_arm(event.label, event.features)
@@ -546,8 +567,12 @@ class State:
             teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (ValueError, ArithmeticError):  # this version cannot take it: the same in every replay
+        except (ValueError, ArithmeticError) as error:  # this version cannot take it: so in every replay
             served.counts.refused += 1
+            self.refusals[decision_key(event.id, event.model)] = str(error)
+            while len(self.refusals) > MOST_REFUSALS:
+                del self.refusals[next(iter(self.refusals))]
+        served.timeline.add(record.decided, event.value, event.time, served.learner.policy_over())
 
     # -- what should happen --
 

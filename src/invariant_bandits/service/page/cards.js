@@ -1,7 +1,7 @@
 // What each part of the page says about a model. Every function gets the overview of the service, or its model, and returns elements.
 
 import { beliefChart, bar, moving, rewardChart, whisker } from "./charts.js";
-import { ago, clock, day, el, fill, fixed, number, percent, placesFor, seconds, shorten, signed, whole } from "./words.js";
+import { ago, day, el, fill, fixed, number, percent, placesFor, seconds, shorten, signed, whole } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const empty = (words, more) => el("div", { class: "empty" }, el("p", null, words), more ? el("p", { class: "faint" }, more) : null);
@@ -38,7 +38,7 @@ function tile(name, value, unit, note, kind = "") {
 
 export function tiles(overview, rate) {
   const { model, service } = overview, { counts, story } = model;
-  const points = moving(story.stretches), now = points.at(-1), level = levelsOf(model)[0];
+  const points = moving(story.segments), now = points.at(-1), level = levelsOf(model)[0];
   const gain = now && now.n >= 10 && level ? compared(now, level) : null;
   const settled = counts.learned + counts.unlearned + counts.refused;
   const missing = counts.unlearned + counts.defaulted, limited = model.configuration.reward_wait !== null;
@@ -75,7 +75,7 @@ export function reward(model) {
   const levels = levelsOf(model);
   fill(host, [story.settled, levels, story.marks, host.clientWidth], () => {
     if (!story.settled) return empty("No decision has been settled yet.", "Report rewards to POST /v1/rewards: the curve begins with the first one.");
-    const points = moving(story.stretches), now = points.at(-1);
+    const points = moving(story.segments), now = points.at(-1);
     return [
       rewardChart(host, points, levels, story.marks),
       el("ul", { class: "legend" },
@@ -85,7 +85,7 @@ export function reward(model) {
           : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
         !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet"),
         logEvaluation(model.about.value)),
-      el("p", { class: "faint" }, "Intervals at 95 %. Across: settled decisions since the service was started."),
+      el("p", { class: "faint" }, "Intervals at 95 %. Across: when decisions were settled."),
     ];
   });
 }
@@ -98,29 +98,76 @@ function logEvaluation(value) {
   return el("li", { class: "faint" }, `evaluated on the log (${line.estimator}): ${signed(line.gain, places)} per round against the log’s policy, ${fixed(line.low, places)} to ${fixed(line.high, places)}`);
 }
 
-const action = (one) => (typeof one.action === "number" ? `row ${one.action + 1} of ${one.offered}` : shorten(one.action, 18));
+const action = (one) => (typeof one.action === "number" ? `row ${one.action + 1} of ${one.propensities.length}` : shorten(one.action, 28));
 
-function rowsOf(list, caption, heads, cells) {
-  return el("table", { class: "live" }, el("caption", null, caption),
-    el("thead", { class: "hidden" }, el("tr", null, heads.map((one) => el("th", { scope: "col" }, one)))),
-    el("tbody", null, list.map((one) => el("tr", null, cells(one).map((cell) => el("td", null, cell))))));
+const WHY = {
+  greedy: "the largest expected reward", exploration: "the policy wants to learn of it", test: "a test of an action that was neglected",
+  floor: "drawn uniformly, as a fixed share is", holdout: "held out: the reference decides", first: "the first offered action, by mode",
+};
+const STATUS = { waiting: "waiting", deferred: "not shown yet", learned: "learned", unlearned: "not learned", refused: "refused by the model" };
+
+// What became of a decision: its reward, or why it has none.
+function outcome(one) {
+  const value = one.settled?.value ?? one.rewards.at(-1)?.value;
+  return [value !== undefined && value !== null ? el("b", null, number(value)) : null, one.status !== "learned" && el("span", { class: `tag ${one.status === "refused" ? "bad" : ""}` }, STATUS[one.status])];
 }
 
-export function latest(model, now) {
-  const decided = model.story.latest.slice(0, 5), settled = model.story.settlements.slice(0, 5);
-  fill($("latest"), [decided, settled, Math.round(now)], () => {
-    if (!decided.length) return empty("No decision yet.", "POST /v1/decisions asks for one; it appears here within a second.");
+// A page of decisions: {decisions, next}, or why there is none.
+export function decisions(page, model, now, open) {
+  fill($("decisions"), [page, Math.round(now / 5)], () => {
+    if (page.error) return empty("The list could not be read.", page.error);
+    if (!page.decisions.length && !page.filtered) return empty("No decision yet.", "POST /v1/decisions asks for one; it appears here within seconds.");
+    if (!page.decisions.length) return empty("None of these decisions is what you look for.", page.next ? "Older ones may be." : "");
+    return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Decisions" }, el("table", { class: "list" },
+      el("thead", null, el("tr", null, ["When", "Action", "Probability", "Why", "Reward", ""].map((one) => el("th", { scope: "col" }, one || el("span", { class: "hidden" }, "Explain"))))),
+      el("tbody", null, page.decisions.map((one) => el("tr", null,
+        el("td", { title: day(one.time, true) }, ago(one.time, now)),
+        el("td", null, action(one), one.group === "holdout" && el("span", { class: "tag" }, "held out")),
+        el("td", null, percent(one.propensity, 0)),
+        el("td", null, one.why || "–"),
+        el("td", null, outcome(one)),
+        el("td", { class: "end" }, el("button", { type: "button", class: "quiet", "data-hold": one.id, "aria-label": `Explain decision ${one.id}`, on: { click: () => open(one) } }, "Explain")))))));
+  });
+}
+
+const pairs = (list) => el("dl", { class: "facts" }, list.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
+const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+// Everything about one decision: what was asked, why this action, and what became of it.
+export function explained(one) {
+  const names = typeof one.action === "number" ? one.propensities.map((_, place) => `row ${place + 1}`) : one.arms;
+  const scores = one.scores ? Object.values(one.scores) : null, chosen = one.propensities.map((_, place) => (typeof one.action === "number" ? place : one.arms[place]) === one.action);
+  const order = names.map((_, place) => place).sort((a, b) => one.propensities[b] - one.propensities[a] || (scores ? scores[b] - scores[a] : 0)).slice(0, 20);
+  return [
+    pairs([["decided", day(one.time, true)], ["action", action(one)], ["because", WHY[one.why] || "not recorded"], ["probability", percent(one.propensity)],
+      ["version", one.version], ["side of the holdout", one.group], ["status", STATUS[one.status]], ["protocol", one.protocol]]),
+    el("h3", null, "Context"),
+    one.context && Object.keys(one.context).length ? pairs(Object.entries(one.context).map(([name, value]) => [name, shorten(plain(value), 60)])) : el("p", { class: "faint" }, "None was given."),
+    el("h3", null, "Offered"),
+    el("table", { class: "offer" }, el("thead", null, el("tr", null, ["Action", "Expected", "Probability"].map((head) => el("th", { scope: "col" }, head)))),
+      el("tbody", null, order.map((place) => el("tr", { class: chosen[place] ? "active" : "" },
+        el("td", null, shorten(names[place], 28), chosen[place] && el("span", { class: "tag good" }, "chosen")),
+        el("td", null, scores ? number(scores[place]) : "–"), el("td", null, percent(one.propensities[place])))))),
+    names.length > 20 && el("p", { class: "faint" }, `and ${names.length - 20} more`),
+    el("h3", null, "Rewards"),
+    one.rewards.length ? pairs(one.rewards.map((reward) => [day(reward.time, true), `${number(reward.value)} (${reward.fate})`])) : el("p", { class: "faint" }, "None has come."),
+    one.settled && el("p", { class: "faint" }, one.settled.value === null ? `Settled without being learned: ${one.settled.why}.` : `Settled with ${number(one.settled.value)} (${one.settled.why}).`),
+  ];
+}
+
+export function holdout(model) {
+  const { holdout: held } = model;
+  fill($("holdout"), [held], () => {
+    if (!held) return empty("No decision is held out.", "--holdout 0.05 sends a share of the units to a fixed reference; the difference is what the model is worth.");
+    const { uplift } = held, to = held.to === "uniform" ? "uniform play" : held.to;
+    const side = (one) => (one.mean === null ? "no reward yet" : `${number(one.mean)} over ${whole(one.decisions)}`);
+    const half = uplift && (uplift.high - uplift.low) / 2;
+    const kind = !uplift ? "" : uplift.low > 0 ? "good" : uplift.high < 0 ? "bad" : "";
     return [
-      rowsOf(decided, "Decided", ["Action", "Its probability", "When"], (one) => [
-        [action(one), one.explored && el("span", { class: "tag" }, "by chance")],
-        el("span", { title: `id ${one.id}` }, percent(one.propensity, 0)),
-        el("span", { class: "faint", title: clock(one.time) }, ago(one.time, now))]),
-      settled.length
-        ? rowsOf(settled, "Settled", ["Action", "Reward", "After"], (one) => [
-          [action(one), one.explored && el("span", { class: "tag" }, "by chance")],
-          one.value === null ? el("span", { class: "faint" }, one.why) : el("b", null, number(one.value)),
-          el("span", { class: "faint" }, `after ${seconds(one.after)}`)])
-        : el("p", { class: "faint" }, "None of them is settled yet."),
+      el("p", { class: `uplift ${kind}` }, uplift ? `${signed(uplift.value, placesFor(half))} ± ${fixed(half, placesFor(half))}` : "–", el("span", { class: "unit" }, " per decision")),
+      el("p", { class: "faint" }, !uplift ? "At least 30 settled decisions on both sides are needed." : uplift.low > 0 ? "The model earns more than the reference." : uplift.high < 0 ? "The model earns less than the reference." : "No difference can be told apart from chance yet."),
+      pairs([["this model", side(held.model)], [shorten(to, 20), side(held.holdout)], ["held out", `${percent(held.share)} of ${held.key ? `values of ${held.key}` : "units"}`]]),
+      el("p", { class: "faint" }, "95 %, from how groups of units differ. Since the reference or its key was last changed."),
     ];
   });
 }
@@ -129,13 +176,13 @@ const POLICY_WORDS = {
   linucb: "This model is a LinUCB: it learns one reward model and weighs no hypotheses. An empty model begins so, and becomes AutoISD when its own history has enough windows.",
 };
 
-export function belief(model) {
+export function belief(model, now) {
   const host = $("belief"), { about, story } = model;
   if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
-  fill(host, [about.beliefs, story.settled, story.marks, about.log_evidence, host.clientWidth, about.policy], () => {
+  fill(host, [about.beliefs, story.settled, story.marks, Math.round(now / 10), about.log_evidence, host.clientWidth, about.policy], () => {
     if (!about.beliefs) return empty(POLICY_WORDS[about.policy] || `The policy ${about.policy} weighs no hypotheses.`, "So there is no alarm, either.");
     const names = Object.keys(about.beliefs);
-    const points = story.points.length ? story.points : [{ settled: 0, beliefs: about.beliefs }];
+    const points = [...story.points, { time: now, beliefs: about.beliefs }];
     return [
       beliefChart(host, points, names, story.marks),
       el("ul", { class: "legend" }, names.map((name, place) => el("li", null, el("i", { class: `key h${place}` }), `${name}, ${percent(about.beliefs[name], 0)}`))),
@@ -193,8 +240,10 @@ export function fates(model) {
   });
 }
 
-export function arms(model) {
+export function arms(model, mayChange) {
   const { registered, plays, count } = model.arms, total = model.counts.decisions;
+  $("arm-form").hidden = !Object.keys(registered).length;
+  $("arm-add").disabled = $("arm-retire").disabled = !mayChange;
   fill($("arms"), [registered, plays, count, total], () => {
     const names = Object.keys(plays);
     if (!names.length) return empty("No arm has been chosen yet.");

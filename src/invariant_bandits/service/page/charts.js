@@ -1,6 +1,6 @@
 // Charts of plain numbers, drawn for the width they have: lines with bands, shares as stacked areas.
 
-import { el, fixed, number, percent, placesFor, svg, whole } from "./words.js";
+import { day, el, fixed, number, percent, placesFor, svg, timeTicks, whole } from "./words.js";
 
 const LEFT = 46, RIGHT = 12, TOP = 20, BOTTOM = 26;
 
@@ -14,24 +14,28 @@ function ticks(low, high, wanted = 4) {
 }
 
 function frame(width, high, x, y, domain, range, words) {
-  const across = ticks(domain[0], domain[1], Math.max(2, Math.floor(width / 130)));
+  const across = timeTicks(domain[0], domain[1], Math.max(2, Math.floor(width / 130)));
   const up = ticks(range[0], range[1]);
   const shown = words.share ? [0, 0.5, 1] : up.found;
   return [
     shown.map((one) => svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(one), y2: y(one) })),
     shown.map((one) => svg("text", { class: "tick", x: LEFT - 8, y: y(one) + 4, "text-anchor": "end" },
       words.share ? percent(one, 0) : fixed(one, up.places))),
-    across.found.filter((one) => Number.isInteger(one) && (one === 0 || domain[1] > 1)).map((one) => svg("text", { class: "tick", x: x(one), y: high - 8,
-      "text-anchor": x(one) > width - 40 ? "end" : x(one) < LEFT + 20 ? "start" : "middle" }, whole(one))),
+    across.map((one) => svg("text", { class: "tick", x: x(one.time), y: high - 8,
+      "text-anchor": x(one.time) > width - 40 ? "end" : x(one.time) < LEFT + 20 ? "start" : "middle" }, one.words)),
   ];
 }
 
-function marks(list, x, width, high) {
-  return list.map((one) => svg("g", { class: `mark ${one.kind}` },
-    ["under", "over"].map((kind) => svg("line", { class: kind, x1: x(one.settled), x2: x(one.settled), y1: TOP - 14, y2: high - BOTTOM })),
-    svg("text", { x: x(one.settled) + (x(one.settled) > width - 110 ? -5 : 5), y: TOP - 8,
-      "text-anchor": x(one.settled) > width - 110 ? "end" : "start" }, one.kind === "alarm" ? "alarm" : `version ${one.words}`)));
+// What happened in the time that is shown; of several marks close together, only the last one has its words.
+function marks(list, x, width, high, domain) {
+  const shown = list.filter((one) => one.time >= domain[0] && one.time <= domain[1]);
+  return shown.map((one, place) => svg("g", { class: `mark ${one.kind}` },
+    ["under", "over"].map((kind) => svg("line", { class: kind, x1: x(one.time), x2: x(one.time), y1: TOP - 14, y2: high - BOTTOM })),
+    !(shown[place + 1] && x(shown[place + 1].time) - x(one.time) < 110) && svg("text", { x: x(one.time) + (x(one.time) > width - 110 ? -5 : 5), y: TOP - 8,
+      "text-anchor": x(one.time) > width - 110 ? "end" : "start" }, one.kind === "alarm" ? "alarm" : `version ${one.words}`)));
 }
+
+const spanOf = (first, last) => (last > first ? [first, last] : [first - 30, last + 30]);
 
 const path = (points) => points.map(([a, b], place) => `${place ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
 
@@ -62,18 +66,17 @@ function box(host, high, label, draw) {
   return holder;
 }
 
-// Moving means of rewards over stretches [n, sum, sum of squares], with their errors: over at least 60 decisions, and a tenth.
-export function moving(stretches) {
-  const total = stretches.reduce((sum, one) => sum + one[0], 0), reach = Math.max(60, total / 10);
-  const inside = [0, 0, 0];
-  let done = 0, first = 0;
-  return stretches.map((one, place) => {
-    one.forEach((value, k) => (inside[k] += value));
-    done += one[0];
-    while (first < place && inside[0] - stretches[first][0] >= reach) stretches[first++].forEach((value, k) => (inside[k] -= value));
+// Moving means of rewards over segments [time, n, sum, sum of squares], with their errors: over at least 60 decisions, and a tenth.
+export function moving(segments) {
+  const total = segments.reduce((sum, one) => sum + one[1], 0), reach = Math.max(60, total / 10);
+  const inside = [0, 0, 0], add = (one, sign) => [0, 1, 2].forEach((k) => (inside[k] += sign * one[k + 1]));
+  let first = 0;
+  return segments.map((one, place) => {
+    add(one, 1);
+    while (first < place && inside[0] - segments[first][1] >= reach) add(segments[first++], -1);
     const [n, sum, squares] = inside, mean = sum / n;
     const error = n > 1 ? Math.sqrt(Math.max(0, squares - n * mean * mean) / (n - 1) / n) : 0;
-    return { at: done, mean, low: mean - 1.96 * error, high: mean + 1.96 * error, error, n };
+    return { at: one[0], mean, low: mean - 1.96 * error, high: mean + 1.96 * error, error, n };
   });
 }
 
@@ -82,7 +85,7 @@ export function rewardChart(host, points, levels, marked, high = 290) {
   const bounds = [...shown.flatMap((one) => [one.low, one.high]), ...levels.flatMap((one) => [one.low, one.high])];
   const pad = 0.08 * (Math.max(...bounds) - Math.min(...bounds)) || 0.5;
   const range = [Math.min(...bounds) - pad, Math.max(...bounds) + pad];
-  const domain = [0, points.at(-1).at];
+  const domain = spanOf(shown[0].at, points.at(-1).at);
   const last = shown.at(-1);
   const label = `Mean reward per decision, now ${number(last.mean)}` + levels.map((one) => `; ${one.words} ${number(one.value)}`).join("");
   return box(host, high, label, (width) => {
@@ -96,37 +99,37 @@ export function rewardChart(host, points, levels, marked, high = 290) {
       svg("path", { class: "band own", d: `${path(band)}Z` }),
       svg("path", { class: "line own", d: path(shown.map((one) => [x(one.at), y(one.mean)])) }),
       svg("circle", { class: "dot own", cx: x(last.at), cy: y(last.mean), r: 3.5 }),
-      marks(marked, x, width, high),
+      marks(marked, x, width, high, domain),
     ];
     const tell = (place) => {
       const one = shown.reduce((best, each) => (Math.abs(x(each.at) - place) < Math.abs(x(best.at) - place) ? each : best));
       const places = placesFor(1.96 * one.error);
-      return { at: one.at, lines: [`up to decision ${whole(one.at)}`, `${fixed(one.mean, places)} ± ${fixed(1.96 * one.error, places)} over ${whole(one.n)}`] };
+      return { at: one.at, lines: [`until ${day(one.at, true)}`, `${fixed(one.mean, places)} ± ${fixed(1.96 * one.error, places)} over ${whole(one.n)}`] };
     };
     return { inside, tell, x };
   });
 }
 
 export function beliefChart(host, points, names, marked, high = 220) {
-  const domain = [0, Math.max(1, points.at(-1).settled)];
+  const domain = spanOf(points[0].time, points.at(-1).time);
   const latest = points.at(-1).beliefs;
   const label = "Probability of each hypothesis, now " + names.map((name) => `${name} ${percent(latest[name] || 0, 0)}`).join(", ");
   return box(host, high, label, (width) => {
-    const x = (value) => LEFT + ((width - LEFT - RIGHT) * value) / domain[1];
+    const x = (value) => LEFT + ((width - LEFT - RIGHT) * (value - domain[0])) / (domain[1] - domain[0]);
     const y = (value) => high - BOTTOM - (high - TOP - BOTTOM) * value;
-    const all = points.length > 1 ? points : [{ ...points[0], settled: 0 }, { ...points[0], settled: domain[1] }];
+    const all = points.at(-1).time > points[0].time ? points : domain.map((time) => ({ ...points[0], time }));
     let below = all.map(() => 0);
     const areas = names.map((name, place) => {
       const above = all.map((one, k) => Math.min(1, below[k] + (one.beliefs[name] || 0)));
-      const outline = [...all.map((one, k) => [x(one.settled), y(above[k])]), ...all.map((one, k) => [x(one.settled), y(below[k])]).reverse()];
+      const outline = [...all.map((one, k) => [x(one.time), y(above[k])]), ...all.map((one, k) => [x(one.time), y(below[k])]).reverse()];
       below = above;
       return svg("path", { class: `area h${place}`, d: `${path(outline)}Z` });
     });
     const tell = (place) => {
-      const one = all.reduce((best, each) => (Math.abs(x(each.settled) - place) < Math.abs(x(best.settled) - place) ? each : best));
-      return { at: one.settled, lines: [`after decision ${whole(one.settled)}`, ...names.map((name) => `${name} ${percent(one.beliefs[name] || 0, 0)}`)] };
+      const one = all.reduce((best, each) => (Math.abs(x(each.time) - place) < Math.abs(x(best.time) - place) ? each : best));
+      return { at: one.time, lines: [day(one.time, true), ...names.map((name) => `${name} ${percent(one.beliefs[name] || 0, 0)}`)] };
     };
-    return { inside: [areas, frame(width, high, x, y, domain, [0, 1], { share: true }), marks(marked, x, width, high)], tell, x };
+    return { inside: [areas, frame(width, high, x, y, domain, [0, 1], { share: true }), marks(marked, x, width, high, domain)], tell, x };
   });
 }
 

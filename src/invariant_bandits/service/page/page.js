@@ -1,11 +1,11 @@
-// The page: asks for what was last seen once a second, shows it, and lets an administrator change the version.
+// The page: asks for what was last seen once a second, shows it, and lets an administrator change versions and arms.
 
 import * as cards from "./cards.js";
 import { el, fill } from "./words.js";
 
 const EVERY = 1000, PATIENCE = 8000;
 const $ = (id) => document.getElementById(id);
-const state = { token: sessionStorage.getItem("token") || "", model: new URLSearchParams(location.search).get("model"), overview: null, seen: null, failures: 0, timer: 0 };
+const state = { token: sessionStorage.getItem("token") || "", model: new URLSearchParams(location.search).get("model"), overview: null, seen: null, failures: 0, timer: 0, before: null, search: "", status: "", page: { decisions: [], next: null } };
 
 class Refused extends Error {
   constructor(status, message) {
@@ -15,7 +15,7 @@ class Refused extends Error {
 }
 
 async function ask(path, options = {}) {
-  const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
+  const headers = { ...(state.token && { Authorization: `Bearer ${state.token}` }), ...(options.body && { "Content-Type": "application/json" }) };
   const answer = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(PATIENCE) });
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw new Refused(answer.status, body?.error?.message || `status ${answer.status}`);
@@ -30,6 +30,7 @@ async function refresh() {
     try {
       const overview = await ask(`v1/overview${query()}`);
       state.failures = 0;
+      if (overview.name !== null) await list(overview.name);
       show(overview);
     } catch (error) {
       state.failures += 1;
@@ -63,11 +64,12 @@ function show(overview) {
   cards.alarm(overview);
   cards.tiles(overview, rateOf(overview));
   cards.reward(overview.model);
-  cards.latest(overview.model, now);
-  cards.belief(overview.model);
+  cards.holdout(overview.model);
+  cards.belief(overview.model, now);
   cards.drift(overview.model);
+  showDecisions();
   cards.fates(overview.model);
-  cards.arms(overview.model);
+  cards.arms(overview.model, overview.service.may_change);
   cards.chance(overview.model);
   cards.versions(overview, change);
   cards.serviceCard(overview.service, now);
@@ -113,11 +115,55 @@ function selector(overview) {
 
 $("model").addEventListener("change", () => {
   state.model = $("model").value;
+  state.before = null;
   history.replaceState(null, "", `?model=${encodeURIComponent(state.model)}`);
   refresh();
 });
 
-// -- changing versions --
+// -- decisions --
+
+// The page of decisions that is looked at: the latest ones are asked for again and again, older ones once.
+async function list(model, again = false) {
+  if (state.before !== null && !again) return;
+  const asked = { model, limit: 12, search: state.search, status: state.status, before: state.before ?? "" };
+  const wanted = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== ""));
+  try {
+    state.page = { ...(await ask(`v1/decisions?${wanted}`)), filtered: Boolean(state.search || state.status || state.before !== null) };
+  } catch (error) {
+    state.page = { decisions: [], next: null, error: error.message };
+  }
+}
+
+function showDecisions() {
+  const { page } = state;
+  cards.decisions(page, state.overview.model, state.overview.service.time, explain);
+  $("decisions-older").disabled = page.next === null;
+  $("decisions-latest").disabled = state.before === null;
+  const words = state.before !== null ? "Older ones; they stand still." : page.filtered && page.next !== null ? "Older ones can be searched, too." : "";
+  if ($("decisions-words").textContent !== words) $("decisions-words").textContent = words;
+}
+
+async function turn(before) {
+  state.before = before;
+  await list(state.overview.name, true);
+  showDecisions();
+}
+
+function explain(one) {
+  $("decision-title").textContent = `Decision ${one.id}`;
+  $("decision-words").replaceChildren(...cards.explained(one).flat(9).filter(Boolean));
+  $("decision").showModal();
+}
+
+$("decision-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  [state.search, state.status] = [$("decision-search").value.trim(), $("decision-status").value];
+  turn(null);
+});
+$("decisions-older").addEventListener("click", () => turn(state.page.next));
+$("decisions-latest").addEventListener("click", () => turn(null));
+
+// -- changing versions and arms --
 
 function sure(words, yes) {
   $("sure-words").textContent = words;
@@ -127,23 +173,32 @@ function sure(words, yes) {
   return new Promise((resolve) => $("sure").addEventListener("close", () => resolve($("sure").returnValue === "yes"), { once: true }));
 }
 
-async function change(what, version) {
-  const name = state.overview.name, base = `v1/models/${encodeURIComponent(name)}`;
-  const back = what === "rollback";
-  if (!(await sure(`${back ? "Roll back to" : "Activate"} version ${version} of ${name}? It decides from the next request on.`, back ? "Roll back" : "Activate"))) return;
+// Ask, do, and say what was done; `place` is where that is written.
+async function act(place, question, yes, path, options, done) {
+  if (!(await sure(question, yes))) return;
   try {
-    const done = await ask(back ? `${base}/rollback` : `${base}/versions/${encodeURIComponent(version)}/activate`, { method: "POST" });
-    announce(`Version ${done.version} decides from now on.`);
+    $(place).textContent = done(await ask(`v1/models/${encodeURIComponent(state.overview.name)}/${path}`, options));
     await refresh();
   } catch (error) {
-    announce(`Nothing was changed: ${error.message}`);
+    $(place).textContent = `Nothing was changed: ${error.message}`;
     if (error.status === 401 || error.status === 403) openToken();
   }
 }
 
-function announce(words) {
-  $("outcome").textContent = words;
+function change(what, version) {
+  const back = what === "rollback", yes = back ? "Roll back" : "Activate";
+  const question = `${back ? "Roll back to" : "Activate"} version ${version} of ${state.overview.name}? It decides from the next request on.`;
+  const path = back ? "rollback" : `versions/${encodeURIComponent(version)}/activate`;
+  return act("outcome", question, yes, path, { method: "POST" }, (answer) => `Version ${answer.version} decides from now on.`);
 }
+
+$("arm-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const label = $("arm-label").value.trim(), name = state.overview.name, retire = event.submitter?.value === "retire";
+  const question = retire ? `Retire ${label}? It is never chosen again by ${name}, and its name stays taken.` : `Add ${label} to the arms of ${name}? It can be chosen from the next request on.`;
+  const path = retire ? `arms/${encodeURIComponent(label)}` : "arms", options = retire ? { method: "DELETE" } : { method: "POST", body: JSON.stringify({ label }) };
+  await act("arm-outcome", question, retire ? "Retire" : "Add", path, options, () => `${label} ${retire ? "is retired" : "can be chosen"} from now on.`);
+});
 
 // -- the token --
 

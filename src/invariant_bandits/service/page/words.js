@@ -34,10 +34,19 @@ export function ago(then, now) {
   return passed < 1.5 ? "now" : `${seconds(Math.round(passed))} ago`;
 }
 
-export const clock = (time) => new Date(1000 * time).toLocaleTimeString("en-GB");
+export const day = (time, exact = false) =>
+  new Date(1000 * time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", ...(exact && { second: "2-digit" }) });
 
-export const day = (time) =>
-  new Date(1000 * time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 7776000, 31536000];
+
+// Round times of this place between two, about as many as wanted: clock times within days, else dates.
+export function timeTicks(low, high, wanted) {
+  const step = STEPS.find((one) => one >= (high - low) / wanted) || STEPS.at(-1);
+  const shift = 60 * new Date(1000 * low).getTimezoneOffset(), times = [];
+  for (let time = Math.ceil((low - shift) / step) * step + shift; time <= high; time += step) times.push(time);
+  const form = step >= 86400 ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(step < 60 && { second: "2-digit" }) };
+  return times.map((time) => ({ time, words: new Date(1000 * time).toLocaleString("en-GB", form) }));
+}
 
 export const shorten = (text, most = 24) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 

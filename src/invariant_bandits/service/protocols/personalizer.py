@@ -322,7 +322,7 @@ def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionComman
     """Return the command to decide, within the limits; its actions are still missing."""
     if id is not None:
         responses.check_id(id, "eventId")
-    check_count(body.actions, responses.MOST_ARMS, "actions", "offered")
+    check_count(body.actions, learners.MOST_OFFERED, "actions", "offered")
     check_values(body.context_features, "contextFeatures")
     check_values([action.features for action in body.actions], "actions")
     context, deferred = merged(body.context_features), bool(body.defer_activation)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+from bisect import bisect_left
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import commands, responses
+from invariant_bandits.service import commands, events, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
+from invariant_bandits.service.learners import MOST_OFFERED
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
-from invariant_bandits.service.state import Record, record_of
+from invariant_bandits.service.state import Record, State, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -29,6 +34,8 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: Name = "default"
     scores: bool = False
     defer: bool = False
+    unit: Id | None = None
+    """Who is decided about: the holdout goes by it."""
 
     def command(self) -> DecisionCommand:
         """Return the command, within the limits."""
@@ -36,7 +43,12 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
             check_id(self.id)
         check_values(self.context, "context")
         labels, actions = offer(self.arms)
-        return DecisionCommand(self.model, self.context, labels, actions, self.id, self.scores, self.defer)
+        return DecisionCommand(self.model, self.context, labels, actions, self.id, self.defer, unit=self.unit)
+
+    def answer(self, event: Decided) -> DecisionAnswer:
+        """Return the answer about the decision; expected rewards only if they were asked for."""
+        about = (event.version, event.model, _scores(event) if self.scores else None, event.deferred)
+        return DecisionAnswer(event.id, event.action, event.propensity, *about)
 
 
 class DecisionBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,14 +69,6 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
     scores: dict[str, float] | None = None
     deferred: bool = False
 
-    @classmethod
-    def of(cls, event: Decided) -> DecisionAnswer:
-        """Return the answer about a decision."""
-        names = event.labels or [str(place) for place in range(len(event.propensities))]
-        scores = None if event.means is None else dict(zip(names, event.means, strict=True))
-        about = (event.version, event.model, scores, event.deferred)
-        return cls(event.id, event.action, event.propensity, *about)
-
 
 class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The reward of a decision; `key` tells a repeated call from a further reward where several are added up.
@@ -81,6 +85,13 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
         """Return the command."""
         return RewardCommand(check_id(self.id), self.value, self.key, self.model)
 
+    def answer(self, status: str, state: State) -> RewardAnswer:
+        """Return what became of it; a policy may have refused what was to be learned."""
+        models = state.models if self.model is None else [self.model]
+        if status == "learned" and any(decision_key(self.id, name) in state.refusals for name in models):
+            status = "refused"
+        return RewardAnswer(self.id, status)
+
 
 class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Several rewards, all or none."""
@@ -89,7 +100,7 @@ class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RewardAnswer(msgspec.Struct):
-    """What became of it: learned, waiting, unchanged, late, unknown, kept or ignored."""
+    """What became of it: learned, refused by the policy, waiting, unchanged, late, unknown, kept, ignored."""
 
     id: str
     status: str
@@ -99,7 +110,7 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     """Return labels of offered arms, and what is known of each; arms are all named or all rows."""
     if arms is None:
         return [], None
-    check_count(arms, responses.MOST_ARMS, "arms", "offered")
+    check_count(arms, MOST_OFFERED, "arms", "offered")
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
@@ -121,21 +132,24 @@ DECISIONS = (DecisionAnswer, "decisions")
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
-        return DecisionAnswer.of(await call.submit(body.command()))
-    check_count(body.decisions, responses.MOST_TOGETHER, "decisions")
-    events = await call.submit(all_or_none([request.command() for request in body.decisions]))
-    return {"decisions": [DecisionAnswer.of(event) for event in events]}
+        return body.answer(await call.submit(body.command()))
+    requests = body.decisions
+    check_count(requests, responses.MOST_TOGETHER, "decisions")
+    call.charge(len(requests) - 1)
+    decided = await call.submit(all_or_none([request.command() for request in requests]))
+    return {"decisions": [request.answer(event) for request, event in zip(requests, decided, strict=True)]}
 
 
 @operation("POST", "/v1/rewards", "decide", RewardRequest, RewardBatch, answer=(RewardAnswer, "rewards"))
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
-        return RewardAnswer(body.id, await call.submit(body.command()))
+        return body.answer(await call.submit(body.command()), call.service.engine.state)
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
+    call.charge(len(body.rewards) - 1)
     statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
-    ids = [request.id for request in body.rewards]
-    return {"rewards": list(map(RewardAnswer, ids, statuses))}
+    state, pairs = call.service.engine.state, zip(body.rewards, statuses, strict=True)
+    return {"rewards": [request.answer(status, state) for request, status in pairs]}
 
 
 @operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=("model",))
@@ -163,19 +177,123 @@ async def look_up(call: Call) -> dict[str, Any]:
 
 def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
     """Return what the store knows of decisions under an id: that of a model, or those of all."""
-    store, aside = engine.store, engine.state.aside
-    keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
-    rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
-    records = [record_of(decode_event(row.event) for row in those) for those in rows]
-    return [_whole(record, record.decided) for record in records if record and record.decided]
+    keys = engine.store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
+    records = [_record(engine, key) for key in keys]
+    return [_whole(engine, record, record.decided) for record in records if record and record.decided]
 
 
-def _whole(record: Record, event: Decided) -> dict[str, Any]:
+def _record(engine: Engine, key: str) -> Record | None:
+    """Return what the store knows under a key."""
+    rows = (row for row in engine.store.of_key(key) if row.seq not in engine.state.aside)
+    return record_of(decode_event(row.event) for row in rows)
+
+
+def _scores(event: Decided) -> dict[str, float] | None:
+    """Return the expected rewards by label or place."""
+    names = event.labels or map(str, range(len(event.propensities)))
+    return None if event.means is None else dict(zip(names, event.means, strict=True))
+
+
+def _status(engine: Engine, record: Record) -> Status:
+    if record.closed is None:
+        return "waiting" if record.activated else "deferred"
+    if record.closed.value is None:
+        return "unlearned"
+    return "refused" if events.key_of(record.closed) in engine.state.refusals else "learned"
+
+
+def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
     shown = ("id", "action", "propensity", "version", "model", "time", "context", "propensities", "deferred")
     return {
-        **event.show(*shown),
+        **event.show(*shown, "why", "group", "protocol"),
         "arms": event.labels or event.actions,
+        "features": event.actions if event.labels else None,
+        "scores": _scores(event),
+        "status": _status(engine, record),
         "activated": record.activated,
         "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
         "settled": None if record.closed is None else record.closed.show("value", "why", "time"),
     }
+
+
+# -- lists --
+
+Status = Literal["waiting", "deferred", "learned", "unlearned", "refused"]
+MOST_SCANNED = 20_000
+"""Events that one page of a list is looked for in; where it ends before, the next page goes on."""
+LARGEST_PAGE = 4 << 20
+"""Bytes of the events of one page."""
+SCANNED_TOGETHER = 1_000
+DECISION = b"\xa8decision"
+"""How the stored form of a decision begins, after its length."""
+
+
+class DecisionQuery(msgspec.Struct):
+    """Which decisions are listed: before the number of an event, with a text in id, arm or context."""
+
+    model: str | None = None
+    arm: str | None = None
+    status: Status | None = None
+    search: str | None = None
+    since: str | None = None
+    until: str | None = None
+    before: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+
+    def takes(self, event: Decided, since: float, until: float) -> bool:
+        """Return whether a decision is one of those, as far as it says itself."""
+        in_time = since <= event.time < until
+        return in_time and self.model in (None, event.model) and self.arm in (None, str(event.action))
+
+
+@operation("GET", "/v1/decisions", "read", query=DecisionQuery.__struct_fields__)
+async def list_decisions(call: Call) -> dict[str, Any]:
+    """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
+    query = responses.convert(call.query, DecisionQuery)
+    return await call.in_thread(_page, call.service.engine, query)
+
+
+def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
+    store = engine.store
+    since, until = _seconds(query.since, "since", -math.inf), _seconds(query.until, "until", math.inf)
+    first, end = store.start().seq, store.head().seq
+    end = end if query.before is None else min(end, query.before)
+    first, end = _first_since(store, since, first, end), _first_since(store, until, first, end)
+    lowest = max(first, end - MOST_SCANNED)
+    decisions: list[dict[str, Any]] = []
+    size, text = 0, (query.search or "").encode()
+    for last in range(end, lowest, -SCANNED_TOGETHER):
+        for row in reversed(list(store.rows(max(last - SCANNED_TOGETHER, lowest), last))):
+            if DECISION not in row.event[:16] or text not in row.event or row.seq in engine.state.aside:
+                continue
+            event: Any = decode_event(row.event)
+            record = _record(engine, str(row.key)) if query.takes(event, since, until) else None
+            if record is None or query.status not in (None, _status(engine, record)):
+                continue
+            decisions.append({"seq": row.seq, **_whole(engine, record, event)})
+            size += len(row.body)
+            if len(decisions) >= query.limit or size > LARGEST_PAGE:
+                return {"decisions": decisions, "next": row.seq}
+    return {"decisions": decisions, "next": lowest if lowest > first else None}
+
+
+def _seconds(text: str | None, field: str, otherwise: float) -> float:
+    """Return seconds since 1970 of a time in ISO 8601, UTC if it does not say its zone, or in seconds."""
+    if text is None:
+        return otherwise
+    with suppress(ValueError):
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise RefusedError(422, f"{field}: must be a time such as 2026-11-01T12:00, or seconds") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _first_since(store: Any, time: float, first: int, last: int) -> int:
+    """Return the number of the first event that is not from before a time; `last` if all are."""
+    if math.isinf(time):
+        return first if time < 0.0 else last
+    seqs = range(first, last)
+    key = lambda seq: decode_event(next(store.rows(seq, seq + 1)).event).time  # noqa: E731
+    return first + bisect_left(seqs, time, key=key)

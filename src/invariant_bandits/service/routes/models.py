@@ -54,6 +54,7 @@ async def show(call: Call) -> dict[str, Any]:
             "set_aside": [{"event": seq, "why": state.aside[seq]} for seq in aside],
             "configuration": served.configuration,
             "exploration": exploration_of(served),
+            "holdout": served.timeline.holdout.uplift(served.configuration),
             **served.learner.about(),
         }
 

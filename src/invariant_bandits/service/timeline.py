@@ -1,0 +1,227 @@
+"""What became of a model over time: rewards, beliefs, versions and the holdout, in bounded space.
+
+It is part of the state, a function of the events: the same after a restart as before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any
+
+from scipy.special import stdtrit
+
+from invariant_bandits.service.events import Decided
+from invariant_bandits.service.settings import BUCKETS, Configuration
+
+MOST_SEGMENTS = 160
+FIRST_LENGTH = 5
+"""Decisions per segment at the beginning; neighbours are joined as there get to be more."""
+FEWEST = 30
+"""Decisions, and effective decisions of the other policy, before a value is shown."""
+LEAST_CHANCE = 1e-12
+TERMS = 15
+MOST_MARKS = 20
+CONFIDENCE = 0.95
+
+Shown = dict[str, Any]
+
+
+@dataclass
+class RewardSums:
+    """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), g·(1, r, r²), g²·(1, r, r²), and unsupported ones.
+
+    w is the importance weight of uniform play, g that of always playing the most probable action. They
+    are plain numbers: the engine's thread adds a dozen at a time, which arrays would take longer for.
+
+    Parameters
+    ----------
+    values : list of 15 floats
+    """
+
+    values: list[float] = field(default_factory=lambda: [0.0] * TERMS)
+
+    def add(self, decided: Decided, reward: float) -> None:
+        """Add a settled decision."""
+        propensities, square = decided.propensities, reward * reward
+        chance = max(propensities[decided.place], LEAST_CHANCE)
+        w = 1.0 / (len(propensities) * chance)
+        g = 1.0 / chance if chance >= max(propensities) else 0.0
+        w2, g2, unsupported = w * w, g * g, float(min(propensities) <= 0.0)
+        of_uniform = (w, w * reward, w2, w2 * reward, w2 * square)
+        of_best = (g, g * reward, g * square, g2, g2 * reward, g2 * square)
+        self.values = list(map(add, self.values, (1.0, reward, square, *of_uniform, *of_best, unsupported)))
+
+    def __add__(self, other: RewardSums) -> RewardSums:
+        return RewardSums(list(map(add, self.values, other.values)))
+
+    @property
+    def count(self) -> int:
+        """Decisions."""
+        return int(self.values[0])
+
+    def mean(self) -> Shown | None:
+        """Return the mean reward per decision, and its standard error."""
+        n, r, r2 = self.values[:3]
+        if n < 2:
+            return None
+        return {"value": r / n, "error": math.sqrt(max(r2 - r * r / n, 0.0) / (n - 1.0) / n)}
+
+    def uniform(self) -> Shown | None:
+        """Return what uniform play among the same offers would have earned by SNIPS; None if there
+        is too little.
+        """
+        n, w, wr, w2, w2r, w2r2 = self.values[0], *self.values[3:8]
+        if self.values[14] or n < FEWEST or w * w < FEWEST * w2:
+            return None
+        value, effective = wr / w, w * w / w2
+        spread = max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0) * effective / (effective - 2.0)
+        return {"value": value, "error": math.sqrt(spread) / w}
+
+    def cost(self) -> Shown | None:
+        """Return the reward per decision that exploration costs; it is negative if chance did better."""
+        n, r, r2 = self.values[:3]
+        g, gr, gr2, g2, g2r, g2r2 = self.values[8:14]
+        if n < FEWEST or g * g < FEWEST * g2:
+            return None
+        best, mean, scale = gr / g, r / n, g / n
+        own = (g2r2 - 2.0 * best * g2r + best * best * g2) / scale**2
+        both = (gr2 - (best + mean) * gr + best * mean * g) / scale
+        spread = max(own - 2.0 * both + r2 - n * mean * mean, 0.0)
+        return {"value": best - mean, "error": math.sqrt(spread) / n}
+
+
+def _empty_buckets() -> list[list[float]]:
+    return [[0.0, 0.0] for _ in range(BUCKETS)]
+
+
+@dataclass
+class Holdout:
+    """Decisions and their rewards on both sides of a holdout, by bucket of their units.
+
+    Parameters
+    ----------
+    model, holdout : list of [float, float]
+        Number of settled decisions and sum of their rewards in every bucket.
+    """
+
+    model: list[list[float]] = field(default_factory=_empty_buckets)
+    holdout: list[list[float]] = field(default_factory=_empty_buckets)
+
+    def add(self, decided: Decided, reward: float) -> None:
+        """Add a settled decision."""
+        sums = getattr(self, decided.group)[decided.bucket]
+        sums[0] += 1.0
+        sums[1] += reward
+
+    def uplift(self, rules: Configuration) -> Shown | None:
+        """Return what both sides earned per decision, and how much more the model did; None without a
+        holdout.
+
+        The error is that of a ratio, from how buckets of units differ, with Student's t: decisions of one
+        unit need not be independent.
+        """
+        if not rules.holds_out:
+            return None
+        sides = {name: _mean_over(getattr(self, name)) for name in ("model", "holdout")}
+        shown: Shown = {"share": rules.holdout, "to": rules.holdout_to, "key": rules.holdout_key, **sides}
+        shown["uplift"] = None
+        if all(side["decisions"] >= FEWEST and side["error"] is not None for side in sides.values()):
+            model, held = sides["model"], sides["holdout"]
+            value, freedom = model["mean"] - held["mean"], min(model["buckets"], held["buckets"]) - 1
+            half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(model["error"], held["error"])
+            ends = {"low": value - half, "high": value + half, "confidence": CONFIDENCE}
+            shown["uplift"] = {"value": value, **ends}
+        return shown
+
+
+def _mean_over(buckets: list[list[float]]) -> Shown:
+    """Return the mean reward per decision, and its error from how the buckets differ."""
+    used = [(n, r) for n, r in buckets if n]
+    count, total = sum(n for n, _ in used), sum(r for _, r in used)
+    mean = total / count if used else None
+    error = None
+    if mean is not None and len(used) > 1:
+        spread = sum((r - mean * n) ** 2 for n, r in used) * len(used) / (len(used) - 1)
+        error = math.sqrt(spread) / count
+    return {"decisions": int(count), "mean": mean, "error": error, "buckets": len(used)}
+
+
+@dataclass
+class Timeline:
+    """Rewards of a model in at most 160 segments of equally many settled decisions, and what it believed at
+    the end of each.
+
+    Decisions that were held out are not the model's: they count for the holdout only.
+
+    Parameters
+    ----------
+    length : int
+        Settled decisions per segment.
+    segments : list of RewardSums
+        Those that are complete.
+    points : list of (float, mapping or None)
+        At the end of each: when that was, and what the model believed.
+    last, whole : RewardSums
+        The incomplete segment, and all complete ones together.
+    latest : float
+        When the last decision was settled.
+    marks : list of mapping
+        When versions were activated and alarms began.
+    in_alarm : bool
+    holdout : Holdout
+    """
+
+    length: int = FIRST_LENGTH
+    segments: list[RewardSums] = field(default_factory=list)
+    points: list[tuple[float, dict[str, float] | None]] = field(default_factory=list)
+    last: RewardSums = field(default_factory=RewardSums)
+    whole: RewardSums = field(default_factory=RewardSums)
+    latest: float = 0.0
+    marks: list[Shown] = field(default_factory=list)
+    in_alarm: bool = False
+    holdout: Holdout = field(default_factory=Holdout)
+
+    def add(self, decided: Decided, reward: float, time: float, policy: Any) -> None:
+        """Add a decision that was settled, and what the policy believes after it."""
+        if decided.group:
+            self.holdout.add(decided, reward)
+        if decided.group == "holdout":
+            return
+        self.last.add(decided, reward)
+        self.latest = time
+        alarm = bool(getattr(policy, "alarm", False))
+        if alarm and not self.in_alarm:
+            self.mark("alarm", "alarm", time)
+        self.in_alarm = alarm
+        if self.last.count < self.length:
+            return
+        beliefs = getattr(policy, "beliefs", None)
+        self.segments.append(self.last)
+        self.points.append((time, None if beliefs is None else beliefs()))
+        self.whole += self.last
+        self.last = RewardSums()
+        if len(self.segments) >= MOST_SEGMENTS:
+            pairs = zip(self.segments[::2], self.segments[1::2], strict=True)
+            self.segments, self.points = [left + right for left, right in pairs], self.points[1::2]
+            self.length *= 2
+
+    def mark(self, kind: str, words: str, time: float) -> None:
+        """Remember when something happened."""
+        self.marks = [*self.marks, {"kind": kind, "words": words, "time": time}][-MOST_MARKS:]
+
+    def show(self) -> Shown:
+        """Return everything, as plain values; a segment is (time of its end, n, Σr, Σr²)."""
+        whole = self.whole + self.last
+        ends = [time for time, _ in self.points] + [self.latest]
+        parts = zip(ends, (*self.segments, self.last), strict=True)
+        return {
+            "settled": whole.count,
+            "mean": whole.mean(),
+            "uniform": whole.uniform(),
+            "exploration_cost": whole.cost(),
+            "segments": [(time, *sums.values[:3]) for time, sums in parts if sums.count],
+            "points": [{"time": time, "beliefs": beliefs} for time, beliefs in self.points if beliefs],
+            "marks": self.marks,
+        }
