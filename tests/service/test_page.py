@@ -59,12 +59,12 @@ def calm(watched: Watched, url: str) -> None:
 def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any, shown: Any) -> None:
     url, visitors, _ = shown
     with opened(browser, url) as watched:
-        watched.expect("document.querySelector('#latest').innerText.includes('No decision yet')")
+        watched.expect("document.querySelector('#decisions').innerText.includes('No decision yet')")
         assert "No decision has been settled yet" in watched.text("#reward")
         assert serious(watched) == []
         for _ in range(150):
             visitors.visit()
-        watched.expect("document.querySelectorAll('#latest tbody tr').length >= 10")
+        watched.expect("document.querySelectorAll('#decisions tbody tr').length === 12")
         watched.expect("document.querySelector('#reward svg.chart .line.own') !== null")
         watched.expect("document.querySelectorAll('#belief .area').length === 4")
         assert "the log’s policy" in watched.text("#reward")
@@ -81,16 +81,14 @@ def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any
 
 def controls(watched: Watched) -> set[str]:
     """What can be operated, by its words."""
-    found = (
-        "[...document.querySelectorAll('a, button, select')].filter(e => e.checkVisibility() && !e.disabled)"
-    )
+    found = "[...document.querySelectorAll('a, button, select, input')].filter(e => e.checkVisibility() && !e.disabled)"
     return set(watched.page.evaluate(f"{found}.map(e => e.id || e.innerText)"))
 
 
 def reached_by_keyboard(watched: Watched) -> set[str]:
     """What has the focus in turn."""
     reached = set()
-    for _ in range(15):
+    for _ in range(40):
         watched.page.keyboard.press("Tab")
         reached.add(watched.page.evaluate("document.activeElement.id || document.activeElement.innerText"))
     there = controls(watched)

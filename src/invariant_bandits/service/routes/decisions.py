@@ -294,6 +294,9 @@ def _first_since(store: Any, time: float, first: int, last: int) -> int:
     """Return the number of the first event that is not from before a time; `last` if all are."""
     if math.isinf(time):
         return first if time < 0.0 else last
-    seqs = range(first, last)
-    key = lambda seq: decode_event(next(store.rows(seq, seq + 1)).event).time  # noqa: E731
-    return first + bisect_left(seqs, time, key=key)
+
+    def time_of(seq: int) -> float:
+        row = store.row_from(seq)
+        return math.inf if row is None else decode_event(row.event).time
+
+    return first + bisect_left(range(first, last), time, key=time_of)
