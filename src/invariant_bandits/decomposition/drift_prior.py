@@ -61,7 +61,8 @@ SMALLEST = 1e-12
 VAGUE = 100.0
 WALK_VARIANCE = 6.0
 """A walk of m steps of variance s² varies by m·s²/6 about its mean."""
-HIDDEN_LEVEL = 0.08
+HIDDEN_LEVEL, POOLED_HIDDEN_LEVEL = 0.08, 0.5
+"""Of the limits of drift, of each direction by itself and pooled over arms."""
 HALVINGS = 60
 BASELINE_ALPHA = 0.01
 UNLIMITED = 1e4
@@ -168,10 +169,11 @@ class ArmPopulation:
         Part of the arms' variance that these explain.
     together : array, shape (p, g)
         Directions in which arms move together (`ArmStatistics.common_directions`).
-    evidence : array, shape (5, p + g)
+    evidence : array, shape (7, p + g)
         Of every coefficient, and along every direction in which arms move together: mean over the log,
-        standard error, variance over windows, p-value of no drift (NaN without a test), and the drift
-        (standard deviation) that would have been detected.
+        standard error, variance over windows, p-value of no drift (NaN without a test), the drift (standard
+        deviation) that would have been detected, the variance over windows that may be hidden
+        (`contrast_limit`), and how many windows inform it.
     plays : array, shape (A,)
         Rounds of every arm.
     context_square : array, shape (d, d)
@@ -188,7 +190,7 @@ class ArmPopulation:
     catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
     likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
     together: Annotated[Array, _spread(("p", "g"))]
-    evidence: Annotated[Array, _spread((5, "f"), or_nan=True)]
+    evidence: Annotated[Array, _spread((7, "f"), or_nan=True)]
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, _spread(("d", "d"))]
 
@@ -197,7 +199,7 @@ class ArmPopulation:
         p, g = self.together.shape
         if self.layout != ArmLayout(A, own, p - A * own) or self.evidence.shape[1] != p + g:
             raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
-        if (self.evidence[1:] < 0.0).any() or np.isnan(self.evidence[[0, 1, 2, 4]]).any():
+        if (self.evidence[1:] < 0.0).any() or np.isnan(np.delete(self.evidence, 3, axis=0)).any():
             raise InputError("evidence must be numbers, and not negative but for the means")
 
     def direction(self, place: int) -> tuple[Array, Array]:
@@ -218,7 +220,7 @@ class ArmPopulation:
         """
         layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
         seen = np.repeat(self.plays > 0, layout.own)
-        estimate, error, size, p_value, detectable = self.evidence
+        estimate, error, size, p_value, detectable = self.evidence[:5]
         first = layout.dim if crossed else layout.own_dim  # products stand for the terms of the catalogue
         last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
         listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
@@ -276,7 +278,7 @@ class ArmPopulation:
         rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
         weights = inverse @ relation + total * missing
         place, means = self.layout.own_dim, self.layout.insertion(weights)
-        new = np.zeros((5, self.layout.own))
+        new = np.zeros((len(self.evidence), self.layout.own))
         new[0] = (means @ self.evidence[0, : self.layout.dim])[place : place + self.layout.own]
         new[3] = 1.0
         grown = replace(
@@ -562,10 +564,11 @@ def effect_path(
 
 
 def drift_p_value(
-    effects: ConditionedWindows, direction: Array, size: float, inflation: float = 1.0
-) -> tuple[float, Array]:
-    """p-value of no drift along a direction (p,), whose drift is `size` in the fit, and the eigenvalues (m −
-    1,) of what the windows know of its contrasts; the others' drift stays as fitted.
+    effects: ConditionedWindows, direction: Array, size: float, inflation: float = 1.0, usual: float = 0.0
+) -> tuple[float, Array, float]:
+    """p-value of no drift along a direction (p,), whose drift is `size` in the fit, the eigenvalues (m − 1,)
+    of what the windows know of its contrasts, and the drift that they may hide, where `usual` is usual; the
+    others' drift stays as fitted.
 
     Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller
     p-value, times 2. inflation: by which sampling variances exceed those of the model.
@@ -578,7 +581,33 @@ def drift_p_value(
     step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
     walk = _ratio_p_value(step.T @ Q @ step, step.T @ u, size)
     p_value = min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), walk))
-    return p_value, np.linalg.eigvalsh(0.5 * (Q + Q.T))[1:].clip(0.0)  # without their mean
+    known = np.linalg.eigvalsh(0.5 * (Q + Q.T))[1:].clip(0.0)  # without their mean
+    return p_value, known, contrast_limit(0.5 * (Q + Q.T), u, usual)
+
+
+def contrast_limit(Q: Array, u: Array, usual: float) -> float:
+    """Upper confidence limit ω⁺ of the drift along a direction, pooled over arms as drift is.
+
+    As in `drift_limit`: with λ and c the eigenvalues of Q (m, m), the joint precision of the effect in all
+    windows, and its scores u (m,) along them, both without the mean, Σ c²/λ(1 + ωλ) is χ². SHRINKAGE more
+    contrasts have the drift that is usual. The level is ½: the likeliest drift is searched for all
+    coefficients at once. Infinite without two informed contrasts.
+    """
+    level, total = Q.sum(axis=0), max(float(Q.sum()), TINY)
+    values, vectors = np.linalg.eigh(Q - np.outer(level, level) / total)
+    scores, known = vectors.T @ (u - level * (u.sum() / total)), _informed(values)
+    if known.sum() < 2:
+        return np.inf
+    values, squares = values[known], scores[known] ** 2 / values[known]
+    typical, count = float(np.median(values)), len(values) + SHRINKAGE
+    values, squares = np.append(values, typical), np.append(squares, SHRINKAGE * (1.0 + usual * typical))
+    quantile = 2.0 * float(special.gammaincinv(count / 2.0, POOLED_HIDDEN_LEVEL))
+    low, high = 0.0, float((squares / values).sum()) / quantile
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        above = float((squares / (1.0 + middle * values)).sum()) > quantile
+        low, high = (middle, high) if above else (low, middle)
+    return high
 
 
 def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
@@ -799,6 +828,17 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     return float((squares.sum() - (1.0 / n).sum()) / np.sqrt((2.0 * (n - 1.0) / (n**2 * (n + 2.0))).sum()))
 
 
+class DriftBounds(NamedTuple):
+    """Directions (p, q) along which coefficients drift; per direction (q,) the drift that was seen, what may
+    be hidden, and how many windows inform it.
+    """
+
+    directions: Array
+    seen: Array
+    hidden: Array
+    informing: Array
+
+
 def _optional(*shape: str, least: float = -LARGEST_VARIANCE) -> ArraySpec:
     """An array that is empty where nothing is known."""
     return ArraySpec(shape, least=least, most=LARGEST_VARIANCE, or_empty=True)
@@ -988,14 +1028,18 @@ class DriftPrior:
         count, coordinates = layout.dim, np.eye(layout.dim)
         directions, sizes = np.vstack([coordinates, plain.along.T]), np.append(plain.own, plain.sizes)
         inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
-        tests, detectable = _drift_tests(plain, directions, sizes, inflation)
+        tests, detectable, limit = _drift_tests(plain, layout, directions, sizes, inflation)
+        informing = _informing(statistics, directions)
+        limit = np.where(np.isfinite(limit), limit, LARGEST_VARIANCE)
         if statistics.link == "logit":  # a test takes two windows with about five clicks of the rarer kind
             enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
             tests[:count] = np.where(enough, tests[:count], np.nan)
         slopes = len(statistics.context_square) - 1
         measures = np.hstack([coordinates, common_measures(layout, plain.along, catalogue, slopes)])
         errors = np.sqrt(((plain.windows.covariance @ measures) * measures).sum(axis=0))
-        evidence = np.vstack([measures.T @ plain.windows.mean, errors, sizes, tests, detectable])
+        evidence = np.vstack(
+            [measures.T @ plain.windows.mean, errors, sizes, tests, detectable, limit, informing]
+        )
         population = ArmPopulation(
             layout=layout,
             common=fit.sizes[: layout.own],
@@ -1055,6 +1099,15 @@ class DriftPrior:
     def drift(self) -> Array:
         """ω (p,), the variance over windows along each direction."""
         return np.asarray(np.maximum(np.diagonal(self.drift_covariance), 0.0))
+
+    @property
+    def drift_bounds(self) -> DriftBounds:
+        """Directions (p, q) along which coefficients drift, and what the windows say of each."""
+        coordinates, seen = np.eye(len(self.mean)), self.drift
+        if self.population is not None:
+            together, (_, _, seen, _, _, hidden, informing) = self.arms.together, self.arms.evidence
+            return DriftBounds(np.hstack([coordinates, together]), seen, hidden, informing)
+        return DriftBounds(coordinates, seen, self.drift_limit, self.informing)
 
     @property
     def level_unit(self) -> float:
@@ -1211,17 +1264,30 @@ def _walk_steps(drift: Array) -> Array:
     return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
 
 
-def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array, inflation: Array) -> tuple[Array, Array]:
-    """p-values (J,) of no drift along directions (J, p) that have these sizes in the fit, and the drift that
-    would have been detected; inflation (p,): of the sampling variances of the coefficients.
+def _informing(statistics: ArmStatistics, directions: Array) -> Array:
+    """How many windows inform each direction (J, p); a window of clicks by about five of the rarer kind."""
+    known = ((statistics.information @ directions.T) * directions.T).sum(axis=1)
+    least = ENOUGH_CLICKS if statistics.link == "logit" else 0.0
+    return np.asarray((_informed(known) & (known >= least)).sum(axis=0), dtype=np.float64)
+
+
+def _drift_tests(
+    fit: ArmEffects, layout: ArmLayout, directions: Array, sizes: Array, inflation: Array
+) -> tuple[Array, Array, Array]:
+    """p-values (J,) of no drift along directions (J, p) that have these sizes in the fit, the drift that
+    would have been detected, and the drift that may be hidden; inflation (p,): of the sampling variances of
+    the coefficients. Usual is the median over arms of their drift, or the own drift of what arms share.
     """
+    usual, own = sizes.copy(), layout.own_dim
+    usual[:own] = np.tile(np.median(layout.by_arm(sizes), axis=0), layout.arms)
     squares = directions**2
     factors = (squares @ inflation) / squares.sum(axis=1).clip(1e-300)
-    of_each = zip(directions, sizes.tolist(), factors.tolist(), strict=True)
+    of_each = zip(directions, sizes.tolist(), factors.tolist(), usual.tolist(), strict=True)
     tests = [drift_p_value(fit.windows, *each) for each in of_each]
     level = 0.5 * DRIFT_LEVEL / len(tests)
-    detectable = [detectable_drift(known, level) for _, known in tests]
-    return np.array([p_value for p_value, _ in tests]), np.array(detectable)
+    detectable = [detectable_drift(known, level) for _, known, _ in tests]
+    p_values, _, limits = zip(*tests, strict=True)
+    return np.array(p_values), np.array(detectable), np.array(limits)
 
 
 def missing_inflation(statistics: ArmStatistics, mean: Array, drift: Array) -> Array:

@@ -11,11 +11,12 @@ from itertools import product
 from typing import Any, NoReturn, Self
 
 import numpy as np
+from scipy import special
 
 from invariant_bandits import plotting, storage
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
+from invariant_bandits.decomposition.drift_prior import ENOUGH_CLICKS, TINY, UNLIMITED, DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base, mixture_kernels
@@ -27,6 +28,7 @@ from invariant_bandits.policies.mixture import (
     Member,
     break_units,
     default_members,
+    marginal_sums,
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -59,6 +61,8 @@ their range.
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
+ARM_SEARCH_STEPS, ARM_BREAK_SIZES = 8, (0.1, 1.0)
+"""Of labelled arms: steps of the search for the likeliest drift, and sizes of breaks."""
 LEAST_VARIATION, SILENCED = 0.05, 1e4
 ONLY_ROUNDING = 1e-9
 """A feature with less than this share of its square left once its mean is taken off has not varied."""
@@ -598,12 +602,14 @@ def why_no_alarm(prior: DriftPrior) -> str:
     drift has four degrees of freedom, and if the windows do not contradict drift along the basis
     (`drift_misfit` up to 3.1, one log in a thousand).
     """
-    if len(prior.drift_limit) != len(prior.drift):
-        return "how far they drift from window to window is not known, as with labelled arms"
+    bounds = prior.drift_bounds
+    if len(bounds.hidden) != len(bounds.seen):
+        return "how far they drift from window to window is not known"
     if prior.windows < FEWEST_WINDOWS:
         return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
-    if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
-        few = f"{int(prior.informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+    informing = bounds.informing[: len(prior.mean)]
+    if len(informing) and informing.max() < FEWEST_WINDOWS:
+        few = f"{int(informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
         return f"no direction is informed by more than {few}"
     if prior.drift_misfit > WORST_MISFIT:
         return "their covariances do not show which directions drift"
@@ -630,10 +636,14 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     differs from that of the logs, has heavy tails, or grows with the reward. The leverage l = zᵀPz/S is
     near 1 in the first rounds of a direction and adds up to the logarithm of their number: one square
     says nothing of a variance, and a few tests of an arm that is always the same would otherwise raise
-    false alarms. The baseline is projected out of all three.
+    false alarms. The baseline is projected out of all three. Of labelled arms: `_arm_evidence`.
     """
     d, p = online.shape[1] - 1, len(prior.mean)
-    if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
+    if online[0, d, d] < FIRST_LOOK * d or not np.isfinite(online).all():
+        return 0.0
+    if prior.population is not None:
+        return _arm_evidence(online, prior)
+    if len(prior.drift_limit) != p:
         return 0.0
     sums = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
     G, B, u = sums[0, :d, :d], sums[1, :d, :d], sums[0, d, :d]
@@ -654,6 +664,52 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     if not np.isfinite(top):
         return 0.0
     return float(top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior))
+
+
+def _arm_evidence(online: Array, prior: DriftPrior) -> float:
+    """The same for labelled arms: breaks on top of the likeliest drift ŵ, against ŵ alone.
+
+    Coefficients count that five windows inform, and online about five clicks or ten rounds. The others, those
+    of new arms among them, are projected out as the baseline is: they have no stable value to break. Arms
+    drift by themselves and together, along the directions of `DriftPrior.drift_bounds`. Half of the weight is
+    on breaks of all coefficients, half on breaks along one direction; both are measured in the typical square
+    of a coefficient and its own. With ŵ in both, the evidence is not a martingale; docs/studies/arms.md has
+    its level.
+    """
+    p, bounds = len(prior.mean), prior.drift_bounds
+    least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK
+    there = np.diagonal(online[0])[:p]
+    kept = np.flatnonzero((there >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
+    sums = marginal_sums(online, kept)
+    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * there[kept]
+    if not varied.any():
+        return 0.0
+    kept, (G, B), u = kept[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
+    used = bounds.directions[kept].any(axis=0)
+    directions, seen, hidden, informing = (part[..., used] for part in bounds)
+    directions, unit = directions[kept], prior.unit[kept] + prior.mean[kept] ** 2
+    units = unit @ directions**2 / (directions**2).sum(axis=0)
+    most = np.where(informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen))
+    along = np.ascontiguousarray(G @ directions)
+    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(kept, kept)] @ G)
+    held, w = -np.inf, most
+    for _ in range(ARM_SEARCH_STEPS):
+        half = np.column_stack([along, u])
+        likelihood = kernels.half_solved(along, w, rest, half)
+        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
+        if likelihood > held:
+            held, likeliest, best = likelihood, w, (pull, precision)
+        w = np.clip(w * pull**2 / np.maximum(precision, TINY), seen, most)
+    if not np.isfinite(held):
+        return 0.0
+    (pull, precision), sizes = best, np.outer(ARM_BREAK_SIZES, units)
+    grown = 1.0 + sizes * precision
+    alone = 0.5 * (sizes * pull**2 / grown - np.log(grown))
+    every = np.append(unit, np.zeros(len(units) - len(unit)))
+    wider = [likeliest + size * every for size in ARM_BREAK_SIZES]
+    broken = np.array([kernels.log_normal(u, along, w, rest) for w in wider]) - held
+    both = [float(special.logsumexp(part)) - np.log(part.size) for part in (broken, alone)]
+    return float(np.logaddexp(*both) - np.log(2.0))
 
 
 def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:

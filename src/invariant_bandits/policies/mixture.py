@@ -421,14 +421,25 @@ class FilterMixture:
         """The state without the coordinates of an arm; what was learned of the others stays."""
         filters, d = self.filters, len(self.filters.logs_mean)
         rest = np.append(before.layout.coordinates_without(arm), np.arange(before.layout.dim, d))
-        at = np.append(rest, d)
         return {
             **self.arrays(),
             "means": filters.means[:, rest],
             "covariances": filters.covariances[:, rest][:, :, rest],
             "process": filters.process[:, rest],
-            "online": filters.online[:, at][:, :, at],
+            "online": np.tril(marginal_sums(filters.online, rest)),
         }
+
+
+def marginal_sums(online: Array, kept: Array) -> Array:
+    """What the sums of the alarm, `Filters.online`, say of some coordinates (k,) if nothing is known of the
+    others: these are projected out. Whole matrices (2, k + 1, k + 1).
+    """
+    d = online.shape[1] - 1
+    whole, gone = np.tril(online) + np.tril(online, -1).swapaxes(1, 2), np.delete(np.arange(d), kept)
+    G, line = whole[0], np.eye(d + 1)[np.append(kept, d)]
+    inverse = np.linalg.pinv(G[np.ix_(gone, gone)], rcond=NEGLIGIBLE, hermitian=True)
+    line[:-1, gone] = -G[np.ix_(kept, gone)] @ inverse
+    return np.asarray(line @ whole @ line.T)
 
 
 def _with_coordinates(

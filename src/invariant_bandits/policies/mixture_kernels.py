@@ -68,7 +68,7 @@ class Filters(NamedTuple):
     online : array, shape (2, d + 1, d + 1)
         Sums of the online rounds for the alarm, lower triangles: first [Σzzᵀ; Σz·apart, count], then
         Σsquare·zzᵀ, where `apart` is how far a reward is from what the logs expect, and `square` what the
-        round says of the variance of the noise.
+        round says of the variance of the noise; of clicks, both and zzᵀ are weighted by h.
     """
 
     numbers: Any
@@ -243,7 +243,8 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
 
     With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of
     `_click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
-    way.
+    way. The alarm then gathers Σhzzᵀ, as the variance of the noise as well, and Σz(r − π + h·zᵀ(m̄ − m₀)), π
+    and h at the mixture's mean m̄ before the round, m₀ that of the logs.
 
     Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything
     in the logs is refused; so is a round whose squares would overflow, before anything is changed.
@@ -269,7 +270,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     G, gains, likelihoods, elapsed = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C)
     awake = np.zeros(C, dtype=np.bool_)
     largest = -np.inf
-    apart, square = 0.0, 0.0
+    apart, square, weight = 0.0, 0.0, 1.0
     spreads, errors, cut = np.empty(C), np.empty(C), 0.0
     for c in range(C):
         awake[c] = all_awake or weights[c] >= PARKED or c == reference
@@ -298,7 +299,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
             if abs(e) > furthest or spread > STEEPEST * v[c]:
                 cut += weights[c]
             e = min(max(e, -furthest), furthest)
-        if c == reference:
+        if c == reference and link == IDENTITY:
             apart, square = e, v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
             for i in range(d):
                 apart += z[i] * (M[c, i] - filters.logs_mean[i])
@@ -333,12 +334,19 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c])
+    if link == LOGIT:
+        odds, expected = 0.0, 0.0
+        for i in range(d):
+            odds += z[i] * filters.mean[i]
+            expected += z[i] * filters.logs_mean[i]
+        error, _, _, weight = _click_evidence(reward, odds, 0.0, 1.0)
+        apart, square = weight * (error + odds - expected), weight
     mix(buffer)
     online = filters.online
     for i in range(d):
         for j in range(i + 1):
             product = z[i] * z[j]
-            online[0, i, j] += product
+            online[0, i, j] += weight * product
             online[1, i, j] += square * product
         online[0, d, i] += z[i] * apart
     online[0, d, d] += 1.0
@@ -508,19 +516,19 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
 
 @njit(float64(V2, V1, V2, V2), **OPTIONS)
 def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
-    """U ← L⁻¹U, LLᵀ = rest + G·diag(w)·G (p, p); returns log N(u; 0, LLᵀ), up to a constant, of the last
-    column u.
+    """U ← L⁻¹U, LLᵀ = rest + G·diag(w)·Gᵀ (p, p), G (p, q); returns log N(u; 0, LLᵀ), up to a constant, of
+    the last column u.
 
     Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no
     harm.
     """
-    p = len(w)
+    p = len(rest)
     M, scales, total = np.empty((p, p)), np.empty(p), 0.0
     for i in range(p):
         row = G[i] * w
         for j in range(i + 1):
             product = 0.0
-            for k in range(p):
+            for k in range(len(w)):
                 product += row[k] * G[j, k]
             M[i, j] = product + rest[i, j]
         scales[i] = np.sqrt(M[i, i]) if M[i, i] > 0.0 else 1.0
@@ -552,27 +560,28 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
 
 @njit(float64(V1, V2, V1, V2), **OPTIONS)
 def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
-    """log N(u; 0, rest + G·diag(w)·G) up to a constant."""
+    """log N(u; 0, rest + G·diag(w)·Gᵀ) up to a constant."""
     return half_solved(G, w, rest, u.copy().reshape(-1, 1))
 
 
 @njit(float64(V1, V2, V2, V1, V1, int64), **OPTIONS)
 def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) -> Any:
-    """Largest log N(u; 0, M), M = rest + G·diag(w)·G, over low ≤ w ≤ high (p,), up to the same constant.
+    """Largest log N(u; 0, M), M = rest + G·diag(w)·Gᵀ, over low ≤ w ≤ high (q,), up to the same
+    constant.
 
     Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high;
     the best of all points visited.
     """
-    p = len(u)
+    p, q = G.shape
     best = log_normal(u, G, low, rest)
-    w, half = high.copy(), np.empty((p, p + 1))
+    w, half = high.copy(), np.empty((p, q + 1))
     for _ in range(steps):
-        half[:, :p], half[:, p] = G, u
+        half[:, :q], half[:, q] = G, u
         best = max(best, half_solved(G, w, rest, half))
-        for j in range(p):
+        for j in range(q):
             pull, precision = 0.0, 1e-300
             for i in range(p):
-                pull += half[i, j] * half[i, p]
+                pull += half[i, j] * half[i, q]
                 precision += half[i, j] * half[i, j]
             w[j] = min(max(w[j] * pull * pull / precision, low[j]), high[j])
     return best
@@ -580,7 +589,7 @@ def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) 
 
 @njit(float64(V1, V2, V2, V1, V1), **OPTIONS)
 def best_multiple(u: Any, G: Any, rest: Any, w: Any, direction: Any) -> Any:
-    """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·G); 0 if nothing tells."""
+    """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·Gᵀ); 0 if nothing tells."""
     half = np.empty((len(u), 2))
     half[:, 0], half[:, 1] = u, direction
     half_solved(G, w, rest, half)
