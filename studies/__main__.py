@@ -104,6 +104,17 @@ def arms(
 
 
 @study.command()
+def alarm(
+    out: Page = Path("docs/studies/alarm.md"),
+    replications: Annotated[int, typer.Option(min=6, help="Repetitions of the first worlds.")] = 300,
+    seed: Seed = 20261118,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """The alarm of labelled arms: how often it is false, and how often it finds an effect that breaks."""
+    run_study("alarm", out, replications=replications, seed=seed, jobs=jobs)
+
+
+@study.command()
 def real(
     out: Page = Path("docs/studies/real.md"),
     figures: Figures = Path("docs/figures"),

@@ -8,8 +8,8 @@ import invariant_bandits.testing as laws
 from arm_logs import arm_log, reordered
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.policies.mixture import HYPOTHESES, Member
+from invariant_bandits.decomposition.drift_prior import DriftPrior, contrast_limit
+from invariant_bandits.policies.mixture import HYPOTHESES, Member, marginal_sums
 
 LINKS = ("identity", "logit")
 
@@ -219,10 +219,80 @@ def test_only_labelled_arms_come_and_go():
         arm_policy().without_arm(4)
 
 
+# -- the alarm --
+
+
 def test_the_alarm_says_why_it_is_silent():
-    policy = arm_policy()
-    played(policy, 400)
+    log = arm_log(0, rounds=6000, windows=3)
+    policy = ib.AutoISD.from_arms(statistics_of(log))
     assert not policy.alarm_supported
-    assert not policy.alarm
-    assert "arms" in policy.explain().no_alarm_because
-    assert "arms" in str(policy.explain())
+    assert "3 windows say too little about drift" in str(policy.explain())
+    rare = arm_log(0, rounds=300, windows=6)
+    few = ib.AutoISD.from_arms(statistics_of(rare)).explain().no_alarm_because
+    assert few.startswith("no direction is informed by more than")
+
+
+def test_the_sums_of_clicks_are_their_scores_and_their_information():
+    policy, rng = arm_policy(), np.random.default_rng(5)
+    G, u = np.zeros((13, 13)), np.zeros(13)
+    for _ in range(50):
+        z, click = np.append(rng.normal(size=12), 1.0), float(rng.random() < 0.3)
+        now, logs = policy.mixture.filters.mean.copy(), policy.mixture.filters.logs_mean
+        chance = 1.0 / (1.0 + np.exp(-z @ now))
+        h = chance * (1.0 - chance)
+        G += h * np.outer(z, z)
+        u += z * (click - chance + h * (z @ (now - logs)))
+        policy.update(z[:-1], click)
+    online = policy.mixture.filters.online
+    assert np.tril(online[0, :13, :13]) == pytest.approx(np.tril(G))
+    assert np.tril(online[1, :13, :13]) == pytest.approx(np.tril(G))
+    assert online[0, 13, :13] == pytest.approx(u)
+
+
+def test_coordinates_that_are_projected_out_leave_what_the_others_are_estimated_as():
+    rng = np.random.default_rng(6)
+    z, rewards = rng.normal(size=(80, 6)), rng.normal(size=80)
+    online = np.zeros((2, 7, 7))
+    online[0, :6, :6], online[0, 6, :6], online[0, 6, 6] = np.tril(z.T @ z), z.T @ rewards, 80
+    online[1] = online[0]
+    kept = np.array([1, 2, 5])
+    sums = marginal_sums(online, kept)
+    whole = np.linalg.lstsq(z, rewards, rcond=None)[0]
+    assert np.linalg.solve(sums[0, :-1, :-1], sums[0, -1, :-1]) == pytest.approx(whole[kept])
+    assert sums[1, :-1, :-1] == pytest.approx(sums[0, :-1, :-1])  # the variance of a score is its information
+
+
+def broken_runs(change, rounds, runs, new_arm=0.0):
+    """In how many runs the alarm is raised if coefficients of arms change by `change` (4, 3); a new arm has
+    this level.
+    """
+    raised = 0
+    for run in range(runs):
+        log = arm_log(100 + run, drifting=[(3, 2)], step=0.3)
+        policy, truth = ib.AutoISD.from_arms(statistics_of(log)), log.truth[-1] + change
+        if new_arm:
+            policy, truth = policy.with_arm(), np.vstack([truth, [new_arm, 0.0, 0.0]])
+        played(policy, rounds, seed=run, truth=truth)
+        raised += policy.alarm
+    return raised
+
+
+def test_arms_that_stay_and_a_new_one_that_is_unlike_them_raise_no_alarm():
+    # At a rate of 2 % two or more of 6 have probability 0.006.
+    assert broken_runs(np.zeros((4, 3)), 800, 6, new_arm=3.0) <= 1
+
+
+def test_effects_that_break_raise_the_alarm():
+    # Two slopes of all arms move by 1.2 log-odds, far beyond what their windows hide.
+    assert broken_runs(np.array([0.0, 1.2, -1.2]), 800, 3) == 3
+
+
+def test_the_limit_of_drift_grows_with_it_and_needs_two_contrasts():
+    rng, Q = np.random.default_rng(7), 25.0 * np.eye(10)
+    limits = []
+    for drift in (0.0, 0.2, 2.0):
+        scores = (Q @ rng.normal(size=(10, 400)) * np.sqrt(drift + 0.04)).T
+        limits.append(np.median([contrast_limit(Q, u, drift) for u in scores]))
+    # At 40 % with four contrasts of the true drift, the limit is on average a little above it.
+    assert limits == pytest.approx([0.005, 0.22, 2.2], rel=0.2, abs=0.005)
+    assert contrast_limit(np.diag([1.0, 1.0, 0.0]), np.zeros(3), 0.1) == np.inf

@@ -61,7 +61,7 @@ SMALLEST = 1e-12
 VAGUE = 100.0
 WALK_VARIANCE = 6.0
 """A walk of m steps of variance s² varies by m·s²/6 about its mean."""
-HIDDEN_LEVEL, POOLED_HIDDEN_LEVEL = 0.08, 0.5
+HIDDEN_LEVEL, POOLED_HIDDEN_LEVEL = 0.08, 0.4
 """Of the limits of drift, of each direction by itself and pooled over arms."""
 HALVINGS = 60
 BASELINE_ALPHA = 0.01
@@ -590,8 +590,8 @@ def contrast_limit(Q: Array, u: Array, usual: float) -> float:
 
     As in `drift_limit`: with λ and c the eigenvalues of Q (m, m), the joint precision of the effect in all
     windows, and its scores u (m,) along them, both without the mean, Σ c²/λ(1 + ωλ) is χ². SHRINKAGE more
-    contrasts have the drift that is usual. The level is ½: the likeliest drift is searched for all
-    coefficients at once. Infinite without two informed contrasts.
+    contrasts have the drift that is usual. The level is 40 %, because the alarm searches for the likeliest
+    drift of all coefficients at once. Infinite without two informed contrasts.
     """
     level, total = Q.sum(axis=0), max(float(Q.sum()), TINY)
     values, vectors = np.linalg.eigh(Q - np.outer(level, level) / total)

@@ -669,15 +669,15 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
 def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     """The same for labelled arms: breaks on top of the likeliest drift ŵ, against ŵ alone.
 
-    Coefficients count that five windows inform, and online about five clicks or ten rounds. The others, those
-    of new arms among them, are projected out as the baseline is: they have no stable value to break. Arms
-    drift by themselves and together, along the directions of `DriftPrior.drift_bounds`. Half of the weight is
-    on breaks of all coefficients, half on breaks along one direction; both are measured in the typical square
-    of a coefficient and its own. With ŵ in both, the evidence is not a martingale; docs/studies/arms.md has
-    its level.
+    Coefficients count that five windows inform, and online about five clicks, or ten rounds for each
+    coefficient of an arm. The others, those of new arms among them, are projected out as the baseline is:
+    they have no stable value to break. Arms drift by themselves and together, along the directions of
+    `DriftPrior.drift_bounds`. Half of the weight is on breaks of all coefficients, half on breaks along one
+    direction; both are measured in the typical square of a coefficient and its own. With ŵ in both, the
+    evidence is not a martingale: docs/studies/alarm.md has its level.
     """
     p, bounds = len(prior.mean), prior.drift_bounds
-    least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK
+    least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
     there = np.diagonal(online[0])[:p]
     kept = np.flatnonzero((there >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
     sums = marginal_sums(online, kept)

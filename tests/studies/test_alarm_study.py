@@ -1,0 +1,26 @@
+"""The study of the alarm of labelled arms: its worlds break what they say, and a small run makes a page."""
+
+import numpy as np
+
+from studies import alarm_study
+from studies.alarm_study import POWER, BreakingArms, cells
+
+
+def test_the_strong_effect_is_stable_in_the_logs():
+    world = cells()[POWER].world
+    episode = world.draw(1, np.random.default_rng(0))
+    place = world.stable(episode.logs.drifting)
+    assert place not in episode.logs.drifting
+    assert episode.logs.truth[place] == alarm_study.STRONG
+
+
+def test_a_small_run_makes_a_page(monkeypatch):
+    small = BreakingArms("drift", logged=3000, contexts=2)
+    rows = {name: alarm_study.AlarmCell(small, 90) for name in (*alarm_study.LEVELS, POWER)}
+    monkeypatch.setattr(alarm_study, "cells", lambda: rows)
+    outcome = alarm_study.run(replications=6, seed=1, jobs=1)
+    assert [len(values) for values in outcome.values.values()] == [6, 6, 2]
+    assert all(values[:, 1].all() for values in outcome.values.values())
+    page = alarm_study.report(outcome)
+    assert "| 3 % of clicks | 0.000 (0.000–0.390) | 6 | 100.0% |" in page
+    assert len(alarm_study.verdicts(outcome)) == 3
