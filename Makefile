@@ -9,7 +9,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised study-constants study-wild study-related pictures-autoisd clean
+.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-alarm study-real study-intervals study-randomised study-constants study-wild study-related pictures-autoisd clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -110,6 +110,9 @@ study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetiti
 
 study-arms: setup  ## labelled arms: regret, drifting effects, new arms, 40 fresh repetitions per world (about 20 minutes)
 	$(BIN)/python -m studies arms --out docs/studies/arms.md
+
+study-alarm: setup  ## the alarm of labelled arms: its level over 300 logs, and its power (about 15 minutes)
+	$(BIN)/python -m studies alarm --out docs/studies/alarm.md
 
 study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
