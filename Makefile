@@ -9,7 +9,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test quick lint docs attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-alarm study-real study-intervals study-randomised study-constants study-wild study-related pictures-autoisd clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))  # every target
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -132,6 +132,10 @@ study-wild: setup  ## logs as other systems write them: roles, leaks, drift, ord
 
 study-related: setup  ## related methods of the literature, each in its own world and in the others' (about 8 minutes)
 	$(BIN)/python -m studies related --out docs/studies/related.md
+
+study-peers: setup  ## the same rounds through our policies and those of other packages, each tuned (about 25 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,peers]'
+	$(BIN)/python -m studies peers --out docs/studies/peers.md
 
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
 	$(BIN)/python -m studies autoisd

@@ -190,6 +190,18 @@ def related(
 
 
 @study.command()
+def peers(
+    out: Page = Path("docs/studies/peers.md"),
+    figures: Figures = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 20,
+    seed: Seed = 20261302,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """The same rounds through our policies and those of other packages; needs the extra "peers"."""
+    run_study("peers", out, figures, replications=replications, seed=seed, jobs=jobs)
+
+
+@study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits.reports import plots

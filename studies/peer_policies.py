@@ -187,7 +187,7 @@ class ContextualBandits(PerArm):
         from contextualbandits.online import LinUCB
 
         super().__init__(past)
-        self.model = LinUCB(len(self.arms), alpha=alpha, fit_intercept=False, beta_prior=None, random_state=0)
+        self.model = LinUCB(len(self.arms), alpha=alpha, fit_intercept=False, random_state=1)
         self.model.fit(past.logs.contexts, past.logs.arms, past.logs.rewards)
 
     def choose(self, offered: list[int], context: Array) -> int:
@@ -260,7 +260,9 @@ PEERS: Mapping[str, Peer] = {
         tuple(f"--cover {size} --epsilon {share:g}" for size, share in ((3, 0.0), (3, 0.05), (10, 0.0))),
     ),
     "bayesianbandits": Peer(
-        *("bayesianbandits", "bayesianbandits"), lambda past, rate: BayesianBandits(past, "none", rate), (1.0,)
+        *("bayesianbandits", "bayesianbandits"),
+        lambda past, rate: BayesianBandits(past, "none", rate),
+        (1.0,),
     ),
     **{
         f"bayesianbandits, {rule}": Peer(
