@@ -27,7 +27,7 @@ WRONG = "wrong-0123456789abcdef"
 RANKS = {"anyone": 0, "no token": 0, "wrong token": 0, "read": 1, "decide": 2, "admin": 3}
 PERSONALIZER = "/{endpoint:personalizer}"
 NEEDED = {
-    "anyone": {"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /", "GET /page/{name}"},
+    "anyone": {"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /docs", "GET /", "GET /page/{name}"},
     "read": {
         "GET /metrics",
         "GET /v1/overview",

@@ -258,3 +258,31 @@ def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
     assert {"activate", "allow_differences", "note", "model"} == {
         parameter["name"] for parameter in upload["parameters"]
     }
+
+
+def test_the_only_model_is_meant_where_none_is_named(tmp_path: Path, fitted_file: Path) -> None:
+    service = open_service(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
+    with TestClient(application(service)) as client:
+        body = {"context": {"age": 0.5}, "id": "one"}
+        assert client.post("/v1/decisions", json=body).json()["model"] == "shop"
+        assert (
+            client.post("/v1/decisions", json={"decisions": [body]}).json()["decisions"][0]["model"] == "shop"
+        )
+        assert client.get("/v1/model").json()["model"] == "shop"
+        assert client.get("/personalizer/v1.0/configurations/service").status_code == 200
+        assert client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"] == "default"
+        assert client.get("/v1/model").json()["model"] == "default"
+        assert client.delete("/v1/model/arms/arm_0").status_code == 200
+        assert client.post("/v1/models", json={"name": "third"}).status_code == 201
+        assert client.get("/v1/model").json()["model"] == "default"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded", "text/plain", ""])
+def test_the_content_type_does_not_change_the_meaning_of_a_body(
+    loops: TestClient, fitted_file: Path, kind: str
+) -> None:
+    headers = {"content-type": kind}
+    assert loops.post("/v1/models", content=b' {"name": "empty"}', headers=headers).status_code == 201
+    octets = fitted_file.read_bytes()
+    assert loops.post("/v1/models?model=file", content=octets, headers=headers).status_code == 201
+    assert loops.post("/v1/decisions", content=b'{"arms": ["a"]}', headers=headers).status_code == 200

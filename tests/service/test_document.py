@@ -4,20 +4,72 @@ ends.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
+from browsers import chromium, opened
 from invariant_bandits.service.commands import DecisionCommand
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from served_models import running, serve
 from started_service import service, start
 
 pytestmark = pytest.mark.system
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def test_the_document_has_every_route_and_nothing_else(loops: TestClient) -> None:
+    """Written down twice: here from the application's routes, there from its operations."""
+    routes = set()
+    for route in loops.app.routes:  # type: ignore[attr-defined]
+        path = re.sub(r":\w+}", "}", route.path)
+        forms = ("personalizer", "personalizer/v1.0") if "{endpoint}" in path else ("",)
+        methods = route.methods - {"HEAD"}
+        routes |= {f"{method} {path.replace('{endpoint}', form)}" for method in methods for form in forms}
+    document = loops.get("/openapi.json").json()
+    documented = {
+        f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods
+    }
+    assert documented == routes
+    for needed in ("GET /v1/models/{model}/arms", "GET /metrics", "POST /ofrep/v1/evaluate/flags/{key}"):
+        assert needed in documented
+    described = [call for methods in document["paths"].values() for call in methods.values()]
+    assert all(call["summary"] and call["tags"] for call in described)
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', loops.get("/openapi.json").text))
+    assert names <= set(document["components"]["schemas"])
+
+
+def test_the_document_names_the_prefix_of_a_proxy(tmp_path: Path) -> None:
+    service = open_service(ServiceSettings(store=str(tmp_path / "d.db")))
+    with TestClient(application(service), root_path="/bandits") as client:
+        assert client.get("/bandits/openapi.json").json()["servers"] == [{"url": "/bandits"}]
+        assert client.get("/bandits/docs").status_code == 200
+        assert client.post("/bandits/v1/decisions", json={"arms": ["a"]}).status_code == 200
+        answer = client.get("/bandits/personalizer/v1.0/evaluations/none").json()
+        assert answer["error"]["code"] == "EvaluationNotFound"
+
+
+def test_the_page_of_all_calls_shows_each_and_tries_it(tmp_path: Path) -> None:
+    with chromium() as browser, service(tmp_path) as started:
+        document = started.ask("GET", "/openapi.json")[1]
+        calls = sum(map(len, document["paths"].values()))
+        with opened(browser, f"{started.url}/docs") as watched:
+            watched.expect(f"document.querySelectorAll('.call').length === {calls}")
+            watched.page.fill("#search", "post /v1/decisions decide")
+            watched.expect("document.querySelectorAll('.call:not([hidden])').length === 1")
+            watched.page.click(".call:not([hidden]) summary")
+            watched.page.fill(".call:not([hidden]) textarea", '{"arms": ["a", "b"], "id": "tried"}')
+            watched.page.click(".call:not([hidden]) button")
+            watched.expect("document.querySelector('.call:not([hidden]) pre').innerText.includes('200 OK')")
+            assert watched.complaints == []
+            assert all(address.startswith(started.url) for address in watched.asked)
+        assert started.ask("GET", "/v1/decisions/tried")[0] == 200
 
 
 def test_no_request_that_the_document_allows_or_forbids_is_answered_with_500(tmp_path: Path) -> None:
@@ -31,7 +83,7 @@ def test_no_request_that_the_document_allows_or_forbids_is_answered_with_500(tmp
             "--seed",
             "1",
         ]
-        command += ["--checks", CHECKS, "--max-examples", "15", "--no-color", "--generation-database", "none"]
+        command += ["--checks", CHECKS, "--max-examples", "5", "--no-color", "--generation-database", "none"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
         assert "generated" in done.stdout

@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib.resources import files
 from typing import Any, get_args
 
 import msgspec
+from starlette.responses import Response
 
 from invariant_bandits import __version__
-from invariant_bandits.service.operations import OPERATIONS, Call, Operation, operation
-from invariant_bandits.service.responses import ErrorAnswer
+from invariant_bandits.service.operations import MODEL, OPERATIONS, Call, Operation, operation
+from invariant_bandits.service.protocols.personalizer import INTERVALS, NEWEST
 from invariant_bandits.service.routes.decisions import Status
 
 Schema = dict[str, Any]
-DOCUMENTED = re.compile(r"/(v1/|healthz|readyz)")
-"""What the paths in the document begin with."""
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean", "default": False}
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
+FILES = {file.name: file.read_bytes() for file in (files("invariant_bandits.service") / "page").iterdir()}
+"""Everything that pages are made of, read once: no path of a request reaches the file system."""
 QUERY: dict[str, Schema] = {
-    "model": {**TEXT, "description": "Name of the model; the default one if not given"},
+    "model": {**TEXT, "description": "Name of the model; not needed if there is only one"},
     "note": {**TEXT, "description": "Kept with the version"},
     "activate": {**FLAG, "description": "Whether the new version decides from now on"},
     "allow_differences": {**FLAG, "description": "Whether kind, columns and arms may be others than now"},
@@ -37,63 +39,107 @@ QUERY: dict[str, Schema] = {
 """Schemas of the parameters in queries."""
 
 
+QUERY |= {
+    "api-version": {**TEXT, "enum": [NEWEST]},
+    "intervalInMinutes": {"enum": list(INTERVALS)},
+    "startTime": {**TEXT, "description": "Date or time as in ISO 8601"},
+    "endTime": {**TEXT, "description": "Date or time as in ISO 8601"},
+    "window": {"enum": ["Expanding", "Rolling"]},
+    "top": {"type": "integer", "minimum": 0},
+    "skip": {"type": "integer", "minimum": 0, "default": 0},
+}
+TAGS = ("v1", "personalizer", "ofrep")
+"""First parts of paths by which the page groups operations."""
+
+
 @operation("GET", "/openapi.json", None)
 async def show_document(call: Call) -> Schema:
     """Show the OpenAPI document."""
-    return document()
+    prefix = call.request.scope.get("root_path", "")
+    return {**document(), "servers": [{"url": prefix or "/"}]}
 
 
 @cache
 def document() -> Schema:
-    """Return the whole document."""
-    documented = [each for each in OPERATIONS if DOCUMENTED.match(each.path)]
-    kinds = {kind for each in documented for kind in (*each.bodies, each.answer_type)}
-    structs = {ErrorAnswer, *kinds} - {bytes, None}
-    _, components = msgspec.json.schema_components(
-        sorted(structs, key=lambda kind: kind.__name__), ref_template="#/components/schemas/{name}"
-    )
+    """Return the whole document: every method and path of every operation."""
+    kinds = {kind for each in OPERATIONS for kind in (*each.bodies, each.answer_type, each.error)}
+    structs = sorted(kinds - {bytes, None, Any}, key=lambda kind: str(kind.__name__))
+    _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     paths: dict[str, Schema] = {}
-    for each in documented:
-        path = re.sub(r":\w+}", "}", each.path)
-        paths.setdefault(path, {})[each.method.lower()] = _described(each)
-    about = "Decisions, durable and replayable."
-    token = {"type": "http", "scheme": "bearer"}
+    for each in OPERATIONS:
+        for path in _paths(each):
+            paths.setdefault(path, {})[each.method.lower()] = _described(each, path)
+    about = (
+        "Decisions, durable and replayable. A loop of Personalizer's protocol is also under /models/{model}/."
+    )
+    schemes = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"},
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "invariant-bandits", "version": __version__, "description": about},
-        "components": {"schemas": components, "securitySchemes": {"token": token}},
-        "security": [{}, {"token": []}],
+        "components": {"schemas": components, "securitySchemes": schemes},
+        "security": [{}, {"token": []}, {"key": []}],
         "paths": paths,
     }
 
 
-def _described(described: Operation) -> Schema:
-    """Return one operation; each can answer with an error."""
+def _paths(described: Operation) -> list[str]:
+    """Return the paths of an operation as the document shows them."""
+    paths = [re.sub(r":\w+}", "}", path) for path in described.paths()]
+    forms = described.prefixes or ("",)
+    return [path.replace("{endpoint}", form) for path in paths for form in forms]
+
+
+def _described(described: Operation, path: str) -> Schema:
+    """Return an operation under one of its paths; each can answer with an error."""
     answer: Schema = {"type": "object"} if described.answer is None else _ref(described.answer_type)
     if isinstance(described.answer, tuple):
         answer = {"anyOf": [answer, {"type": "object", "required": [described.answer[1]]}]}
+    if described.media != "application/json":
+        answer = {}
+    has_content = described.media and described.status != 204
     schema: Schema = {
+        "tags": [next((tag for tag in TAGS if path.startswith(f"/{tag}")), "service")],
         "summary": (described.handler.__doc__ or "").partition("\n")[0].rstrip("."),
+        "description": f"Needs a token with the role {described.role}." if described.role else "For anyone.",
         "responses": {
-            str(described.status): {"description": "done", **_json(answer)},
-            "default": {"description": "refused", **_json(_ref(ErrorAnswer))},
+            str(described.status): {
+                "description": "done",
+                **(_content(answer, described.media) if has_content else {}),
+            },
+            "default": {"description": "refused", **_content(_ref(described.error))},
         },
     }
     if described.bodies:
         structs = [_ref(kind) for kind in described.bodies if kind is not bytes]
-        octets: Schema = {"content": {"application/octet-stream": {"schema": {}}}}
-        content = _json(structs[0] if len(structs) == 1 else {"anyOf": structs}) if structs else octets
-        schema["requestBody"] = {"required": True, **content}
-    in_path = re.findall(r"{(\w+)", described.path)
-    in_query = ("model", *described.query) if described.is_about_model else described.query
+        body = _content({}, "application/octet-stream")
+        if structs:
+            body = _content(structs[0] if len(structs) == 1 else {"anyOf": structs})
+        schema["requestBody"] = {"required": True, **body}
+    in_path = re.findall(r"{(\w+)", path)
+    in_query = (
+        ("model", *described.query)
+        if path.startswith(MODEL) and described.is_about_model
+        else described.query
+    )
+    if described.prefixes and path.startswith(f"/{described.prefixes[0]}/") and "/v1.0/" not in path:
+        in_query = (*in_query, "api-version")
     parameters = [{"name": name, "in": "path", "required": True, "schema": NAME} for name in in_path]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in in_query]
     return {**schema, "parameters": parameters}
 
 
-def _ref(kind: type) -> Schema:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+def _ref(kind: Any) -> Schema:
+    return {} if kind is Any else {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
-def _json(schema: Schema) -> Schema:
-    return {"content": {"application/json": {"schema": schema}}}
+def _content(schema: Schema, media: str = "application/json") -> Schema:
+    return {"content": {media: {"schema": schema}}}
+
+
+@operation("GET", "/docs", None, media="text/html")
+async def show_page(call: Call) -> Response:
+    """Show a page of all operations, on which each can be tried."""
+    return Response(FILES["docs.html"], media_type="text/html")

@@ -192,9 +192,14 @@ class Call:
         return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
-def model_of(request: Request) -> str:
-    """Return the name of the model that a request means: in the path, in the query, or the default one."""
-    return str(request.path_params.get("model") or request.query_params.get("model") or "default")
+def model_of(request: Request) -> str | None:
+    """Return the name of the model that a request names, in the path or in the query."""
+    return request.path_params.get("model") or request.query_params.get("model")
+
+
+def only_model(state: State) -> str:
+    """Return the model that is meant where none is named: the only one that is served, or "default"."""
+    return next(iter(state.models)) if len(state.models) == 1 else "default"
 
 
 @dataclass(frozen=True)
@@ -218,12 +223,18 @@ class Operation:
         the name.
     status : int
         Status of a response without error.
+    media : str
+        Media type of such a response, for the document; empty: it differs.
+    error : type
+        Struct of the JSON response to a request that is refused, for the document.
     query : tuple of str
         Parameters in the query, for the document, besides the model.
     invalid : str
         What the protocol calls an invalid request of this operation, where it has a name for it.
     model_of : callable
-        Says which model a request means.
+        Says which model a request names, if it does.
+    prefixes : tuple of str
+        What the document shows for the first part of the path, if that has several forms.
     """
 
     method: str
@@ -233,9 +244,12 @@ class Operation:
     bodies: tuple[Any, ...] = ()
     answer: Any = None
     status: int = 200
+    media: str = "application/json"
+    error: Any = responses.ErrorAnswer
     query: tuple[str, ...] = ()
     invalid: str = ""
-    model_of: Callable[[Request], str] = model_of
+    model_of: Callable[[Request], str | None] = model_of
+    prefixes: tuple[str, ...] = ()
 
     @cached_property
     def name(self) -> str:
@@ -252,35 +266,35 @@ class Operation:
         """Whether it is about one model: the default one, that of ?model=, or one by its name in the path."""
         return self.path == MODEL or self.path.startswith(f"{MODEL}/")
 
+    def paths(self) -> list[str]:
+        """Return its paths."""
+        named = [NAMED_MODEL + self.path.removeprefix(MODEL)] if self.is_about_model else []
+        return [self.path, *named]
+
     def routes(self) -> list[Route]:
         """Return its routes."""
-        paths = [self.path]
-        if self.is_about_model:
-            paths.append(NAMED_MODEL + self.path.removeprefix(MODEL))
-        return [Route(path, self.respond, methods=[self.method]) for path in paths]
+        return [Route(path, self.respond, methods=[self.method]) for path in self.paths()]
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
         caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(request, service, caller, self.model_of(request))
+        call = Call(request, service, caller, self.model_of(request) or only_model(service.engine.state))
         answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
         if isinstance(answer, Response):
             return answer
         return Response(status_code=self.status) if answer is None else json_response(answer, self.status)
 
     async def _body(self, call: Call) -> Any:
-        if bytes in self.bodies and not (len(self.bodies) > 1 and _is_json(call.request)):
-            return await read_body(call.request, responses.LARGEST_UPLOAD)
-        body = await read_body(call.request, responses.LARGEST_BODY)
+        takes_file = bytes in self.bodies
+        most = responses.LARGEST_UPLOAD if takes_file else responses.LARGEST_BODY
+        body = await read_body(call.request, most)
+        if takes_file and (self.bodies == (bytes,) or not responses.is_json(body)):
+            return body
         for kind in self.bodies[1:]:
             if kind is not bytes and responses.has_field(body, kind.__struct_encode_fields__[0]):
                 return decode(body, kind)
         return decode(body, self.bodies[0])
-
-
-def _is_json(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 OPERATIONS: list[Operation] = []

@@ -204,6 +204,11 @@ def convert(query: Mapping[str, str], kind: type[Body]) -> Body:
         raise RefusedError(422, f"{place.rstrip('`') or 'query'}: {message}") from None
 
 
+def is_json(body: bytes) -> bool:
+    """Whether a body is meant as a JSON object rather than a file, whatever its content type says."""
+    return body.lstrip()[:1] == b"{" and b"\0" not in body[:64] and len(body) <= LARGEST_BODY
+
+
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
     try:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -89,9 +88,6 @@ def make_app(service: Service, *, lifespan: Any = None) -> Application:
 
 # -- health, metrics and the page --
 
-FILES = {file.name: file.read_bytes() for file in (files("invariant_bandits.service") / "page").iterdir()}
-"""Everything the page is made of, read once: no path of a request reaches the file system."""
-
 
 @operation("GET", "/healthz", None)
 async def healthy(call: Call) -> dict[str, str]:
@@ -110,20 +106,20 @@ async def ready(call: Call) -> Any:
     return {"status": "ready", "set_aside": len(engine.state.aside), "verified": verified}
 
 
-@operation("GET", "/metrics", "read")
+@operation("GET", "/metrics", "read", media="text/plain")
 async def metrics(call: Call) -> Response:
     """Show metrics in the text format of Prometheus."""
     return Response(call.service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@operation("GET", "/", None)
-@operation("GET", "/page/{name}", None)
+@operation("GET", "/", None, media="text/html")
+@operation("GET", "/page/{name}", None, media="")
 async def page(call: Call) -> Response:
     """Show the page, or a file that it is made of; the page asks for a token itself if one is needed."""
     name = call.path.get("name", "index.html")
-    if name not in FILES:
+    if name not in document.FILES:
         raise RefusedError(404, "there is no such file")
-    return Response(FILES[name], media_type=guess_type(name)[0])
+    return Response(document.FILES[name], media_type=guess_type(name)[0])
 
 
 @operation("GET", "/v1/overview", "read", query=("model",))

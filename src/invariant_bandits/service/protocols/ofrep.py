@@ -36,14 +36,22 @@ class FlagRequest(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
-@operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest)
+class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Why a flag could not be evaluated; the key is left out where the error is about the caller."""
+
+    error_code: str
+    error_details: str
+    key: str = ""
+
+
+@operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
     features = _features(_context(body))
     return await call.submit(_evaluation(DecisionCommand(call.path["key"], features, protocol="ofrep")))
 
 
-@operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest)
+@operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
 async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     """Evaluate all flags that have variants, for a client that keeps them: deferred until they are activated.
 
@@ -95,12 +103,12 @@ def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> C
     tag is known.
     """
 
-    def evaluated(state: State, batch: EventBatch) -> tuple[str, list[dict[str, Any]] | None]:
+    def evaluated(state: State, batch: EventBatch) -> tuple[str, list[Any] | None]:
         tags = _tags(state, context, day)
         whole = f'"{_hash(*tags.values())}"'
         if whole in known:
             return whole, None
-        flags = []
+        flags: list[dict[str, Any] | Failure] = []
         for key, tag in tags.items():
             features, id = _features(context), f"ofrep-{tag}"
             command = DecisionCommand(key, features, id=id, deferred=True, protocol="ofrep")
@@ -148,11 +156,10 @@ def typed(label: str, labels: list[str]) -> Value:
 
 def error_response(refused: RefusedError, scope: Scope) -> Response:
     """Return the response to a request that failed, with the key of its flag if it is about one."""
-    key = scope.get("path_params", {}).get("key") if refused.status not in WITHOUT_KEY else None
+    key = scope.get("path_params", {}).get("key", "") if refused.status not in WITHOUT_KEY else ""
     status = 400 if refused.status in (409, 422) else refused.status
     return json_response(_failure(refused, key), status, refused.headers)
 
 
-def _failure(refused: RefusedError, key: str | None) -> dict[str, str]:
-    about = {"errorCode": CODES.get(refused.status, "GENERAL"), "errorDetails": printable(refused.message)}
-    return about if key is None else {"key": key, **about}
+def _failure(refused: RefusedError, key: str) -> Failure:
+    return Failure(CODES.get(refused.status, "GENERAL"), printable(refused.message), key)

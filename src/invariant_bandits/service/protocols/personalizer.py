@@ -50,6 +50,8 @@ from invariant_bandits.storage import FileError
 NEWEST = "2022-09-01-preview"
 MODEL_HEADER = "x-model"
 """For clients that take no path in their endpoint."""
+PREFIXES = ("personalizer", "personalizer/v1.0")
+"""Endpoints that the document shows; the latter's answers have their older form."""
 
 
 class Endpoint(NamedTuple):
@@ -90,23 +92,36 @@ class EndpointConvertor(Convertor[Endpoint]):
 register_url_convertor("personalizer", EndpointConvertor())
 
 
-def model_of(request: Request) -> str:
-    """Return the name of the model that is meant: in the client's endpoint, in a header, or the
-    default one.
-    """
+def model_of(request: Request) -> str | None:
+    """Return the name of the model that a request names, in the client's endpoint or in a header."""
     endpoint: Endpoint = request.path_params["endpoint"]
     version = request.query_params.get("api-version", NEWEST)
     if version != NEWEST and not endpoint.versioned:
         raise RefusedError(400, f"api-version: {version!r} is not {NEWEST}")
-    return endpoint.model or request.headers.get(MODEL_HEADER) or "default"
+    return endpoint.model or request.headers.get(MODEL_HEADER)
+
+
+class ErrorBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The protocol's name of an error, what is wrong, our name, and the part of the request that is meant."""
+
+    code: str
+    message: str
+    inner_error: dict[str, str]
+    target: str = ""
+
+
+class ErrorResponse(msgspec.Struct):
+    """The JSON body of a refusal."""
+
+    error: ErrorBody
 
 
 def personalizer(
     method: str, path: str, role: access.Role, *bodies: Any, **options: Any
 ) -> Callable[[Handler], Handler]:
     """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
-    whole = f"/{{endpoint:personalizer}}{path}"
-    return operation(method, whole, role, *bodies, model_of=model_of, **options)
+    about = {"model_of": model_of, "error": ErrorResponse, "prefixes": PREFIXES, **options}
+    return operation(method, f"/{{endpoint:personalizer}}{path}", role, *bodies, **about)
 
 
 # -- errors and times --
@@ -124,21 +139,6 @@ NAMES = {
     503: "ServiceUnavailable",
 }
 """What the protocol calls an error, where an operation has no name of its own for it."""
-
-
-class ErrorBody(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The protocol's name of an error, what is wrong, our name, and the part of the request that is meant."""
-
-    code: str
-    message: str
-    inner_error: dict[str, str]
-    target: str = ""
-
-
-class ErrorResponse(msgspec.Struct):
-    """The JSON body of a refusal."""
-
-    error: ErrorBody
 
 
 def not_supported(message: str) -> RefusedError:
@@ -689,7 +689,7 @@ def _number(options: list[list[str]], name: str, most: float) -> float | None:
 # -- the model as a file --
 
 
-@personalizer("GET", "/model", "admin")
+@personalizer("GET", "/model", "admin", media="application/octet-stream")
 async def export(call: Call) -> Response:
     """Download the active version as it is now, in a file with its checksum."""
     kind, content = await call.look_at_model(learner_state)
@@ -898,6 +898,8 @@ NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated h
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
 CONTRACT = "InvalidEvaluationContract"
+SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip")
+"""Parameters of queries."""
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
 EVALUATIONS = Documents("evaluation ", "EvaluationNotFound", "EvaluationAlreadyExists")
 IMPORTANCES = Documents("importance ", "FeatureImportanceNotFound", "FeatureImportanceAlreadyExists")
@@ -1080,7 +1082,7 @@ class PolicyReference(msgspec.Struct, rename="camel"):
 
 
 @personalizer("POST", "/evaluations", "admin", EvaluationRequest, status=201, invalid=CONTRACT)
-@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT)
+@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT, media="")
 async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
@@ -1114,7 +1116,7 @@ async def _read(call: Call, start: float, end: float) -> LogSpan:
     return await call.in_thread(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
 
 
-@personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT)
+@personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)
 async def show_evaluation(call: Call) -> dict[str, Any]:
     """Show an evaluation with its results."""
     return await _results(call, await EVALUATIONS.get(call, call.path["id"]))
@@ -1152,7 +1154,7 @@ def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     return {**_without(about, "span", "custom"), "status": status}
 
 
-@personalizer("GET", "/evaluations", "read")
+@personalizer("GET", "/evaluations", "read", answer=Any, query=PAGE)
 async def show_evaluations(call: Call) -> Any:
     """List all evaluations, the earliest first."""
     return await EVALUATIONS.list(call, lambda about: _about(call, about))
@@ -1174,7 +1176,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
 # -- feature importances --
 
 
-@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest")
+@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest", media="")
 async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = responses.check_id(call.path["id"])
@@ -1226,7 +1228,7 @@ async def show_importances(call: Call) -> dict[str, Any]:
     return await IMPORTANCES.get(call, call.path["id"])
 
 
-@personalizer("GET", "/featureImportances", "read")
+@personalizer("GET", "/featureImportances", "read", answer=Any, query=PAGE)
 async def show_all_importances(call: Call) -> Any:
     """List all feature importances, without scores."""
     return await IMPORTANCES.list(call, lambda about: _without(about, "featureScores"))

@@ -31,19 +31,21 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
     context: dict[str, Any] | None = None
     arms: Annotated[list[Arm], msgspec.Meta(min_length=1)] | None = None
     id: Id | None = None
-    model: Name = "default"
+    model: Name | None = None
     scores: bool = False
     defer: bool = False
     unit: Id | None = None
     """Who is decided about: the holdout goes by it."""
 
-    def command(self) -> DecisionCommand:
-        """Return the command, within the limits."""
+    def command(self, model: str) -> DecisionCommand:
+        """Return the command, within the limits; `model` is meant if none is named."""
         if self.id is not None:
             check_id(self.id)
         check_values(self.context, "context")
         labels, actions = offer(self.arms)
-        return DecisionCommand(self.model, self.context, labels, actions, self.id, self.defer, unit=self.unit)
+        return DecisionCommand(
+            self.model or model, self.context, labels, actions, self.id, self.defer, unit=self.unit
+        )
 
     def answer(self, event: Decided) -> DecisionAnswer:
         """Return the answer about the decision; expected rewards only if they were asked for."""
@@ -132,11 +134,11 @@ DECISIONS = (DecisionAnswer, "decisions")
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
-        return body.answer(await call.submit(body.command()))
+        return body.answer(await call.submit(body.command(call.model)))
     requests = body.decisions
     check_count(requests, responses.MOST_TOGETHER, "decisions")
     call.charge(len(requests) - 1)
-    decided = await call.submit(all_or_none([request.command() for request in requests]))
+    decided = await call.submit(all_or_none([request.command(call.model) for request in requests]))
     return {"decisions": [request.answer(event) for request, event in zip(requests, decided, strict=True)]}
 
 

@@ -72,6 +72,7 @@ async def list_models(call: Call) -> dict[str, Any]:
 async def make(call: Call, body: ModelRequest | bytes) -> dict[str, str]:
     """Make an empty model, or one from a model file."""
     if isinstance(body, bytes):
+        call.model = call.query.get("model", "default")  # not the one that is served
         return {"model": call.model, "version": await _add(call, body, first=True, active=True)}
     learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=call.service.engine.store.seed)
     command = commands.add_version(body.name, learner, "empty", by=call.caller, first=True)
