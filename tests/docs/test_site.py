@@ -1,6 +1,9 @@
 """The site: it builds without a warning, and every public name is in its reference with an example."""
 
+import html
 import inspect
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +48,31 @@ def test_every_public_name_has_a_place_in_the_reference(site):
 def test_every_public_name_has_an_example_that_runs(name):
     """Doctests of the whole package run the examples; here they have to be there."""
     assert ">>> " in (inspect.getdoc(getattr(ib, name)) or "")
+
+
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+SHOWN = {
+    "paper-in-ten-minutes": ("drifting: 3 of 10 dimensions", 4),
+    "your-logs": ("auto-isd against what the log did: yes, by", 2),
+    "watching-drift": ("ALARM: the logs' invariance does not hold", 3),
+}
+"""What the page of a notebook says, and how many pictures it has."""
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs(path):
+    for cell in json.loads(path.read_text())["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_page_of_a_notebook_shows_its_outputs(site, name):
+    assert sorted(SHOWN) == [path.stem for path in NOTEBOOKS]
+    words, pictures = SHOWN[name]
+    page = (site / f"notebooks/{name}.html").read_text()
+    assert words in html.unescape(page)
+    assert page.count('class="cell_output') > pictures
+    assert len(re.findall(r'src="\.\./_images/[0-9a-f]{64}\.png"', page)) == pictures
