@@ -17,6 +17,7 @@ OWN = {
         "learned",
     ),
     *("defaulted", "unlearned", "refused", "waiting_decisions", "alarm", "store_available", "events"),
+    *("clock_offset_seconds", "clock_jumps"),
 }
 
 

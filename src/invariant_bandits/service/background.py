@@ -42,7 +42,6 @@ from invariant_bandits.service import commands, history, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
-from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, Records, State, teach
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sql import UnavailableError
@@ -416,8 +415,9 @@ class RefitSchedule:
         waits = [] if self.every is None else [self.every]
         if self.at is not None:
             today = datetime.datetime.fromtimestamp(moment)
-            then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0)
-            waits.append((then - today).total_seconds() % DAY or DAY)
+            then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0, fold=0)
+            days = (then + datetime.timedelta(day) for day in (0, 1, 2))  # of the clock on the wall
+            waits.append(next(day.timestamp() - moment for day in days if day.timestamp() > moment))
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
@@ -495,8 +495,9 @@ class Learning:
                 for model in list(self.engine.state.models):
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                wait = self.plan.seconds_to_next(self.clock())
-                due = self.clock() + wait
+                moment = max(self.clock(), due)  # a timer that is early must not ring twice
+                wait = self.plan.seconds_to_next(moment)
+                due = moment + wait
 
     def _learn(self, model: str, by: str) -> None:
         began = self.clock()

@@ -69,7 +69,7 @@ class EventBatch:
         self.stored += stored
         self.events += proposed
         for event, (key, _) in zip(proposed, stored, strict=True):
-            if key is None or isinstance(event, events.SetAside | events.Removed):
+            if key is None or not key[0].isprintable():  # not of a decision
                 continue
             if key not in self._before:
                 known = self.pending.get(key)
@@ -517,6 +517,12 @@ def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by:
         return 0
     batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
     return batch.cut.first - start
+
+
+@returns_command
+def move_clock(state: State, batch: EventBatch, by: float) -> None:
+    """Follow a clock that was set otherwise by so many seconds, with all waits."""
+    batch.add(state, [events.ClockMoved(batch.tick() + by, by)])
 
 
 @returns_command

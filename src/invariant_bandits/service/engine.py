@@ -41,7 +41,73 @@ log = logging.getLogger("invariant_bandits.service")
 
 
 JUMP = 1.0
-"""Seconds that the clock may be behind before it is taken to have been put back."""
+"""Seconds that the clock of the machine may differ from what is expected of it."""
+STEADY = 300.0
+"""Seconds for which a clock that has jumped must stay where it is to be believed."""
+
+
+def uptime() -> float:
+    """Return seconds that no one can set; time in which the machine slept counts where that is known."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class ServiceClock:
+    """Seconds since 1970 that never jump, so that waits end when they should.
+
+    They follow the clock of the machine as long as it goes evenly. If that jumps, they go on at the pace of
+    the monotonic clock, and follow it only once it has stayed where it is for `STEADY` seconds.
+
+    Parameters
+    ----------
+    latest : float
+        No time before this one is returned.
+    clock, ticks : callable
+        The machine's clock, and one that cannot be set.
+
+    Attributes
+    ----------
+    offset : float
+        Seconds by which the machine's clock is ahead of this one.
+    jumps : int
+        How often it jumped.
+    """
+
+    def __init__(self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]) -> None:
+        self.clock, self.ticks = clock, ticks
+        self.offset, self.jumps = 0.0, 0
+        self._time, self._read_at = max(latest, clock()), ticks()
+        self._jumped: tuple[float, float] | None = None
+        """By how much, and when."""
+
+    def now(self) -> float:
+        """Return the time, which never decreases but by `follow`."""
+        before, read_at = self._time, self.ticks()
+        expected = before + max(read_at - self._read_at, 0.0)
+        seconds = self.clock()
+        self.offset, self._read_at = seconds - expected, read_at
+        if abs(self.offset) <= JUMP:
+            self._time, self._jumped = max(before, seconds), None
+            return self._time
+        if self._jumped is None or abs(self.offset - self._jumped[0]) > JUMP:
+            self._jumped, self.jumps = (self.offset, read_at), self.jumps + 1
+            later = "no wait ends by that, and it is followed if it stays so for"
+            log.warning("the clock jumped by %+.0f s: %s %.0f s", self.offset, later, STEADY)
+        self._time = expected
+        return expected
+
+    def pass_by(self, moment: float) -> None:
+        """Return no time before `moment` from now on."""
+        self._time = max(self._time, moment)
+
+    def steady_jump(self) -> float | None:
+        """Return by how much the clock has jumped, if it has stayed there for long enough."""
+        is_steady = self._jumped is not None and self._read_at - self._jumped[1] >= STEADY
+        return self.offset if is_steady else None
+
+    def follow(self, by: float) -> None:
+        """Go on from a time that differs by so many seconds."""
+        log.warning("the clock is followed: %+.0f s", by)
+        self._time, self._jumped = self._time + by, None
 
 
 class Engine:
@@ -51,8 +117,8 @@ class Engine:
     ----------
     store : Store
         Opened for writing; the engine's own from now on.
-    clock : callable
-        Seconds since 1970.
+    clock, ticks : callable
+        Seconds since 1970, and seconds that no one can set; a clock that is given alone counts as both.
     publish_every : float
         Seconds between two snapshots for processes that decide from them; infinity if there are none.
     retry_every : float
@@ -68,6 +134,7 @@ class Engine:
         store: Any,
         *,
         clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] | None = None,
         publish_every: float = math.inf,
         retry_every: float = 1.0,
         largest_batch: int = 256,
@@ -82,9 +149,10 @@ class Engine:
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
-        self._latest, self._read_at = replay.last_time(store), time.monotonic()
+        ticks = ticks or (uptime if clock is time.time else clock)
+        self._time = ServiceClock(replay.last_time(store), clock, ticks)
         self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, 0.0
-        self._viewed = 0.0
+        self._viewed = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._taken: list[QueuedCommand] = []
@@ -158,7 +226,7 @@ class Engine:
             part = self._taken[: alone or 1]
             self._serve(part)
             self._taken = self._taken[len(part) :]
-        moment = self._now()
+        moment = self._time.now()
         self._tend(moment)
         self._try_again()
         self._show(moment)
@@ -172,11 +240,21 @@ class Engine:
         if self.state.next_due() <= moment:
             due = self.state.due(moment, self.largest_batch)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
+        jump = self._time.steady_jump()
+        if jump is not None:
+            self._follow_clock(jump)
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+
+    def _follow_clock(self, jump: float) -> None:
+        """Have all waits and later events follow the clock."""
+        item = QueuedCommand(commands.move_clock(jump))
+        self._serve([item])
+        if item.error is None:
+            self._time.follow(jump)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """Apply events that other processes have added."""
@@ -199,21 +277,9 @@ class Engine:
         except UnavailableError as error:
             raise StoreError(f"the state without what was erased cannot be read: {error}") from None
 
-    def _now(self) -> float:
-        """Return seconds since 1970 that never decrease, also over a restart.
-
-        While a clock that was put back is behind, time goes on from where it was at its usual pace, so that
-        waits end.
-        """
-        seconds, read_at = self.clock(), time.monotonic()
-        if seconds < self._latest - JUMP:
-            seconds = self._latest + read_at - self._read_at
-        self._read_at, self._latest = read_at, max(self._latest, seconds)
-        return self._latest
-
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
-        due_in = max(self.state.next_due() - self._now(), 0.0)
+        due_in = max(self.state.next_due() - self._time.now(), 0.0)
         return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
@@ -248,7 +314,7 @@ class Engine:
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
-        batch = EventBatch(self._now())
+        batch = EventBatch(self._time.now())
         for place, item in enumerate(queued):
             proposed, item.error = len(batch.events), None
             batch.begin()
@@ -272,7 +338,7 @@ class Engine:
             self.available = True
             if self.state.seq != known:
                 return False
-        self._latest = max(self._latest, batch.moment)
+        self._time.pass_by(batch.moment)
         try:
             self._append(batch)
         except OvertakenError as others:
@@ -359,15 +425,23 @@ class Engine:
 
     def _show(self, moment: float) -> None:
         """Publish a new view of the state for readers."""
-        if moment - self._viewed >= VIEW_EVERY:
-            self._viewed = moment
+        if self._time.ticks() - self._viewed >= VIEW_EVERY:
+            self._viewed = self._time.ticks()
             view: dict[str, Any] = {"time": moment, "seq": self.state.seq, "available": self.available}
+            view["gauges"] = self.gauges()
             for part in self.on_view:
                 try:
                     view.update(part(self.state))
                 except Exception as error:  # a page that cannot be drawn must not cost a decision
                     log.error("a view could not be made: %s", error)
             self.view = view
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Return metrics of the engine: name -> help text and value."""
+        return {
+            "clock_offset_seconds": ("How far the machine's clock is ahead of events.", self._time.offset),
+            "clock_jumps": ("Jumps of the machine's clock that were not followed at once.", self._time.jumps),
+        }
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
@@ -437,6 +511,9 @@ class Decider(Engine):
 
     def _tend(self, moment: float) -> None:
         self._take_newer()
+        jump = self._time.steady_jump()
+        if jump is not None:
+            self._time.follow(jump)
 
     def _snapshot(self) -> None:
         """Do nothing: only the learner takes snapshots."""
@@ -454,6 +531,13 @@ class Decider(Engine):
             self.available = False
             raise
         return super()._propose(queued)
+
+    def _follow_clock(self, jump: float) -> None:
+        """Have all waits and later events follow the clock."""
+        item = QueuedCommand(commands.move_clock(jump))
+        self._serve([item])
+        if item.error is None:
+            self._time.follow(jump)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """Do nothing: a decider reads events of other processes when it needs them."""

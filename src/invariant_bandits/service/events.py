@@ -15,8 +15,9 @@ import msgspec
 from invariant_bandits.service.settings import Configuration, Group
 
 LONGEST_SLOT = 128
-ASIDE, REMOVED = "\x01set aside", "\x01removed"
-"""Keys of events that set others aside, or say what was removed; ids have printable characters only."""
+ASIDE, REMOVED, CLOCK = "\x01set aside", "\x01removed", "\x01clock"
+"""Keys of events that set others aside, say what was removed, or that the clock was moved; ids have printable
+characters only."""
 ClosedBecause = Literal[
     "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
 ]
@@ -230,6 +231,15 @@ class Removed(AnyEvent, frozen=True, array_like=True, tag="removed"):
     by: str = ""
 
 
+class ClockMoved(AnyEvent, frozen=True, array_like=True, tag="clock"):
+    """The clock of the machine was set otherwise, by so many seconds; waits go on for as long as they had
+    to.
+    """
+
+    by: float
+
+
+_MARKS: dict[type[AnyEvent], str] = {SetAside: ASIDE, Removed: REMOVED, ClockMoved: CLOCK}
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(reduce(or_, AnyEvent.__subclasses__()))
 
@@ -267,8 +277,6 @@ def decision_key(id: str, model: str = "") -> str:
 
 
 def key_of(event: AnyEvent) -> str | None:
-    """The key of the decision that an event belongs to, if any."""
-    if isinstance(event, SetAside | Removed):
-        return ASIDE if isinstance(event, SetAside) else REMOVED
+    """The key of the decision that an event belongs to, or of its kind if it is looked up by that."""
     id = getattr(event, "id", None)
-    return None if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]
+    return _MARKS.get(type(event)) if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]

@@ -112,6 +112,8 @@ class Metrics(Collector):
             for model, shown in models.items():
                 gauge.add_metric([model], value(shown))
             yield gauge
+        for name, (about, number) in view.get("gauges", {}).items():
+            yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
         available = float(view.get("available", True))
         yield GaugeMetricFamily(f"{PREFIX}_store_available", "Whether the store takes events.", available)
         yield GaugeMetricFamily(f"{PREFIX}_events", "Events in the store.", view.get("seq", 0))

@@ -214,14 +214,21 @@ def plan_cut(store: Any, state: State, first: int) -> Cut | None:
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:
-    """Number of the first batch that is not from before a time; of the last one if all are. Times never
-    decrease.
+    """Number of the first batch that is not from before a time; of the last one if all are.
+
+    Times never decrease, but where a clock was set back: what happened before that is not later than it.
     """
     if first == last:
         return first
+    moves = [(row.seq, decode_event(row.event).time) for row in store.of_key(events.CLOCK)]
+
+    def latest(seq: int) -> float:
+        """When an event happened at the latest."""
+        row = store.row_from(seq)
+        return min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)])
+
     seqs = range(first, last - 1)
-    place = bisect_left(seqs, time, key=lambda seq: decode_event(store.row_from(seq).event).time)
-    return int(store.row_from(first + place).batch)
+    return int(store.row_from(first + bisect_left(seqs, time, key=latest)).batch)
 
 
 def erased_without_record(store: Any) -> list[int]:

@@ -68,6 +68,11 @@ class Deadlines:
         if id in self._ends:
             del self._sorted[bisect.bisect_left(self._sorted, (self._ends.pop(id), id))]
 
+    def shift(self, by: float) -> None:
+        """Move all ends by so many seconds, but for those that are due at once."""
+        moved = Deadlines((end and end + by, id) for end, id in self)
+        self._ends, self._sorted = moved._ends, moved._sorted
+
     @property
     def next_end(self) -> float:
         """When the next wait ends; infinity without any."""
@@ -475,6 +480,10 @@ class State:
 
     def _on_removed(self, event: events.Removed) -> None:
         """Change nothing: what was removed is part of the state all the same."""
+
+    def _on_clock(self, event: events.ClockMoved) -> None:
+        for served in self.models.values():
+            served.waiting.shift(event.by)
 
     def _on_version(self, event: events.VersionAdded) -> None:
         served = self.models.setdefault(event.model, ServedModel(event.model))
