@@ -133,7 +133,6 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
 
 # -- schemas --
 
-Check: TypeAlias = Callable[[str, Any], Any]
 """(name, value) -> the value as it is used, or InputError; those of `checks` are such."""
 Range: TypeAlias = float | tuple[float, ...]
 """A bound of every entry of an array, or one bound per entry of its last axis."""
@@ -208,8 +207,6 @@ class StateSchema:
     ----------
     arrays : mapping of str to ArraySpec
         Every array of the state.
-    settings : mapping of str to Check
-        Checks of settings, where these are present.
     sizes : mapping of str to int
         Letters of the shapes that the settings determine.
     parts : mapping of str to StateSchema
@@ -219,16 +216,9 @@ class StateSchema:
     """
 
     arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
-    settings: Mapping[str, Check] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, StateSchema] = field(default_factory=dict)
     others: bool = False
-
-    def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Raise InputError unless every known setting has its type and lies in its range."""
-        for name, check in self.settings.items():
-            if name in settings:
-                check(name, settings[name])
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""

@@ -3,6 +3,7 @@ known.
 """
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import invariant_bandits as ib
@@ -318,3 +319,17 @@ def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
     unknown = ib.compare(bare(uniform_log(400)), some("frozen")).plot(theme="dark")
     assert "cannot be known" in unknown.texts[0].get_text()
     plt.close(unknown.figure)
+
+    assert "cannot be known" in unknown.axes[0].texts[0].get_text()
+    plt.close(unknown)
+
+
+def test_a_frame_is_compared_as_what_is_read_from_it():
+    rng = np.random.default_rng(5)
+    arm = rng.choice(["a", "b", "c"], size=900)
+    columns = {"arm": arm, "x": rng.normal(size=900), "reward": (arm == "b") + rng.normal(size=900)}
+    frame = pd.DataFrame(columns | {"propensity": 1.0 / 3.0})
+    asked = {"policies": ["linucb-cold", "uniform"], "estimators": ["DR"], "windows": 4}
+    read = ib.read_feedback(frame, windows=4)
+    values = [ib.compare(log, **asked).line("linucb-cold").value for log in (frame, read, read.feedback)]
+    assert values[0].value == values[1].value == values[2].value

@@ -1,13 +1,18 @@
 """Reading: every form and source of a log gives the moments of its arrays, at any cut into row groups."""
 
+import gc
+from pathlib import Path
+
+import duckdb
 import numpy as np
 import pandas
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv
+from pyarrow import csv, dataset
 
+import invariant_bandits as ib
 from invariant_bandits import FileError, InputError, WindowedMoments
 from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.formats import columnar
@@ -57,7 +62,23 @@ SOURCES = {
     "Arrow table": lambda table, folder: table,
     "pandas": lambda table, folder: table.to_pandas(),
     "Polars": lambda table, folder: polars.from_arrow(table),
+    "Polars LazyFrame": lambda table, folder: polars.scan_parquet(as_parquet(table, folder)),
+    "pyarrow dataset": lambda table, folder: dataset.dataset(as_folder(table, folder)),
+    "DuckDB relation": lambda table, folder: duckdb.sql(f"from '{as_parquet(table, folder)}'"),
+    "reader that can be read once": lambda table, folder: table.to_reader(max_chunksize=70),
+    "object that speaks Arrow": lambda table, folder: SpeaksArrow(table),
+    "list of mappings": lambda table, folder: table.to_pylist(),
 }
+
+
+class SpeaksArrow:
+    """Knows nothing but the protocol."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES.keys())
@@ -68,6 +89,43 @@ def test_every_source_gives_the_moments_of_its_arrays(make, tmp_path):
     assert read.quality.rows == 400
     assert read.feature_map.names == ("x0", "x1", "x2")
     assert read.schema.time == "time"
+
+
+def test_a_stream_is_read_batch_by_batch_and_its_copy_is_deleted():
+    """Three batches at most are in memory at any time; what was kept in a file goes with the log."""
+    rng, in_memory = np.random.default_rng(0), []
+    batch = pa.record_batch({"x": rng.normal(size=50_000), "reward": rng.normal(size=50_000)})
+
+    def batches():
+        before = pa.total_allocated_bytes()
+        for _ in range(40):
+            yield pa.record_batch(
+                [pa.array(column.to_numpy() + 1.0) for column in batch], names=["x", "reward"]
+            )
+            in_memory.append(pa.total_allocated_bytes() - before)
+
+    log = ib.open_log(pa.RecordBatchReader.from_batches(batch.schema, batches()))
+    assert read_moments(log, windows=4).moments.rounds == 2_000_000
+    assert max(in_memory) <= 3 * batch.nbytes
+    folder = Path(log.source.folder)
+    assert folder.exists()
+    del log
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_objects_within_rows_are_columns_and_a_key_may_be_missing():
+    rows = [
+        {"user": {"age": 30 + i % 7}, "reward": i % 2, **({"x": 1.0 * i} if i % 3 else {})} for i in range(90)
+    ]
+    schema = read_schema(rows)
+    assert schema.features == ("user.age", "x")
+    streamed = read_schema(
+        pa.table({"user": [row["user"] for row in rows], "reward": [0.0] * 90}).to_reader()
+    )
+    assert streamed.features == ("user.age",)
+    with pytest.raises(InputError, match="the rows cannot be read"):
+        read_schema([{"x": 1.0, "reward": 1}, {"x": [2.0], "reward": 1}])
 
 
 @pytest.mark.parametrize("form", [lists_of_offered, rows_per_action])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -156,10 +157,27 @@ def test_a_new_arm_begins_from_what_its_features_say():
         model.add_arm("odd", {"size": "big"})
 
 
+def test_a_row_of_a_frame_is_a_context(model):
+    frame = pd.DataFrame([CONTEXT, CONTEXT | {"age": 60.0}])
+    wanted = model.decide(CONTEXT).scores
+    for row in (frame.iloc[0], next(frame.itertuples()), pl.from_pandas(frame).row(0, named=True), frame[:1]):
+        assert model.decide(row).scores == wanted
+    many = model.decide_many(frame)
+    assert list(many["scores"]) == [wanted, model.decide(frame.iloc[1]).scores]
+
+
+def test_an_unknown_category_is_counted_and_said_once(model):
+    with pytest.warns(UserWarning, match="column 'country': 'XX' is none of the 2 categories"):
+        model.decide(CONTEXT | {"country": "XX"})
+    for country in ("DE", "XX", "YY", None):  # a second warning would be an error
+        model.decide(CONTEXT | {"country": country})
+    assert model.unknown_categories == {"country": {"XX": 2, "YY": 1}}
+
+
 def test_frames_go_in_and_come_out(model):
     contexts = pd.DataFrame({"age": [20.0, 60.0], "hour": 9.0, "country": "DE"}, index=[7, 9])
     made = model.decide_many(contexts)
-    assert list(made.columns) == ["id", "action", "propensity", "version"]
+    assert list(made.columns) == ["id", "action", "propensity", "scores", "version"]
     assert list(made.index) == [7, 9]
     assert [item.action for item in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
     assert model.decide(contexts.iloc[:1]).action == made["action"].iloc[0]

@@ -185,3 +185,18 @@ def test_arms_whose_drift_goes_on_raise_no_alarm():
         earlier, later = labelled(seed, 0.0, clicks=seed % 2 == 0, rounds=3200)
         alarms += ib.update_model(ib.fit_logs(earlier, windows=6), later, windows=2).alarm
     assert alarms <= 2  # at level 1 %, more than two of twelve happen in 2 of 10,000 runs
+
+
+def test_a_short_last_window_is_joined_as_at_fit_and_the_next_rounds_go_on():
+    """Eight weeks, then a day: it joins the last week; the days after it are added there, later ones are new."""
+    rng = np.random.default_rng(3)
+    days = np.datetime64("2024-01-01", "us") + np.arange(71 * 100) * np.timedelta64(864, "s")
+    x = rng.normal(size=len(days))
+    log = pa.table({"time": days, "x": x, "reward": x + rng.normal(size=len(days))})
+    weeks = ib.fit_logs(log.slice(0, 5600), every="1w")
+    day = ib.update_model(weeks, log.slice(5600, 100)).model
+    assert day.moments.counts.tolist() == [700.0] * 7 + [800.0]
+    rest = ib.update_model(day, log.slice(5700, 600)).model
+    assert rest.moments.counts.tolist() == [700.0] * 7 + [1400.0]
+    later = ib.update_model(rest, log.slice(6300, 100)).model
+    assert later.moments.counts.tolist() == [700.0] * 7 + [1400.0, 100.0]  # no window grows for ever

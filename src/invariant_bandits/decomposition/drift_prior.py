@@ -85,8 +85,34 @@ LEAST_NOISE = 1e-200
 # -- the population of labelled arms --
 
 
-class Effect(NamedTuple):
-    """One coefficient of an arm, or one that arms share: estimate, drift from window to window, and its test.
+@dataclass(frozen=True)
+class DriftEvidence:
+    """What a log says of one effect: estimate, drift from window to window, and its test.
+
+    Attributes
+    ----------
+    estimate, error, drift : float
+        Mean over the log, its standard error, and the standard deviation between windows beyond sampling
+        error.
+    detectable : float
+        Drift that would have been detected in four of five such logs.
+    p_value : float
+        Of no drift. NaN where it cannot be tested.
+    drifts : bool
+        Whether the test rejects at the level of all effects of the log together.
+    """
+
+    estimate: float
+    error: float
+    drift: float
+    detectable: float
+    p_value: float
+    drifts: bool
+
+
+@dataclass(frozen=True)
+class Effect(DriftEvidence):
+    """One coefficient of an arm, or one that arms share.
 
     Attributes
     ----------
@@ -94,25 +120,11 @@ class Effect(NamedTuple):
         Whose, and which of its coefficients; arm is −1 for what arms share, and coefficient is then `place`.
     place : int
         As in `ArmPopulation.direction`.
-    estimate, error, drift : float
-        Mean over the log, its standard error, and the standard deviation between windows.
-    detectable : float
-        Drift that would have been detected in four of five such logs.
-    p_value : float
-        Of no drift. NaN where there were too few clicks for a test.
-    drifts : bool
-        Whether the test rejects at 5 % for all effects of the log together.
     """
 
     arm: int
     coefficient: int
     place: int
-    estimate: float
-    error: float
-    drift: float
-    detectable: float
-    p_value: float
-    drifts: bool
 
 
 def relate_arms(catalogue: Array, likeness: float) -> Array:
@@ -229,7 +241,8 @@ class ArmPopulation:
         drifting = set(tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()])
         numbers = np.column_stack([estimate, error, np.sqrt(size), detectable, p_value]).tolist()
         whose = {j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed}
-        return [Effect._make((*whose[j], j, *numbers[j], j in drifting)) for j in listed]
+        named = {j: (j in drifting, *whose[j], j) for j in listed}
+        return [Effect(*numbers[j], *about) for j, about in named.items()]
 
     @property
     def common_drift(self) -> Array:

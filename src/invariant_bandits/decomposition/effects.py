@@ -16,6 +16,7 @@ from scipy import special
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import (
+    DriftEvidence,
     DriftPrior,
     Effect,
     condition_windows,
@@ -40,20 +41,13 @@ REWARD, PROBABILITY, POINTS = "reward", "probability", "probability points"
 
 
 @dataclass(frozen=True, eq=False)
-class EffectPath:
+class EffectPath(DriftEvidence):
     """One effect over the windows, in units of the reward.
 
     Attributes
     ----------
     arm, name : str
         Whose effect, and of what.
-    estimate, error, drift, detectable : float
-        Mean over the log, its standard error, the standard deviation between windows beyond sampling error,
-        and the drift that would have been detected in about four of five such logs.
-    p_value : float
-        Of no drift; NaN if it cannot be tested.
-    drifts : bool
-        Whether it drifts, at the level of all effects together.
     values, low, high : arrays, shape (m,)
         In every window, with its 95 % interval; NaN where a window does not inform the effect.
     before, after : float
@@ -67,12 +61,6 @@ class EffectPath:
 
     arm: str
     name: str
-    estimate: float
-    error: float
-    drift: float
-    detectable: float
-    p_value: float
-    drifts: bool
     values: Array
     low: Array
     high: Array
@@ -212,17 +200,18 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             seen = detectable_drift(contrasts, 0.5 * level)
             numbers = (float(mean[j]), float(np.sqrt(error[j, j])), drift, seen)
             p_value = float(np.exp(log_p)) if fit.testable_[block] else np.nan
-            effect = Effect(-1, j, j, *numbers, p_value, bool(fit.varies_[block] and log_p <= limit))
+            drifts = bool(fit.varies_[block] and log_p <= limit)
+            evidence = DriftEvidence(*numbers, p_value, drifts)
             value = np.where(known, values[:, j], np.nan)
-            paths.append(_path(("", names[j]), effect, value, np.diag(variances[:, j])))
+            paths.append(_path(("", names[j]), evidence, value, np.diag(variances[:, j])))
     return _strongest_first(paths)
 
 
-def _path(names: tuple[str, str], effect: Effect, value: Array, covariance: Array) -> EffectPath:
+def _path(names: tuple[str, str], effect: DriftEvidence, value: Array, covariance: Array) -> EffectPath:
     """An effect with its values (m,) and their covariance (m, m); NaN values are unknown."""
     half = INTERVAL * np.sqrt(np.diagonal(covariance))
     numbers = (effect.estimate, effect.error, effect.drift, effect.detectable, effect.p_value)
-    path = EffectPath(*names, *numbers, effect.drifts, value, value - half, value + half)
+    path = EffectPath(*numbers, effect.drifts, *names, value, value - half, value + half)
     known = np.flatnonzero(np.isfinite(value))
     if not effect.drifts or len(known) < 2:
         return path

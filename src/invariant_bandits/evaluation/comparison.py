@@ -23,7 +23,7 @@ from invariant_bandits.evaluation.estimators import (
     predict_rewards,
 )
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate
-from invariant_bandits.evaluation.logged import read_feedback
+from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, with_propensities
 from invariant_bandits.evaluation.tuning import Tuning, tune
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
@@ -366,7 +366,7 @@ class Comparison:
 
 
 def compare(
-    feedback: Feedback,
+    feedback: Any,
     policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
     *,
     fit_fraction: float = 0.5,
@@ -388,7 +388,7 @@ def compare(
 
     Parameters
     ----------
-    feedback : Feedback
+    feedback : Feedback, LoggedFeedback, or a log as `read_feedback` takes it
         The logged rounds.
     policies : name -> maker, or registered names, optional
         A maker is called with the Past and returns a fresh policy. The name of a registered policy will do
@@ -446,6 +446,7 @@ def compare(
     one_of("settings", settings, ("tuned", "published", "both"))
     makers = checked_makers(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
+    feedback, windows = _rounds_of(feedback, fit_fraction, windows, seed)
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
@@ -497,6 +498,15 @@ def compare(
         settings={name: setting.options for name, setting in tuning.settings.items()},
         simple=simple,
     )
+
+
+def _rounds_of(source: Any, fit_fraction: float, windows: int, seed: int) -> tuple[Feedback, int]:
+    """The rounds of a log that may still have to be read, and how many windows they bear."""
+    if isinstance(source, Feedback):
+        return source, windows
+    how: dict[str, Any] = {"fit_fraction": fit_fraction, "windows": windows, "seed": seed}
+    read = source if isinstance(source, LoggedFeedback) else read_feedback(source, **how)
+    return read.feedback, min(windows, read.windows)
 
 
 @dataclass(frozen=True)

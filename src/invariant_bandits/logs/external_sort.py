@@ -1,4 +1,5 @@
-"""Logs in files of our own: text that is parsed once, split rounds made whole, rounds sorted by time.
+"""Logs in files of our own: streams that can be read once, text that is parsed once, split rounds made
+whole, rounds sorted by time.
 
 To sort, rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in
 memory; a stable sort of every file, one after the other, is a stable sort of the whole.
@@ -21,10 +22,20 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import run_starts
+from invariant_bandits.logs.decode import batch_without_views, run_starts, schema_without_views
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, SourceAround, Task, join_batches
+from invariant_bandits.logs.sources import (
+    BATCH_ROWS,
+    Batches,
+    Source,
+    SourceAround,
+    Task,
+    flattened,
+    join_batches,
+    naming_file,
+    require_usable_names,
+)
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
@@ -220,8 +231,52 @@ MOST_FILES = 200
 KEY = "__key"
 
 
-class RearrangedSource(Source):
-    """Rows sorted by their keys, in files of our own, which are deleted with the source.
+class OwnFileSource(Source):
+    """Rows in Arrow files of our own, one task each, which are deleted with the source."""
+
+    in_files = False
+
+    def __init__(self) -> None:
+        self.folder = _temporary_folder(self)
+
+    def path(self, part: int) -> str:
+        """Where the rows of a part are."""
+        return str(self.folder / f"{part}.arrow")
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+        """Batches of one part."""
+        row = 0
+        with pa.memory_map(self.path(task.part)) as file, pa.ipc.open_file(file) as reader:
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index).select(list(columns))
+                yield row, batch
+                row += len(batch)
+
+
+class StreamSource(OwnFileSource):
+    """Rows of a stream that can be read once; a batch at a time is in memory.
+
+    Parameters
+    ----------
+    reader : pyarrow.RecordBatchReader
+        The stream. Objects within objects become columns such as "user.age".
+    """
+
+    def __init__(self, reader: Any) -> None:
+        super().__init__()
+        self.arrow_schema = schema_without_views(flattened(reader.schema.empty_table()).schema)
+        require_usable_names("stream", self.arrow_schema.names)
+        self.tasks, self.total_rows = (Task("stream", 0, 0, 0),), 0
+        with naming_file(self.path(0)), pa.ipc.new_file(self.path(0), self.arrow_schema) as writer:
+            for batch in reader:
+                flat = flattened(pa.Table.from_batches([batch]))
+                for part in flat.to_batches(BATCH_ROWS):
+                    writer.write_batch(batch_without_views(part))
+                self.total_rows += len(batch)
+
+
+class RearrangedSource(OwnFileSource):
+    """Rows sorted by their keys.
 
     Parameters
     ----------
@@ -235,13 +290,12 @@ class RearrangedSource(Source):
         Keys that divide the rows into parts, each sorted in memory; one Arrow file and one task per part.
     """
 
-    in_files = False
     skips_lines = True
 
     def __init__(
         self, source: Source, columns: Sequence[str], keyed: Iterable[tuple[Any, Array]], bounds: Array
     ) -> None:
-        self.folder = _temporary_folder(self)
+        super().__init__()
         self.arrow_schema = pa.schema([source.arrow_schema.field(name) for name in columns])
         counts = _dealt(self.folder, keyed, bounds)
         starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
@@ -253,15 +307,6 @@ class RearrangedSource(Source):
         for task in source.tasks:
             for reason, rows in source.skipped(task).items():
                 self.lost.setdefault(reason, []).extend(rows)
-
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of one part."""
-        row = 0
-        with pa.memory_map(str(self.folder / f"{task.part}.arrow")) as file, pa.ipc.open_file(file) as reader:
-            for index in range(reader.num_record_batches):
-                batch = reader.get_batch(index).select(list(columns))
-                yield row, batch
-                row += len(batch)
 
     def skipped(self, task: Task) -> dict[str, list[int]]:
         """Return the rows of the original that could not be parsed, with the first part."""

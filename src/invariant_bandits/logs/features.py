@@ -83,6 +83,11 @@ class Column:
         block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
         return np.column_stack([block, missing]) if self.marks_missing else block
 
+    def unknown(self, values: Sequence[Any]) -> set[str]:
+        """Return the values that are none of its categories, missing ones aside."""
+        words = {str(word) for word in values if word is not None and word == word}
+        return words.difference(self.categories or words)
+
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
         """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of
         those.
@@ -1052,7 +1057,7 @@ def offered_columns(
     >>> offered_columns({"hour": 9, "price": [2.0, 3.0]})
     {'hour': [9, 9], 'price': [2.0, 3.0]}
     """
-    columns = {**_columns(context, "context"), **_columns(actions, "actions")}
+    columns = {**_columns(_row(context), "context"), **_columns(actions, "actions")}
     masked = [name for name, value in columns.items() if _is_masked(value)]
     if masked:
         raise InputError(f"column {masked[0]!r} has masked entries: give None for what is missing")
@@ -1067,7 +1072,8 @@ def offered_columns(
 
 
 def one_context(context: Any) -> dict[str, Any]:
-    """One value per column of a context: a mapping, or a frame of one row."""
+    """One value per column of a context: a mapping, a row of a frame, or a frame of one row."""
+    context = _row(context)
     columns = _columns(context, "context")
     if isinstance(context, Mapping) or context is None:
         return columns
@@ -1098,6 +1104,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _row(source: Any) -> Any:
+    """A row of a frame, as pandas gives it (a Series, a named tuple), as a mapping; any other value as it
+    is.
+    """
+    if hasattr(source, "_asdict"):
+        return source._asdict()
+    is_series = hasattr(source, "to_dict") and hasattr(source, "index") and not hasattr(source, "columns")
+    return source.to_dict() if is_series else source
 
 
 def _columns(source: Any, name: str) -> dict[str, Any]:

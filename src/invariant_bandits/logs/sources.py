@@ -240,6 +240,13 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
         raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
 
 
+def flattened(table: Any) -> Any:
+    """The table with the fields of objects as columns of their own, such as "user.age"."""
+    while any(pa.types.is_struct(column.type) for column in table.schema):
+        table = table.flatten()
+    return table
+
+
 def cut_at(table: Any, skipped: Sequence[int]) -> Batches:
     """Batches of a block with their first row in it, cut where rows were skipped."""
     row = passed = 0

@@ -31,8 +31,10 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
-SHORT = 0.25
-"""Share of the usual rounds of a window below which the first or last one joins its neighbour."""
+SHORT, LONG = 0.25, 1.5
+"""Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
+that is above the second, such as one that was joined before.
+"""
 
 
 FIXED_ARMS = (
@@ -191,11 +193,11 @@ def join_short_ends(
     period of its own.
     """
     counts, starts, notes = moments.counts, list(range(moments.windows)), []
-    for end, at, name in ((-1, -1, "last"), (0, 1, "first")):
-        others = np.delete(counts, [0, -1])
-        if len(others) and len(starts) > 2 and 0.0 < counts[end] < SHORT * np.median(others):
+    usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
+    for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
+        if len(starts) > 2 and 0.0 < counts[end] < SHORT * usual and counts[beside] < LONG * usual:
             starts.pop(at)
-            about = f"{int(counts[end]):,} rounds, others {int(np.median(others)):,}"
+            about = f"{int(counts[end]):,} rounds, others {int(usual):,}"
             notes.append(f"the {name} window has few rounds ({about}): it was joined to its neighbour")
     if not notes:
         return moments, lambda same: same, ()

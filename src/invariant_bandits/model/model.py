@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pandas
 
 KIND = "model"
+UNKNOWN = "column {!r}: {!r} is {}, so it counts as none of them; said once, model.unknown_categories counts"
 NAMED = 20
 """Drifting effects that a notebook names."""
 POLICY = "policy."
@@ -76,6 +78,8 @@ class Model(ThreadSafe):
         Of the moments; found again when it is asked for if it is not given.
     ledger : Ledger
         Decisions that wait for their rewards.
+    unknown_categories : mapping of str to Counter
+        By column, how often a category was asked for that the logs do not have, since it was made or loaded.
     arms : ArmTable or None
         The labelled arms, if actions are such; retired ones stay in it.
     log_odds : LogOdds or None
@@ -112,6 +116,7 @@ class Model(ThreadSafe):
 
     def __post_init__(self) -> None:
         self._identity: str | None = None
+        self.unknown_categories = dict[str, Counter[str]]()
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
         if len(set(sizes if self.arms is None else sizes[:2])) > 1:
             raise InputError(f"policy, feature_map and moments must have the same features, got {sizes}")
@@ -130,7 +135,7 @@ class Model(ThreadSafe):
 
         Parameters
         ----------
-        context : mapping of str to value
+        context : mapping of str to value, or row of a frame
             Raw columns that all offered actions share, one value each.
         arms : list of labels; or list of rows, columns or frame
             The offered arms, all active ones if not given. For a model of feature rows: what differs between
@@ -160,10 +165,11 @@ class Model(ThreadSafe):
     def decide_many(self, contexts: Any, arms: Any = None) -> Any:
         """A decision for every row of contexts, a frame or a list of mappings; a frame in, a frame out.
 
-        The same arms are offered in every row. A frame has the columns id, action, propensity and version.
+        The same arms are offered in every row. A frame has the columns id, action, propensity, scores (a
+        mapping of actions to expected rewards each) and version.
         """
         made = [self.decide(context, arms) for context in serving.rows_of(contexts)]
-        names = ("id", "action", "propensity", "version")
+        names = ("id", "action", "propensity", "scores", "version")
         columns = {name: [getattr(decision, name) for decision in made] for name in names}
         return serving.like(contexts, columns, otherwise=made)
 
@@ -206,7 +212,14 @@ class Model(ThreadSafe):
         return {name: columns[name] for name in known | label if name in columns}
 
     def _mapped(self, columns: dict[str, list[Any]]) -> Array:
-        """Features (K, p) of raw columns with one value per action."""
+        """Features (K, p) of raw columns with one value per action; unknown categories are counted."""
+        for column in self.feature_map.columns:
+            unknown = column.unknown(columns.get(column.name, ())) if column.categories else ()
+            if unknown and column.name not in self.unknown_categories:
+                known = f"none of the {len(column.categories or ())} categories of the logs"
+                warnings.warn(UNKNOWN.format(column.name, sorted(unknown)[0], known), stacklevel=3)
+            if unknown:
+                self.unknown_categories.setdefault(column.name, Counter()).update(unknown)
         if not isinstance(self.feature_map, ArmFeatures):
             return self.feature_map.apply(columns)
         return self.feature_map.apply(columns, columns[str(self.schema.arm)])

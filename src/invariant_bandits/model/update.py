@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,14 @@ from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.model.fit import PolicyStart, caution_of, logistic_start, model_of, read_log_odds
+from invariant_bandits.model.fit import (
+    PolicyStart,
+    caution_of,
+    join_short_ends,
+    logistic_start,
+    model_of,
+    read_log_odds,
+)
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
@@ -274,12 +281,14 @@ def update_model(
     places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
     old = model.moments.padded(places) if len(places) else model.moments
     _require_new(old, read.moments, read.quality)
+    joined, join, _ = join_short_ends(_joined(old, read.moments))
     odds, new_odds = _log_odds(model, log, features, places, how)
+    odds = None if odds is None else replace(odds, moments=join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
     changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
-    after = model_of(_joined(old, read.moments), features, start, **same, **changed)
+    after = model_of(joined, features, start, **same, **changed)
     if labelled is not None:
         enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
         new = ArmStatistics.from_moments(labelled, read.moments, new_odds) if enough else None

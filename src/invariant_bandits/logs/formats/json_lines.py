@@ -140,7 +140,7 @@ def _usual_type(values: Sequence[Any]) -> Any:
 
 def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
-    flat = _flattened(schema.empty_table()).schema
+    flat = sources.flattened(schema.empty_table()).schema
     return pa.schema([c.with_type(pa.string()) if pa.types.is_null(c.type) else c for c in flat])
 
 
@@ -172,7 +172,7 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
     for schema in (wanted, wider):
         with suppress(pa.ArrowInvalid):
-            return _flattened(read_json(block, schema)), schema, []
+            return sources.flattened(read_json(block, schema)), schema, []
     objects = _objects(block)
     bad = [line for line, entry in enumerate(objects) if entry is None]
     rows = [_flat_object(entry) for entry in objects if entry is not None]
@@ -190,12 +190,6 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
     return arrow_json.read_json(pa.BufferReader(text), reading, parsing)
-
-
-def _flattened(table: Any) -> Any:
-    while any(pa.types.is_struct(column.type) for column in table.schema):
-        table = table.flatten()
-    return table
 
 
 def _objects(text: bytes) -> list[dict[str, Any] | None]:

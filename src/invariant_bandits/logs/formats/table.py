@@ -1,4 +1,6 @@
-"""Arrow tables, and frames that become one: pandas, Polars, and any other object that speaks Arrow."""
+"""Rows in memory (Arrow tables, frames, lists of mappings) and streams of rows (Arrow readers, Polars
+LazyFrames, DuckDB relations, pyarrow datasets, and any other object with `__arrow_c_stream__`).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
+from invariant_bandits.logs.external_sort import StreamSource
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, require_usable_names
+from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, flattened, require_usable_names
 from invariant_bandits.optional import pyarrow as pa
 
 
@@ -45,13 +48,78 @@ class TableSource(Source):
             row += len(batch)
 
 
-def _is_pandas(source: Any) -> bool:
-    return type(source).__module__.partition(".")[0] == "pandas"
+def _library(source: Any) -> str:
+    return type(source).__module__.partition(".")[0]
 
 
 def _is_table(source: Any) -> bool:
-    is_arrow = isinstance(source, pa.Table | pa.RecordBatch) or hasattr(source, "__arrow_c_stream__")
-    return is_arrow or _is_pandas(source)
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return True
+    is_frame = _library(source) in ("pandas", "polars") and not hasattr(source, "collect")
+    return is_frame and hasattr(source, "columns")
+
+
+def _are_rows(source: Any) -> bool:
+    return isinstance(source, list | tuple) and bool(source) and isinstance(source[0], Mapping)
+
+
+def _is_dataset(source: Any) -> bool:
+    return hasattr(source, "get_fragments") and hasattr(source, "scanner")
+
+
+@log_format("stream", label="a stream of Arrow batches", accepts=lambda x: hasattr(x, "__arrow_c_stream__"))
+def open_stream(source: Any) -> StreamSource:
+    """Keep what an object gives that speaks Arrow: a reader, a DuckDB relation."""
+    if hasattr(source, "to_arrow_reader"):  # of DuckDB: batches of the size that is asked for
+        return StreamSource(source.to_arrow_reader(BATCH_ROWS))
+    return StreamSource(pa.RecordBatchReader.from_stream(source))
+
+
+@log_format("lazy frame", label="a Polars LazyFrame", accepts=lambda x: hasattr(x, "collect_batches"))
+def open_lazy_frame(source: Any) -> StreamSource:
+    """Keep the rows of a Polars LazyFrame, which Polars computes part by part."""
+    empty = pa.table(source.clear().collect())
+    parts = source.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+    batches = (batch for part in parts for batch in pa.table(part).cast(empty.schema).to_batches())
+    return StreamSource(pa.RecordBatchReader.from_batches(empty.schema, batches))
+
+
+@log_format("dataset", label="a pyarrow dataset", accepts=_is_dataset)
+class DatasetSource(Source):
+    """A `pyarrow.dataset.Dataset`, of which only the columns in use are read, batch by batch.
+
+    Parameters
+    ----------
+    dataset : pyarrow.dataset.Dataset
+        The rows.
+    """
+
+    in_files = False
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset, self.arrow_schema = dataset, schema_without_views(dataset.schema)
+        require_usable_names("dataset", self.arrow_schema.names)
+        self.tasks = (Task("dataset", 0, 0, 0),)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+        """Batches of the dataset."""
+        ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+        row = 0
+        for batch in self.dataset.to_batches(columns=list(columns), batch_size=BATCH_ROWS, **ahead):
+            if len(batch):
+                yield row, batch_without_views(batch)
+                row += len(batch)
+
+
+@log_format("rows", label="a list of mappings", accepts=_are_rows)
+def open_rows(source: Any) -> TableSource:
+    """The table of a list of mappings; what a row lacks is missing there."""
+    names = dict.fromkeys(str(name) for row in source for name in row)
+    try:
+        columns = {name: pa.array([row.get(name) for row in source]) for name in names}
+    except (pa.ArrowException, TypeError, AttributeError) as error:
+        raise InputError(f"source: the rows cannot be read: {error}") from None
+    return TableSource(flattened(pa.table(columns)), "rows")
 
 
 @log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
@@ -61,7 +129,7 @@ def open_table(source: Any) -> TableSource:
         return TableSource(source)
     if isinstance(source, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([source]))
-    if _is_pandas(source):
+    if _library(source) == "pandas":
         require_usable_names("frame", [str(name) for name in source.columns])
         return TableSource(_from_pandas(source), "frame")
     return TableSource(pa.table(source), "frame")
