@@ -107,7 +107,7 @@ def test_what_is_in_memory_is_taken_by_the_format_that_was_registered_last():
 
     try:
         read = ib.read_moments(Arrays(reward=np.arange(5.0), x=np.arange(5.0) ** 2), windows=1)
-        with pytest.raises(ib.InputError, match="a pattern, .*a dictionary of columns, .*an Arrow table"):
+        with pytest.raises(ib.InputError, match=r"a pattern, .*a dictionary of columns, .*an Arrow table"):
             ib.read_moments(5)
     finally:
         FORMATS.remove("arrays")
