@@ -4,6 +4,7 @@ exchanged.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -14,11 +15,15 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Match
 from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.access import SHORTEST, read_tokens
+from invariant_bandits.service import access, commands
+from invariant_bandits.service.access import SHORTEST, Role, read_tokens
+from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from started_service import PATIENCE, service
 
@@ -160,7 +165,10 @@ def test_every_address_of_the_table_leads_to_its_route(guarded: TestClient) -> N
 
 
 @pytest.mark.parametrize("caller", ["no token", "wrong token", "read", "decide", "admin"])
-def test_every_route_is_for_those_who_may_and_for_no_one_else(guarded: TestClient, caller: str) -> None:
+def test_every_route_is_for_those_who_may_and_for_no_one_else(
+    guarded: TestClient, caller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WRONG_TOKENS", (1.0, 1e6))  # wrong ones are slowed, which is tested below
     events = guarded.app.state.service.engine.state.seq  # type: ignore[attr-defined]
     forbidden = 403 if caller in TOKENS else 401
     wrong = []
@@ -176,6 +184,50 @@ def test_every_route_is_for_those_who_may_and_for_no_one_else(guarded: TestClien
                     wrong.append((method, address, headers, status))
     assert wrong == []
     assert may_change or guarded.app.state.service.engine.state.seq == events  # type: ignore[attr-defined]
+
+
+def test_wrong_tokens_are_slowed_and_right_ones_of_the_same_address_are_not() -> None:
+    tokens: dict[str, Role] = {hashlib.sha256(b"right").hexdigest(): "admin"}
+    clock = [0.0]
+    guard = access.Access(tokens)
+
+    def status(token: str, address: str = "192.0.2.1") -> int:
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "headers": headers, "client": (address, 1)}
+        try:
+            guard.check(Request(scope), "read")
+        except RefusedError as refused:
+            return refused.status
+        return 200
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access.time, "monotonic", lambda: clock[0])
+        assert status("right") == 200
+        assert [status(f"guess {n}") for n in range(12)] == [401] * 10 + [429] * 2
+        assert (status("right"), status("guess", "192.0.2.2"), status("right", "192.0.2.2")) == (
+            200,
+            401,
+            200,
+        )
+        clock[0] = 1.5
+        assert [status("guess"), status("guess")] == [401, 429]
+        for n in range(30_000):
+            status("guess", f"address {n}")
+        assert len(guard._buckets) <= access.MOST_REMEMBERED
+
+
+@pytest.mark.parametrize("name", ["a\nadmin: all", "a\n", "\x1b[2J", "a b", "", "-a", "a" * 65, "ä"])
+def test_no_model_has_a_name_that_could_forge_a_line(loops: TestClient, fitted_file: Path, name: str) -> None:
+    octets = fitted_file.read_bytes()
+    before = loops.get("/v1/models").json()
+    assert loops.post("/v1/models", json={"name": name}).status_code == 422
+    for path in ("/v1/models", "/v1/model/versions"):
+        if name:
+            assert loops.post(path, params={"model": name}, content=octets).status_code in (404, 422)
+    engine = loops.app.state.service.engine  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="a name has"):
+        engine.call(commands.add_version(name, OpenLearner(), "file"), alone=True)
+    assert loops.get("/v1/models").json() == before
 
 
 GOOD = "0123456789abcdef"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from starlette.requests import Request
 
@@ -24,6 +24,10 @@ RANKS: dict[Role, int] = {"read": 0, "decide": 1, "admin": 2}
 ANYONE = "anyone on this machine"
 SHORTEST = 16
 """Characters of a token: 64 random bits in hexadecimal digits cannot be guessed over a network."""
+WRONG_TOKENS = (1.0, 10.0)
+"""Wrong tokens that an address may send: per second, and at once."""
+MOST_REMEMBERED = 10_000
+"""Addresses, and tokens of addresses, that are remembered; so many tokens a file has at most."""
 LINE = re.compile(r"(?P<role>[^\s#]\S*)[ \t]+(?P<token>[^\s#]\S*)(?:[ \t]+#.*)?")
 
 
@@ -94,7 +98,9 @@ class Access:
     tokens: Mapping[str, Role] = field(default_factory=dict)
     rate: float = 0.0
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Requests that may still come, and when there were so many."""
+    """Requests, or wrong tokens of an address, that may still come, and when there were so many."""
+    _trusted: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Addresses and tokens that were right: wrong ones of the same address do not slow them down."""
 
     def check(self, request: Request, needed: Role) -> str:
         """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
@@ -102,8 +108,12 @@ class Access:
             _refuse_other_sites(request)
             self._slow_down(ANYONE)
             return ANYONE
-        token = _token(request)
+        token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
+        if (address, digest) not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
+            raise RefusedError(
+                429, "too many wrong tokens came from this address", headers={"Retry-After": "1"}
+            )
         role: Role | None = None
         for known, allowed in self.tokens.items():  # all of them, so that the time does not show which
             if hmac.compare_digest(known, digest):
@@ -111,9 +121,11 @@ class Access:
         if role is None:
             needed_token = "a token is needed: Authorization: Bearer TOKEN"
             message = "the token is not known" if token else needed_token
+            self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
             raise RefusedError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
             raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
+        _remember(self._trusted, (address, digest), None)
         caller = f"{role} token {digest[:8]}"
         self._slow_down(caller)
         return caller
@@ -125,14 +137,25 @@ class Access:
             self._buckets[caller] = (left - more, since)
 
     def _slow_down(self, who: str) -> None:
-        if self.rate:
-            moment, most = time.monotonic(), max(self.rate, 1.0)
-            left, since = self._buckets.get(who, (most, moment))
-            left = min(most, left + (moment - since) * self.rate)
-            self._buckets[who] = (left - 1.0 if left >= 1.0 else left, moment)
-            if left < 1.0:
-                wait = {"Retry-After": "1"}
-                raise RefusedError(429, f"at most {self.rate:g} requests per second", headers=wait)
+        if self.rate and not self._take(who, self.rate, max(self.rate, 1.0)):
+            wait = {"Retry-After": "1"}
+            raise RefusedError(429, f"at most {self.rate:g} requests per second", headers=wait)
+
+    def _take(self, who: str, rate: float, most: float, cost: float = 1.0) -> bool:
+        """Return whether a bucket that fills by `rate` per second up to `most` has 1, and take the cost."""
+        moment = time.monotonic()
+        left, since = self._buckets.get(who, (most, moment))
+        left = min(most, left + (moment - since) * rate)
+        _remember(self._buckets, who, (left - cost if left >= 1.0 else left, moment))
+        return left >= 1.0
+
+
+def _remember(values: dict[Any, Any], key: Any, value: Any) -> None:
+    """Set a value, and forget those that were set longest ago if there are too many."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > MOST_REMEMBERED:
+        del values[next(iter(values))]
 
 
 def _refuse_other_sites(request: Request) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -421,6 +422,8 @@ def add_version(
     is added if a version has exactly this content: the answer is the active one. `through` is the number of
     the event up to which decisions are part of its history; the present one if it is not given.
     """
+    if model not in state.models and not re.fullmatch(settings.MODEL_NAME, model):
+        raise InputError(f"model: a name has 1 to 64 letters, digits, '.', '_' and '-', got {model[:80]!r}")
     if first and model in state.models:
         raise InputError(f"model: {model!r} exists already")
     differences = state.model(model).learner.differences(learner) if alike else []

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 DAY = 86_400.0
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 Aggregation = Literal["earliest", "average", "median", "sum", "min", "max"]
 Mode = Literal["online", "apprentice", "logging"]
 Group = Literal["", "model", "holdout"]

@@ -17,10 +17,11 @@ from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.learners import MOST_OFFERED
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
+from invariant_bandits.service.settings import MODEL_NAME
 from invariant_bandits.service.state import Record, State, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Name = Annotated[str, msgspec.Meta(pattern=MODEL_NAME)]
 Arm = str | dict[str, Any] | list[float]
 """A label, {"label": ..., "features": {...}}, or a row of features by name or by place."""
 
