@@ -30,17 +30,22 @@ from studies.goals import Goal, GoalVerdict, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, regret_cell
 
 AS_IS, HALF, DOUBLE = "as is", 0.5, 2.0
-DEVIATIONS = "DEVIATIONS"
 KERNEL_CONSTANTS = {
-    name: float(getattr(mixture_kernels, name, 1.0))
+    name: float(getattr(mixture_kernels, name))
     for name in (
-        *("NOISE_PRIOR_ROUNDS", "PARKED", "REST", "DOUBT", "NEGLECT", "PATIENCE", "TEST_PRICE"),
-        *("TEST_ROUNDS", DEVIATIONS),
+        *(
+            "NOISE_PRIOR_ROUNDS",
+            "PARKED",
+            "REST",
+            "DOUBT",
+            "NEGLECT",
+            "PATIENCE",
+            "TEST_PRICE",
+            "TEST_ROUNDS",
+        ),
     )
 }
-"""Constants of the compiled loops that the study varies, and their values; the last is the factor on the
-standard deviation of a choice.
-"""
+"""Constants of the compiled loops that the study varies, and their values."""
 CHANGES_THE_PRIOR = (drift_prior, "RARELY_PERSISTENT")
 
 
@@ -68,7 +73,6 @@ def kernels_with_settings() -> Iterator[None]:
 def _source_with_settings(source: str) -> str:
     """The source of the loops in which function bodies read the constants from `filters.numbers`."""
     places = {name: mixture_kernels.NUMBERS + place for place, name in enumerate(KERNEL_CONSTANTS)}
-    source = source.replace("+ parts[1, ", f"+ {DEVIATIONS} * parts[1, ")
     source = re.sub(r"^NUMBERS = \d+$", f"NUMBERS = {max(places.values()) + 1}", source, flags=re.MULTILINE)
     words = re.compile(r"\b(" + "|".join(places) + r")\b")
     lines = [
@@ -239,14 +243,14 @@ CONSTANTS = (
         CONVENTION,
         lambda factor: Variant({CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}),
     ),
-    Constant("`Sizes.continuing` (arms: 0.5)", "0.2", STUDY, _size("continuing")),
-    Constant("`Sizes.persistent` (arms: 0.95)", "0.4", STUDY, _size("persistent")),
+    Constant("`Sizes.continuing` (arms: 0.5)", "0.1", STUDY, _size("continuing")),
+    Constant("`Sizes.persistent` (arms: 0.95)", "0.1", STUDY, _size("persistent")),
     Constant("`STUDENT_FREEDOM`", "5", CONVENTION, _of_mixture("STUDENT_FREEDOM", _times)),
     Constant("`NOISE_PRIOR_ROUNDS`", "30", STUDY, _loop("NOISE_PRIOR_ROUNDS")),
     Constant(
         "`share`", "10⁻⁵", STUDY, lambda factor: Variant(options={"share": factor * auto.DEFAULT_SHARE})
     ),
-    Constant("standard deviations of a choice", "1", STUDY, _loop(DEVIATIONS)),
+    Constant("`Sizes.deviations` of a choice (arms: 1)", "0.5", STUDY, _size("deviations")),
     Constant("`DOUBT`", "0.02", STUDY, _loop("DOUBT")),
     Constant("`NEGLECT`", "3", STUDY, _loop("NEGLECT")),
     Constant("`PATIENCE`", "3", CONVENTION, _loop("PATIENCE")),

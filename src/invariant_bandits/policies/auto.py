@@ -187,8 +187,9 @@ class AutoISD(BasePolicy):
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each
     is one or more Kalman filters over the coefficients (and the reward baseline), weighed by how well they
     predicted so far; the weaker the logs' signal, the slower the weights move (`mixture.trust`). It plays the
-    action of largest mean plus one standard deviation of what the logs leave open, or of all that is open
-    once filters that do not trust the logs hold more than half of the weight. A neglected action is tested
+    action of largest mean plus half a standard deviation of what the logs leave open, a whole one with
+    labelled arms, or one of all that is open once filters that do not trust the logs hold more than half of
+    the weight. A neglected action is tested
     when being wrong about it would cost more, over the rounds to come, than finding out, as far as `caution`
     allows. Start it with `from_history`.
 

@@ -46,18 +46,22 @@ class Sizes(NamedTuple):
 
     continuing, persistent: part of the weight of drift that goes to drift which goes on from where the logs
     ended, if the windows do not speak of persistence, and if they leave no doubt of it. The arms that are not
-    played teach nothing online, so that their start matters more. widest, others: factors on the typical
-    square of a coefficient in the still members of "logs useless", the first and the rest.
+    played teach nothing online, so that their start matters more. breaks_at_end: whether "invariance broken"
+    starts where the logs ended, as "nothing changed" does. widest, others: factors on the typical square of a
+    coefficient in the still members of "logs useless", the first and the rest. deviations: how many standard
+    deviations of what the logs leave open a choice adds to the mean.
     """
 
     continuing: float
     persistent: float
+    breaks_at_end: bool
     widest: float
     others: tuple[float, ...]
+    deviations: float
 
 
-FEATURE_SIZES = Sizes(continuing=0.2, persistent=0.4, widest=VERY_FLAT, others=(1.0,))
-ARM_SIZES = Sizes(continuing=0.5, persistent=0.95, widest=FLAT, others=())
+FEATURE_SIZES = Sizes(0.1, 0.1, breaks_at_end=False, widest=VERY_FLAT, others=(1.0,), deviations=0.5)
+ARM_SIZES = Sizes(0.5, 0.95, breaks_at_end=True, widest=FLAT, others=(), deviations=1.0)
 
 BASELINE_RATE = 0.02
 BASELINE_DOUBT = 10.0
@@ -163,8 +167,8 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     signal is weaker than their noise. The first member of "logs useless" knows online rounds alone, and
     nothing in it moves.
     """
-    sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
-    beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
+    sizes = sizes_for(prior)
+    beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior, sizes), _useless(prior, sizes))
     result: list[Member] = []
     for hypothesis, weight, members in zip(HYPOTHESES, hypothesis_weights(prior), beliefs, strict=True):
         coefficients = list(members)
@@ -176,6 +180,11 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
             else:
                 result.append(Member(hypothesis, share, *belief[:3]))
     return result
+
+
+def sizes_for(prior: DriftPrior) -> Sizes:
+    """Those of features, or those of labelled arms."""
+    return FEATURE_SIZES if prior.population is None else ARM_SIZES
 
 
 def _with_baseline(
@@ -219,12 +228,13 @@ def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
         yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
 
 
-def _broken(prior: DriftPrior) -> Iterator[CoefficientBelief]:
+def _broken(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     still, units = np.zeros(len(prior.mean)), break_units(prior)
-    sizes = [(size, unit) for size in BREAK_SIZES for unit in units]
-    drawn_afresh = prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
-    mean, known = prior.where_logs_ended(prior.mean, drawn_afresh)
-    for size, unit in [*sizes, (LARGE_BREAK, prior.unit)]:
+    breaks = [(size, unit) for size in BREAK_SIZES for unit in units]
+    mean, known = prior.mean, prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
+    if sizes.breaks_at_end:
+        mean, known = prior.where_logs_ended(mean, known)
+    for size, unit in [*breaks, (LARGE_BREAK, prior.unit)]:
         spread = known + size * np.diag(unit)
         yield CoefficientBelief(mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
 
@@ -317,6 +327,7 @@ class FilterMixture:
         weighing = STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)
         numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing if noise == "learned" else (0.0, 1.0)
         numbers[kernels.NOISE] = prior.noise_variance
+        numbers[kernels.DEVIATIONS] = sizes_for(prior).deviations
         kernels.mix(self.buffer)
 
     @staticmethod
