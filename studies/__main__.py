@@ -73,7 +73,7 @@ def online(
     out: Page = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
-    seed: Seed = 20261131,
+    seed: Seed = 20270111,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
@@ -84,7 +84,7 @@ def online(
 def stress(
     out: Page = Path("docs/studies/stress.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
-    seed: Seed = 20261130,
+    seed: Seed = 20270112,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret, widths and alarm of AutoISD where the logs mislead, and with arms that never change."""
@@ -123,7 +123,7 @@ def real(
     data: Annotated[
         list[str] | None, typer.Option(help="A data set, several times; those of every field if not given.")
     ] = None,
-    seed: Seed = 20261123,
+    seed: Seed = 20270113,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""
@@ -158,7 +158,7 @@ def randomised(
 def constants(
     out: Page = Path("docs/studies/constants.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
-    seed: Seed = 20261224,
+    seed: Seed = 20270114,
     jobs: Jobs = 1,
 ) -> None:
     """Every constant of AutoISD halved and doubled, and the price of caution."""

@@ -44,7 +44,7 @@ from studies.real_rounds import RealData
 
 DATES = 24
 REPLICATIONS = 4
-SEED = 20261132
+SEED = 20270113
 
 
 @dataclass(frozen=True, eq=False)

@@ -538,7 +538,7 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
         tested = _find_test(Z, filters, rounds, remaining, doubted, means)
         if tested >= 0:
             return tested, TEST
-    leader = np.argmax(means)
+    leader = int(np.argmax(means))
     if doubted > 0.5:
         chosen = _most_promising(Z, covariance(buffer), means, leader, 1.0)
     else:
