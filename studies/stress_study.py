@@ -273,8 +273,8 @@ def report(outcome: StudyOutcome) -> str:
         " is their exploration. AutoISD comes as it is.",
         "",
         "The settings of AutoISD were chosen on other seeds, on worlds of these kinds and on the first halves"
-        " of real data, about a hundred configurations of 20 to 200 repetitions; earlier versions were run on other"
-        " seeds of this page. This page is the one run after that.",
+        " of real data, about a hundred configurations of 20 to 200 repetitions. Earlier versions were run"
+        " on other seeds of this page, which is the one run of this version.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
