@@ -140,5 +140,8 @@ study-peers: setup  ## the same rounds through our policies and those of other p
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
 	$(BIN)/python -m studies autoisd
 
+pictures-concepts: setup  ## the drawings of docs/concepts (seconds)
+	$(BIN)/python -m studies concepts
+
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

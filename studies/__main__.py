@@ -213,5 +213,17 @@ def autoisd(figures: Figures = Path("docs/figures")) -> None:
     console.print(f"pictures to {figures}")
 
 
+@study.command()
+def concepts(figures: Figures = Path("docs/figures")) -> None:
+    """Draw the pictures of docs/concepts."""
+    from invariant_bandits.reports import plots
+    from studies.concept_pictures import PICTURES
+
+    for theme in THEMES:
+        for name, draw in PICTURES.items():
+            plots.save(draw(theme), figures / f"concept-{name}-{theme}", ["svg"])
+    console.print(f"pictures to {figures}")
+
+
 if __name__ == "__main__":
     study()

@@ -1,0 +1,66 @@
+"""Every code block of every page runs, or is checked; every line of prose is short and plain."""
+
+import re
+
+import pytest
+
+import pages
+
+PAGES = pages.pages()
+
+
+def name(page):
+    return str(page.relative_to(pages.ROOT))
+
+
+RUN = [
+    page
+    for page in PAGES
+    if page.name != "service.md"
+    and page.name != "README.md"
+    and any(block.runs for block in pages.blocks(page))
+]
+LONGEST_LINE = 100
+PENDING = {
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/reliability.md",
+    "docs/how-to/logs.md",
+    "docs/how-to/service.md",
+}
+"""Pages that are still to be rewritten."""
+PRIVATE_WORDS = re.compile(
+    r"\bsigns that are no\b|\bhalves of signs\b|\bfor all that can be known\b|\bby chance alone\b|\bis no [A-Z]\b"
+    r"|\bwhoever\b|, too[.,;]|\bas the others let expect\b|\bwhat bad input is told\b",
+    re.IGNORECASE,
+)
+"""Phrases that a newcomer stumbled over."""
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_the_blocks_of_a_page_run_in_an_empty_folder(page, tmp_path):
+    pages.Runner(tmp_path).run(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_does_not_run_is_checked(page):
+    for block in pages.blocks(page):
+        assert block.language in pages.LANGUAGES, f"line {block.line}: {block.language!r}"
+        pages.check_data(block)
+        if block.language == "console":
+            pages.check_console(block.text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name(page) not in PENDING], ids=name)
+def test_no_line_of_prose_is_long_or_in_our_own_dialect(page):
+    lines = list(pages.prose(page))
+    assert [number for number, line in lines if len(line) > LONGEST_LINE] == []
+    assert [number for number, line in lines if PRIVATE_WORDS.search(line)] == []
+
+
+def test_a_wrong_option_target_or_extra_is_noticed():
+    for wrong in ("invariant-bandits fit --nonsense", "make nonsense", "pip install 'x[nonsense]'", "rm x"):
+        with pytest.raises(AssertionError):
+            pages.check_console(f"$ {wrong}\n")
