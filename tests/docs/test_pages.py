@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import invariant_bandits as ib
 import pages
 
 PAGES = pages.pages()
@@ -13,11 +14,11 @@ def name(page):
     return str(page.relative_to(pages.ROOT))
 
 
+CHECKED_BELOW = "feature-rows.md"
 RUN = [
     page
     for page in PAGES
-    if page.name != "service.md"
-    and page.name != "README.md"
+    if page.name not in (CHECKED_BELOW, "service.md", "README.md")
     and any(block.runs for block in pages.blocks(page))
 ]
 LONGEST_LINE = 100
@@ -64,3 +65,14 @@ def test_a_wrong_option_target_or_extra_is_noticed():
     for wrong in ("invariant-bandits fit --nonsense", "make nonsense", "pip install 'x[nonsense]'", "rm x"):
         with pytest.raises(AssertionError):
             pages.check_console(f"$ {wrong}\n")
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_the_page_on_feature_rows_finds_the_three_planted_directions(tmp_path):
+    runner = pages.Runner(tmp_path)
+    names = runner.run(pages.ROOT / "docs" / "tutorials" / "feature-rows.md")
+    assert ib.Model.load(tmp_path / "weekly.model").decomposition.split_.residual_dim == 3
+    assert ib.Model.load(tmp_path / "small.model").names == ("x0", "x1", "x2")
+    assert "auto-isd against what the log did: yes, by" in runner.output.getvalue()
+    assert names["action"] in range(3)
