@@ -65,10 +65,12 @@ browser:  # the page is tested in it; where it cannot be installed those tests a
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results
 
-bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers that cannot be installed are left out
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+bench: $(TEST_STAMP)  ## speed beside other packages in one interleaved run: docs/studies/speed.md (about 5 minutes)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,peers]'
+	PYTHONPATH=. OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/suite.py
+
+bench-more: $(TEST_STAMP)  ## diagonalisers, reading engines and the service, each in a run of its own
 	$(BIN)/python benchmarks/offline.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/logs.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/service.py
 
