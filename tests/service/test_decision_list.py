@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service import commands
+from invariant_bandits.service import commands, history
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.routes import decisions
@@ -82,7 +82,7 @@ def test_each_has_everything_that_explains_it(shop: Any) -> None:
 
 def test_a_list_goes_on_where_its_page_ended_for_want_of_time(shop: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(decisions, "MOST_SCANNED", 7)
-    monkeypatch.setattr(decisions, "SCANNED_TOGETHER", 3)
+    monkeypatch.setattr(history, "SCANNED_TOGETHER", 3)
     client, _ = shop
     assert ids(listed(client, model="default", limit=2)) == [f"visit {n}" for n in reversed(range(20))]
 

@@ -37,6 +37,9 @@ def serve(
     log_level: str = "info",
     log_format: str = "text",
     access_log: bool = False,
+    holdout: float | None = None,
+    holdout_to: str = "uniform",
+    holdout_key: str | None = None,
     config: Path | None = None,
     print_config: bool = False,
 ) -> None:
@@ -57,6 +60,7 @@ def serve(
     level = one_of("--log-level", log_level, ("debug", "info", "warning", "error"))
     as_json, prefix = one_of("--log-format", log_format, ("text", "json")) == "json", _prefix(root_path)
     fleet_role: Any = role
+    held_out = {"holdout_to": holdout_to, "holdout_key": holdout_key}
     every = None if learn_every is None else 3_600.0 * learn_every
     from invariant_bandits.service.background import RefitSchedule
     from invariant_bandits.service.listener import log_to_stderr
@@ -76,6 +80,7 @@ def serve(
         plan=RefitSchedule(every, at, activation),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
+        holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line)))
 

@@ -8,9 +8,11 @@ never waits for it.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import logging
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,11 +42,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, replay
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
-from invariant_bandits.service.state import ConflictError, Records, State, teach
+from invariant_bandits.service.state import ConflictError, Records, State, record_of, teach
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sql import UnavailableError
+from invariant_bandits.storage import FileError
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""
@@ -53,6 +56,8 @@ FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
+PROGRESS = "progress"
+"""Name of the file beside a log that says how far it was read."""
 LOWEST_PRIORITY = 15
 """How nice the process that fits is to others."""
 
@@ -183,14 +188,22 @@ class Judge:
 
     Parameters
     ----------
-    version : str
-        The running version; only its decisions count.
+    version : str or None
+        The running version; only its decisions count, but for those that were held out. None: those of all.
     floor : float
         Share of uniform chance that the new version would be served with.
+
+    Attributes
+    ----------
+    compared, changed, refusals : int
+        Decisions that were looked at; where another action would be most probable; that it refuses.
+    refused : str or None
+        Why, the first time.
     """
 
-    def __init__(self, version: str, floor: float) -> None:
+    def __init__(self, version: str | None, floor: float) -> None:
         self.version, self.floor = version, floor
+        self.compared = self.changed = self.refusals = 0
         self.refused: str | None = None
         self._waiting: dict[str, tuple[float, float, float]] = {}
         self._seen: list[tuple[float, float, float]] = []
@@ -198,16 +211,23 @@ class Judge:
 
     def decided(self, learner: Learner, event: Decided) -> None:
         """Compare a decision of the running version with what the new one would have done."""
-        if event.version != self.version or len(self._waiting) >= MOST_WAITING:
+        is_own = event.version == (self.version or event.version) and event.group != "holdout"
+        if not is_own or len(self._waiting) >= MOST_WAITING:
             return
+        self.compared += 1
         try:
-            round = learner.round_of(event.context, event.labels, event.actions)
+            round = learner.round_of(event.context, () if event.all_arms else event.labels, event.actions)
             mine = learner.policy_for(round, self.floor).propensities(round.features).tolist()
             means = learner.means(round)
         except InputError as error:
-            self.refused = str(error)
+            self.refusals += 1
+            self.refused = self.refused or str(error)
             return
         logged = event.propensities
+        if list(round.labels) != event.labels:  # other arms: what they would earn cannot be known
+            self.changed += 1
+            return
+        self.changed += mine.index(max(mine)) != logged.index(max(logged))
         difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
         weight = mine[event.place] / logged[event.place]
         self._waiting[event.id] = (weight, difference, means[event.place])
@@ -269,6 +289,57 @@ def in_words(evaluation: Mapping[str, Any]) -> str:
     ends = f"[{evaluation['low']:+.3g}, {evaluation['high']:+.3g}]"
     on = f"on {evaluation['decisions']:,} later decisions"
     return f"{evaluation['gain']:+.3g} {ends} per decision against the running version, {on}"
+
+
+MOST_REPLAYED, MOST_SCANNED = 1_000, 50_000
+"""The latest requests, which a version is tried on before it decides, and events they are looked for in."""
+LONGEST_TRIAL, PAUSE = 10.0, 0.001
+"""Seconds that a trial may take, and that it leaves to others after every request."""
+FAR = 5.0
+"""Standard deviations from the logged rewards that the mean of recent ones may have."""
+
+
+def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
+    """Say how a version that does not decide yet differs from the active one, and what it would have done
+    with the latest requests.
+
+    Returns
+    -------
+    dict
+        `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused` and
+        `changed`; `differences` in words, empty if it can answer these requests.
+    """
+    served, store = engine.state.model(model), engine.store
+    inspect = commands.inspect(lambda state: state.model(model).learner.differences(learner))
+    differences: list[str] = engine.call(inspect)
+    judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
+    last = store.head().seq
+    rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
+    own = (row for row, event in rows if event.model == model and row.seq not in engine.state.aside)
+    for row in islice(own, MOST_REPLAYED):
+        record = record_of(decode_event(later.event) for later in store.of_key(row.key))
+        if record is None or record.decided is None or time.monotonic() > end:
+            continue
+        judge.decided(learner, record.decided)
+        if record.closed is not None and record.closed.value is not None:
+            rewards.append(record.closed.value)
+            judge.settled(record.decided.id, record.closed.value)
+        time.sleep(PAUSE)
+    if judge.refused is not None:
+        differences.append(
+            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
+        )
+    if rewards and learner.link == "logit" and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
+        differences.append(
+            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
+        )
+    if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
+        mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
+        if abs(mean - logged) > FAR * deviation:
+            words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
+            differences.append(f"rewards: {words} ± {deviation:.2g}")
+    counts = {"replayed": judge.compared, "refused": judge.refusals, "changed": judge.changed}
+    return {"differences": differences, "evaluation": {**judge.evaluation(), **counts}}
 
 
 JUDGED_SHARE = 0.25
@@ -351,8 +422,8 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name}: write a RefitResult, or why there
-    is none.
+    """Do what standard input says, {"store": address, "model": name}, or {"log": path, "seed": number}: write
+    a RefitResult, or why there is none.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
@@ -361,12 +432,27 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read())
     answer: RefitResult | str
     try:
-        with closing(open_store(order["store"], writing=False)) as store:
-            answer = learn_from_history(store, order["model"])
-    except InputError as error:
+        if "log" in order:
+            answer = _fit_log(Path(order["log"]), order["seed"])
+        else:
+            with closing(open_store(order["store"], writing=False)) as store:
+                answer = learn_from_history(store, order["model"])
+    except (InputError, FileError) as error:
         answer = str(error)
     with out:
         out.write(msgspec.msgpack.encode(answer))
+
+
+def _fit_log(path: Path, seed: int) -> RefitResult:
+    """Fit a model to a log; a file beside it says how many rows were read, and of how many."""
+    from invariant_bandits.model.fit import fit_logs
+
+    def progress(rows: int, total: int | None, seconds: float) -> None:
+        path.with_name(PROGRESS).write_text(f"{rows:,} rows read" + (f" of {total:,}" if total else ""))
+
+    learner = FittedLearner(fit_logs(path, progress=progress), seed)
+    note = f"{path.name}: {learner.model.moments.rounds:,} rounds in {learner.model.moments.windows} windows"
+    return RefitResult(learner.kind, learner.to_bytes(), "", 0, 0, note, False, {})
 
 
 def _end_with(parent: int) -> None:
@@ -421,6 +507,48 @@ class RefitSchedule:
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
+def add_caught_up(
+    engine: Engine, model: str, learner: Learner, upto: int, base: str | None, about: dict[str, Any]
+) -> str:
+    """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
+
+    `about` are further arguments of `commands.add_version`.
+    """
+    while (last := engine.state.seq) - upto > CLOSE:
+        follow(learner, engine.store, model, upto, last)
+        upto = last
+
+    def command(state: State, batch: commands.EventBatch) -> str:
+        nonlocal upto
+        follow(learner, state.store, model, upto, state.seq)
+        upto = state.seq  # if it has to be proposed again, it goes on from here
+        active = state.model(model).version == base
+        return commands.add_version(model, learner, "background", active=active, **about)(state, batch)
+
+    version: str = engine.call(command, alone=True)
+    return version
+
+
+def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
+    """Activate what a version from the background is after it has learned what happened since it was added.
+
+    Returns
+    -------
+    str or None
+        The new version; None for one of another origin, or that has learned since: it goes on where it stood.
+    """
+    served, store = engine.state.model(model), engine.store
+    served.check_version(version)
+    added, content = served.versions[version], served.learners[version].to_bytes()
+    if added.origin != "background" or hashlib.sha256(content).hexdigest() != added.content:
+        return None
+    upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
+    about: dict[str, Any] = {"note": f"{version}, caught up; {added.note}", "by": by, "why": "by hand"}
+    about |= {"through": added.through, "evaluation": added.evaluation}
+    learner = learner_from_bytes(added.learner, content, version)
+    return add_caught_up(engine, model, learner, upto, served.version, about)
+
+
 class Learning:
     """Learns models of a service from their own history, one at a time, in a process of its own.
 
@@ -449,7 +577,8 @@ class Learning:
         self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
         self._fit = fit or self._fit_in_process
         self._outcomes: dict[str, dict[str, Any]] = {}
-        self._requests: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._logs: dict[str, Path | None] = {}
+        self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
         self._guard = threading.Lock()
@@ -469,17 +598,24 @@ class Learning:
         if self._thread.is_alive():
             self._thread.join()
 
-    def begin(self, model: str, by: str = "") -> None:
-        """Learn a model as soon as possible; ConflictError if that is under way."""
+    def begin(self, model: str, by: str = "", log: Path | None = None) -> None:
+        """Learn a model from its history, or a new one from a log, as soon as possible; ConflictError if that
+        is under way. The folder of the log is removed then.
+        """
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
             self._outcomes[model] = {"status": "running", "began": self.clock()}
-        self._requests.put((model, by))
+            self._logs[model] = log
+        self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
-        """Return the outcome of the last refit as plain values."""
-        return dict(self._outcomes.get(model, {"status": "never"}))
+        """Return the outcome of the last refit as plain values; how far it is while it runs."""
+        outcome, log = dict(self._outcomes.get(model, {"status": "never"})), self._logs.get(model)
+        if log is not None and outcome["status"] == "running":
+            with suppress(OSError):
+                outcome["progress"] = log.with_name(PROGRESS).read_text()
+        return outcome
 
     # -- the thread --
 
@@ -499,20 +635,22 @@ class Learning:
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
-    def _learn(self, model: str, by: str) -> None:
+    def _learn(self, model: str, by: str, log_file: Path | None = None) -> None:
         began = self.clock()
         outcome: dict[str, Any]
         try:
-            refit = self._fit(model)
+            refit = self._fit(model) if log_file is None else self._fit_in_process(model, log_file)
             outcome = {"status": "not learned", "why": refit}
             if not isinstance(refit, str):
-                outcome = self._add(model, by, refit)
+                outcome = self._add(model, by, refit) if log_file is None else self._make(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
+        if log_file is not None:
+            shutil.rmtree(log_file.parent, ignore_errors=True)
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
         self._outcomes[model] = {**outcome, "began": began, "seconds": self.clock() - began}
 
-    def _fit_in_process(self, model: str) -> RefitResult | str:
+    def _fit_in_process(self, model: str, log: Path | None = None) -> RefitResult | str:
         """Return what the process that fits answers."""
         with self._guard:
             if self._ending:
@@ -523,39 +661,30 @@ class Learning:
                 stdout=subprocess.PIPE,
                 env={**os.environ, **ONE_THREAD},
             )
-        content, _ = self._process.communicate(msgspec.json.encode({"store": self.store, "model": model}))
+        order: dict[str, Any] = {"store": self.store, "model": model}
+        if log is not None:
+            order = {"log": str(log), "seed": self.engine.store.seed}
+        content, _ = self._process.communicate(msgspec.json.encode(order))
         code, self._process = self._process.returncode, None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
+    def _make(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
+        """Make a new model of what was fitted to a log."""
+        command = commands.add_version(model, refit.learner, "logs", note=refit.note, by=by, first=True)
+        version = self.engine.call(command, alone=True)
+        return {"status": "learned", "version": version, "active": True, "note": refit.note}
+
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
         """Let the new version learn what happened meanwhile, and add it to the model."""
-        learner, upto = refit.learner, refit.upto
-        while (last := self.engine.state.seq) - upto > CLOSE:
-            follow(learner, self.engine.store, model, upto, last)
-            upto = last
-
-        def command(state: State, batch: commands.EventBatch) -> dict[str, Any]:
-            nonlocal upto
-            follow(learner, state.store, model, upto, state.seq)
-            upto = state.seq  # if it has to be proposed again, it goes on from here
-            active = self._activates(refit) and state.model(model).version == refit.base
-            add = commands.add_version(
-                model,
-                learner,
-                "background",
-                note=refit.note,
-                by=by,
-                active=active,
-                through=refit.through,
-                evaluation=refit.evaluation,
-                why=f"learned from its own history, activated {self.plan.activate}",
-            )
-            version = add(state, batch)
-            return {"version": version, "active": active, "note": refit.note, "evaluation": refit.evaluation}
-
-        return {"status": "learned", **self.engine.call(command, alone=True)}
+        shown = {"note": refit.note, "evaluation": refit.evaluation}
+        why = f"learned from its own history, activated {self.plan.activate}"
+        about = {**shown, "by": by, "through": refit.through, "why": why}
+        base = refit.base if self._activates(refit) else None
+        version = add_caught_up(self.engine, model, refit.learner, refit.upto, base, about)
+        active = self.engine.state.model(model).version == version
+        return {"status": "learned", "version": version, "active": active, **shown}
 
     def _activates(self, refit: RefitResult) -> bool:
         """Return whether the rule of the schedule lets a version take over."""

@@ -409,7 +409,6 @@ def add_version(
     by: str = "",
     active: bool = True,
     first: bool = False,
-    alike: bool = False,
     unless_known: bool = False,
     through: int | None = None,
     evaluation: dict[str, Any] | None = None,
@@ -417,23 +416,19 @@ def add_version(
 ) -> str:
     """Name of a new version with this state; to be done alone.
 
-    With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take
-    the same requests as the active version: ConflictError lists the differences. With `unless_known` nothing
-    is added if a version has exactly this content: the answer is the active one. `through` is the number of
-    the event up to which decisions are part of its history; the present one if it is not given.
+    With `first` it must be the first one: a model of that name must not exist yet. With
+    `unless_known` nothing is added if a version has exactly this content: the answer is the active one.
+    `through` is the number of the event up to which decisions are part of its history; the present one if it
+    is not given.
     """
     if model not in state.models and not re.fullmatch(settings.MODEL_NAME, model):
         raise InputError(f"model: a name has 1 to 64 letters, digits, '.', '_' and '-', got {model[:80]!r}")
     if first and model in state.models:
         raise InputError(f"model: {model!r} exists already")
-    differences = state.model(model).learner.differences(learner) if alike else []
-    if differences:
-        words = "; ".join(differences)
-        raise ConflictError(f"body: the model differs from the active version: {words}", differences)
     content = learner.to_bytes()
     digest = hashlib.sha256(content).hexdigest()
     known = state.models[model].versions if model in state.models else {}
-    if unless_known and any(added.content == digest for added in known.values()):
+    if unless_known and known and state.models[model].has_content(content):
         return state.models[model].version
     number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
     version = f"{number}-{digest[:8]}"

@@ -25,9 +25,10 @@ FILES = {file.name: file.read_bytes() for file in (files("invariant_bandits.serv
 """Everything that pages are made of, read once: no path of a request reaches the file system."""
 QUERY: dict[str, Schema] = {
     "model": {**TEXT, "description": "Name of the model; not needed if there is only one"},
+    "log": {**TEXT, "description": "File name of a log that the model is fitted to; says its format"},
     "note": {**TEXT, "description": "Kept with the version"},
     "activate": {**FLAG, "description": "Whether the new version decides from now on"},
-    "allow_differences": {**FLAG, "description": "Whether kind, columns and arms may be others than now"},
+    "allow_differences": {**FLAG, "description": "Whether it may refuse what is asked now"},
     "arm": {**TEXT, "description": "Label of the chosen arm, or place of the chosen row"},
     "status": {"enum": list(get_args(Status)), "description": "What became of the decision"},
     "search": {**TEXT, "description": "Text in the id, the arms or the context"},

@@ -24,9 +24,13 @@ from invariant_bandits.service.learners import CONSTANT, FittedLearner, Learner,
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
+from invariant_bandits.service.store.sql import Row
 from invariant_bandits.storage import FileError, atomic_write
 
 MOST_OPEN = 20_000
+SCANNED_TOGETHER = 1_000
+DECISION = b"\xa8decision"
+"""How the stored form of a decision begins, after its length."""
 
 
 class SettledDecision(NamedTuple):
@@ -41,6 +45,15 @@ def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[i
     aside = set_aside_events(store)
     events = ((row.seq, decode_event(row.event)) for row in store.rows(first, last) if row.seq not in aside)
     return ((seq, event) for seq, event in events if getattr(event, "model", None) == model)
+
+
+def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> Iterator[tuple[Row, Decided]]:
+    """Yield decisions between two numbers, the latest first: all in whose stored form this text occurs."""
+    for end in range(last, first, -SCANNED_TOGETHER):
+        for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
+            if DECISION in row.event[:16] and text in row.event:
+                event: Any = decode_event(row.event)
+                yield row, event
 
 
 def settled_decisions(

@@ -212,7 +212,11 @@ class Learner(ABC):
 
     def differences(self, other: Learner) -> list[str]:
         """Describe in words how the requests that another learner takes differ from those of this one."""
-        words = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
+        words = [
+            f"{what}: {getattr(self, what)} is active, {getattr(other, what)} was given"
+            for what in ("kind", "link")
+            if getattr(self, what) != getattr(other, what)
+        ]
         if (self.input_columns is None) != (other.input_columns is None):
             words.append("columns: one takes any, the other only its own")
         columns = (self.input_columns or {}, other.input_columns or {})
@@ -225,6 +229,16 @@ class Learner(ABC):
         return words
 
     # -- telling and storing --
+
+    @property
+    def link(self) -> str:
+        """Between coefficients and expected rewards: identity, or logit for rewards from 0 to 1."""
+        return str(getattr(unwrapped(self.policy_over()), "link", "identity"))
+
+    @property
+    def reward_scale(self) -> tuple[float, float] | None:
+        """Mean and standard deviation of the rewards that it was fitted to, if it was."""
+        return None
 
     @property
     def rounds(self) -> int:
@@ -402,6 +416,14 @@ class FittedLearner(Learner, kind="model"):
     def arms(self) -> dict[str, bool]:
         """Known arms, and whether they are active."""
         return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
+
+    @property
+    def reward_scale(self) -> tuple[float, float]:
+        """Mean and standard deviation of the rewards that it was fitted to."""
+        moments = self.model.moments
+        mean = float(moments.counts @ moments.reward_mean / moments.rounds)
+        between = float(moments.counts @ (moments.reward_mean - mean) ** 2)
+        return mean, math.sqrt((float(moments.reward_square.sum()) + between) / moments.rounds)
 
     @property
     def input_columns(self) -> dict[str, str]:

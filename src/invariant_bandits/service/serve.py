@@ -16,6 +16,7 @@ from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
-from invariant_bandits.service.background import Learning, RefitSchedule
+from invariant_bandits.service.background import Learning, RefitSchedule, compare, in_words
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
@@ -241,6 +242,8 @@ class ServiceSettings:
         Further host names under which the service may be asked, see `AllowedHosts`.
     root_path : str
         What a proxy takes away from the beginning of paths.
+    holdout : mapping of str to value
+        Rules of the holdout that all models get at the start, see `Configuration`.
     """
 
     store: str = "decisions.db"
@@ -255,6 +258,7 @@ class ServiceSettings:
     plan: RefitSchedule = field(default_factory=RefitSchedule)
     allow_hosts: Sequence[str] = ()
     root_path: str = ""
+    holdout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def allowed_hosts(self) -> AllowedHosts:
@@ -287,6 +291,9 @@ def open_service(
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
+        for name, served in engine.state.models.items() if settings.holdout else ():
+            rules = msgspec.structs.replace(served.configuration, **settings.holdout)
+            engine.call(commands.configure(name, rules), alone=True)
     except BaseException:
         engine.stop()
         raise
@@ -297,12 +304,25 @@ def open_service(
 
 
 def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
-    """Add the models that were given; one that is there already stays as it has learned."""
+    """Add the models that were given; one that is there already stays as it has learned.
+
+    A file that has changed since the last start becomes a further version; it decides if it can answer the
+    latest requests.
+    """
 
     def add(name: str, model: Model, origin: Origin, note: str) -> None:
-        learner = FittedLearner(model, engine.store.seed)
-        command = commands.add_version(name, learner, origin, note=note, unless_known=True)
-        say(f"{name}: version {engine.call(command, alone=True)}")
+        learner, known = FittedLearner(model, engine.store.seed), engine.state.models.get(name)
+        about: dict[str, Any] = {"note": note, "unless_known": True}
+        if known is not None and not known.has_content(learner.to_bytes()):
+            report = compare(engine, name, learner)
+            about |= {"active": not report["differences"], "evaluation": report["evaluation"]}
+            say(f"{name}: the file has changed; {in_words(report['evaluation'])}")
+            for difference in report["differences"]:
+                say(f"{name}: {difference}")
+            if report["differences"]:
+                say(f"{name}: the new version is added without deciding; activate it by hand, or remove it")
+        version = engine.call(commands.add_version(name, learner, origin, **about), alone=True)
+        say(f"{name}: version {engine.state.models[name].version if known else version}")
 
     for name, path in settings.models.items():
         add(name, Model.load(path), "file", path.name)

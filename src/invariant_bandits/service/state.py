@@ -175,6 +175,11 @@ class ServedModel:
         if version not in self.versions:
             raise NotFoundError(f"version: {version!r} is not one of {', '.join(self.versions)}")
 
+    def has_content(self, content: bytes) -> bool:
+        """Return whether a version was added with exactly this content."""
+        digest = hashlib.sha256(content).hexdigest()
+        return any(added.content == digest for added in self.versions.values())
+
     def previous(self) -> str:
         """The version before the active one."""
         if len(self.activations) < 2:

@@ -47,8 +47,9 @@ class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
 @operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
-    features = _features(_context(body))
-    return await call.submit(_evaluation(DecisionCommand(call.path["key"], features, protocol="ofrep")))
+    context = _context(body)
+    about: dict[str, Any] = {"protocol": "ofrep", "unit": context.get(TARGETING)}
+    return await call.submit(_evaluation(DecisionCommand(call.path["key"], _features(context), **about)))
 
 
 @operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
@@ -110,8 +111,8 @@ def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> C
             return whole, None
         flags: list[dict[str, Any] | Failure] = []
         for key, tag in tags.items():
-            features, id = _features(context), f"ofrep-{tag}"
-            command = DecisionCommand(key, features, id=id, deferred=True, protocol="ofrep")
+            about: dict[str, Any] = {"protocol": "ofrep", "unit": context.get(TARGETING), "deferred": True}
+            command = DecisionCommand(key, _features(context), id=f"ofrep-{tag}", **about)
             try:
                 flags.append(_evaluation(command)(state, batch))
             except InputError as error:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import commands, events, responses
+from invariant_bandits.service import commands, events, history, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
@@ -226,9 +226,6 @@ MOST_SCANNED = 20_000
 """Events that one page of a list is looked for in; where it ends before, the next page goes on."""
 LARGEST_PAGE = 4 << 20
 """Bytes of the events of one page."""
-SCANNED_TOGETHER = 1_000
-DECISION = b"\xa8decision"
-"""How the stored form of a decision begins, after its length."""
 
 
 class DecisionQuery(msgspec.Struct):
@@ -265,18 +262,15 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
     size, text = 0, (query.search or "").encode()
-    for last in range(end, lowest, -SCANNED_TOGETHER):
-        for row in reversed(list(store.rows(max(last - SCANNED_TOGETHER, lowest), last))):
-            if DECISION not in row.event[:16] or text not in row.event or row.seq in engine.state.aside:
-                continue
-            event: Any = decode_event(row.event)
-            record = _record(engine, str(row.key)) if query.takes(event, since, until) else None
-            if record is None or query.status not in (None, _status(engine, record)):
-                continue
-            decisions.append({"seq": row.seq, **_whole(engine, record, event)})
-            size += len(row.body)
-            if len(decisions) >= query.limit or size > LARGEST_PAGE:
-                return {"decisions": decisions, "next": row.seq}
+    for row, event in history.latest_decisions(store, lowest, end, text):
+        wanted = row.seq not in engine.state.aside and query.takes(event, since, until)
+        record = _record(engine, str(row.key)) if wanted else None
+        if record is None or query.status not in (None, _status(engine, record)):
+            continue
+        decisions.append({"seq": row.seq, **_whole(engine, record, event)})
+        size += len(row.body)
+        if len(decisions) >= query.limit or size > LARGEST_PAGE:
+            return {"decisions": decisions, "next": row.seq}
     return {"decisions": decisions, "next": lowest if lowest > first else None}
 
 

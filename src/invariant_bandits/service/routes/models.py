@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
+from starlette.responses import Response
 
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
-from invariant_bandits.service.background import Learning
+from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import exploration_of, versions_of
-from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, check_values
+from invariant_bandits.service.responses import RefusedError, check_values, convert, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import ServedModel, State
+from invariant_bandits.service.state import ConflictError, ServedModel, State
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
 """Events that could not be applied, the latest, that a model shows."""
+TRIALS = ThreadPoolExecutor(1, "trials")
+"""Reads and tries uploaded models, one at a time, so that look-ups have their threads."""
+Value = TypeVar("Value")
 UPLOAD = ("note", "activate", "allow_differences")
 
 
@@ -68,23 +79,80 @@ async def list_models(call: Call) -> dict[str, Any]:
     return {"models": [{"model": name, "version": version} for name, version in versions.items()]}
 
 
-@operation("POST", "/v1/models", "admin", ModelRequest, bytes, status=201)
-async def make(call: Call, body: ModelRequest | bytes) -> dict[str, str]:
-    """Make an empty model, or one from a model file."""
-    if isinstance(body, bytes):
-        call.model = call.query.get("model", "default")  # not the one that is served
-        return {"model": call.model, "version": await _add(call, body, first=True, active=True)}
-    learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=call.service.engine.store.seed)
-    command = commands.add_version(body.name, learner, "empty", by=call.caller, first=True)
-    return {"model": body.name, "version": await call.change(command, f"made the empty model {body.name}")}
+@operation("POST", "/v1/models", "admin", ModelRequest, bytes, status=201, query=("model", "log"))
+async def make(call: Call, body: ModelRequest | bytes) -> Any:
+    """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
+    engine = call.service.engine
+    if isinstance(body, ModelRequest):
+        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=engine.store.seed)
+        command = commands.add_version(body.name, learner, "empty", by=call.caller, first=True)
+        return {
+            "model": body.name,
+            "version": await call.change(command, f"made the empty model {body.name}"),
+        }
+    call.model = call.query.get("model", "default")  # not the one that is served
+    if call.model in engine.state.models:
+        raise RefusedError(422, f"model: {call.model!r} exists already")
+    convert({"name": call.model}, ModelRequest)  # the rule of names
+    if "log" in call.query:
+        return await _fit_log(call, body)
+    learner = await in_turn(_read, body, engine.store.seed)
+    command = commands.add_version(call.model, learner, "given", by=call.caller, first=True)
+    return {"model": call.model, "version": await call.change(command, f"made {call.model} from a file")}
+
+
+async def _fit_log(call: Call, body: bytes) -> Response:
+    """Begin to fit a model to a log that was uploaded; the name of the file says its format."""
+    name = call.query["log"]
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9]{1,9}){1,2}", name):
+        raise RefusedError(422, "log: must be a file name such as clicks.csv, which says its format")
+    learning = _learning(call)
+    path = Path(tempfile.mkdtemp(prefix="invariant-bandits-")) / name
+    try:
+        await call.in_thread(path.write_bytes, body)
+        learning.begin(call.model, call.caller, path)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
+    call.audit(f"began to fit {call.model} to a log")
+    return json_response({"model": call.model, **learning.outcome(call.model)}, 202)
+
+
+def _read(content: bytes, seed: int) -> FittedLearner:
+    try:
+        return FittedLearner(Model.from_bytes(content, "the uploaded file"), seed)
+    except FileError as error:
+        raise RefusedError(422, f"body: {error}") from None
+
+
+async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
+    """Return what a function returns that takes long: one at a time, in a thread of its own."""
+    return await asyncio.get_running_loop().run_in_executor(TRIALS, function, *arguments)
+
+
+async def _try(call: Call, learner: Learner) -> dict[str, Any]:
+    """Return what a version would have done with the latest requests; ConflictError with the differences if
+    it cannot answer them, unless that is allowed.
+    """
+    allowed = _flag(call, "allow_differences")
+    report = await in_turn(compare, call.service.engine, call.model, learner)
+    if report["differences"] and not allowed:
+        words = "; ".join(report["differences"])
+        raise ConflictError(f"body: the model differs from what is served: {words}", report["differences"])
+    return report
 
 
 @operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=UPLOAD)
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
-    """Upload a model file as a new version; it decides with activate=true, or once it is activated."""
-    active = _flag(call, "activate")
-    version = await _add(call, body, active=active, alike=not _flag(call, "allow_differences"))
-    return {"model": call.model, "version": version, "active": active}
+    """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
+    active, engine = _flag(call, "activate"), call.service.engine
+    engine.state.model(call.model)
+    learner = await in_turn(_read, body, engine.store.seed)
+    report = await _try(call, learner)
+    about = {"note": call.query.get("note", "")[:200], "by": call.caller, "evaluation": report["evaluation"]}
+    command = commands.add_version(call.model, learner, "given", active=active, **about)
+    done = f"added version {{}} of {call.model}{', active' if active else ''}"
+    return {"model": call.model, "version": await call.change(command, done), "active": active, **report}
 
 
 def _flag(call: Call, name: str) -> bool:
@@ -95,37 +163,27 @@ def _flag(call: Call, name: str) -> bool:
     return value == "true"
 
 
-async def _add(call: Call, content: bytes, *, active: bool, first: bool = False, alike: bool = False) -> str:
-    """Add a version from a model file, the first one of a new model or a further one of a model
-    that exists.
-    """
-    try:
-        model = await call.in_thread(Model.from_bytes, content, "the uploaded file")
-    except FileError as error:
-        raise RefusedError(422, f"body: {error}") from None
-    name, note = call.model, call.query.get("note", "")[:200]
-    learner = FittedLearner(model, call.service.engine.store.seed)
-    if not first:
-        call.service.engine.state.model(call.model)
-    command = commands.add_version(
-        name, learner, "given", note=note, by=call.caller, active=active, first=first, alike=alike
-    )
-    version: str = await call.change(command, f"added version {{}} of {name}{', active' if active else ''}")
-    return version
-
-
 @operation("GET", "/v1/model/versions", "read")
 async def list_versions(call: Call) -> dict[str, Any]:
     """List all versions, the active one marked."""
     return {"versions": await call.look_at_model(versions_of)}
 
 
-@operation("POST", "/v1/model/versions/{version}/activate", "admin")
-async def activate(call: Call) -> dict[str, str]:
-    """Activate a version."""
-    command = commands.activate_version(call.model, call.path["version"], why="by hand", by=call.caller)
-    version = await call.change(command, f"activated version {{}} of {call.model}")
-    return {"model": call.model, "version": version}
+@operation("POST", "/v1/model/versions/{version}/activate", "admin", query=("allow_differences",))
+async def activate(call: Call) -> dict[str, Any]:
+    """Activate a version; one that never decided is tried first, and one from the background catches up."""
+    version, engine = call.path["version"], call.service.engine
+    served = engine.state.model(call.model)
+    served.check_version(version)
+    report: dict[str, Any] = {}
+    if version not in served.activations:
+        report = await _try(call, served.learners[version])
+        if (newer := await in_turn(catch_up, engine, call.model, version, call.caller)) is not None:
+            call.audit(f"activated version {newer} of {call.model}, which is {version} caught up")
+            return {"model": call.model, "version": newer, "caught_up": version, **report}
+    command = commands.activate_version(call.model, version, why="by hand", by=call.caller)
+    await call.change(command, f"activated version {{}} of {call.model}")
+    return {"model": call.model, "version": version, **report}
 
 
 @operation("POST", "/v1/model/rollback", "admin")
@@ -140,6 +198,7 @@ async def roll_back(call: Call) -> dict[str, str]:
 async def learn(call: Call) -> dict[str, Any]:
     """Learn from the model's own history, in the background."""
     learning = _learning(call)
+    call.service.engine.state.model(call.model)
     learning.begin(call.model, call.caller)
     call.audit(f"began to learn {call.model} from its history")
     return {"model": call.model, **learning.outcome(call.model)}
@@ -147,14 +206,16 @@ async def learn(call: Call) -> dict[str, Any]:
 
 @operation("GET", "/v1/model/learn", "read")
 async def show_learning(call: Call) -> dict[str, Any]:
-    """Show what became of learning from the model's own history."""
-    return {"model": call.model, **_learning(call).outcome(call.model)}
+    """Show what became of learning from the model's own history, or from a log that was uploaded."""
+    outcome = _learning(call).outcome(call.model)
+    if outcome["status"] == "never":
+        call.service.engine.state.model(call.model)
+    return {"model": call.model, **outcome}
 
 
 def _learning(call: Call) -> Learning:
     if call.service.learning is None:
         raise RefusedError(503, "this service does not learn in the background")
-    call.service.engine.state.model(call.model)
     return call.service.learning
 
 
