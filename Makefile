@@ -34,7 +34,7 @@ lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint java clients browser  ## all checks: linters, tests, doctests, documented examples
+test: lint java clients browser promtool  ## all checks: linters, tests, doctests, documented examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 quick: $(TEST_STAMP)  ## tests that start no other process or system: an answer in under two minutes
@@ -61,6 +61,12 @@ browser:  # the page is tested in it; where it cannot be installed those tests a
 	  echo "installing Chromium for the tests of the page"; \
 	  { apt-get update -qq && apt-get install -y -qq chromium; } \
 	    >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the page will be skipped"; }
+
+promtool:  # reads metrics, alert rules and the dashboard; where it cannot be installed those tests are skipped and say so
+	@command -v promtool >/dev/null 2>&1 || { \
+	  echo "installing Prometheus for the tests of metrics and alerts"; \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; } \
+	    >/dev/null 2>&1 || echo "Prometheus could not be installed: the tests of metrics and alerts will be skipped"; }
 
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from starlette.testclient import TestClient
 
 from invariant_bandits.cli.app import app
 
@@ -80,6 +81,48 @@ def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_lear
     known = {"tokens": "/run/secrets/tokens"}
     assert all(str(item["token_file"]) == known["tokens"] for item in given.values())
     assert set(compose()["secrets"]) == set(known)
+
+
+def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool (Debian's package prometheus) is not installed")
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.system
+def test_planted_figures_make_the_alerts_that_they_should_and_no_others(tmp_path: Path) -> None:
+    for file in (DEPLOY / "alerts.yaml", Path(__file__).with_name("alerts.test.yaml")):
+        shutil.copy(file, tmp_path)
+    done = promtool("test", "rules", "alerts.test.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def expressions() -> list[str]:
+    """What the panels of the dashboard ask Prometheus for, variables filled in."""
+    panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [re.sub(r"\$(model|route)", ".*", text.replace("$__rate_interval", "5m")) for text in asked]
+
+
+@pytest.mark.system
+def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel_{place}", "expr": text} for place, text in enumerate(expressions())]
+    (tmp_path / "panels.yaml").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    done = promtool("check", "rules", "panels.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_dashboard_and_alerts_ask_for_figures_that_the_service_shows(loops: TestClient) -> None:
+    assert loops.post("/v1/decisions", json={"arms": ["a"]}).status_code == 200
+    shown = set(re.findall(r"^(\w+)", loops.get("/metrics").text, re.MULTILINE))
+    asked = " ".join([*expressions(), (DEPLOY / "alerts.yaml").read_text()])
+    names = set(re.findall(r"\b(?:invariant_bandits|process)_\w+", asked))
+    assert len(names) > 10
+    assert names <= shown
+    routes = set(re.findall(r'route="([\w.]+)"', loops.get("/metrics").text))
+    assert "decisions.decide" in routes, "the alert about latency names this route"
 
 
 def unit() -> str:
