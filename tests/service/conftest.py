@@ -47,5 +47,5 @@ def loops(tmp_path: Path, fitted_file: Path) -> Iterator[TestClient]:
     """A service with an empty model, "default", and a fitted one, "shop"."""
     service = open_service(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
     with TestClient(application(service), raise_server_exceptions=False) as client:
-        assert client.post("/v1/models", json={"name": "default"}).status_code == 201
+        assert client.post("/v1/models", json={"model": "default"}).status_code == 201
         yield client

@@ -220,7 +220,7 @@ def test_wrong_tokens_are_slowed_and_right_ones_of_the_same_address_are_not() ->
 def test_no_model_has_a_name_that_could_forge_a_line(loops: TestClient, fitted_file: Path, name: str) -> None:
     octets = fitted_file.read_bytes()
     before = loops.get("/v1/models").json()
-    assert loops.post("/v1/models", json={"name": name}).status_code == 422
+    assert loops.post("/v1/models", json={"model": name}).status_code == 422
     for path in ("/v1/models", "/v1/model/versions"):
         if name:
             assert loops.post(path, params={"model": name}, content=octets).status_code in (404, 422)

@@ -23,7 +23,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     model = tmp_path / "shop.model"
     labelled_model().save(model)
     with client_of(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": model})) as client:
-        assert client.post("/v1/models", json={"name": "default", "arms": ["a", "b"]}).status_code == 201
+        assert client.post("/v1/models", json={"model": "default", "arms": ["a", "b"]}).status_code == 201
         yield client
 
 
@@ -77,7 +77,7 @@ def test_a_word_is_not_a_batch(client: TestClient) -> None:
 
 def test_rows_of_features_can_be_offered(client: TestClient) -> None:
     rows = [{"price": 1.0}, {"price": 2.0}]
-    assert client.post("/v1/models", json={"name": "rows"}).status_code == 201
+    assert client.post("/v1/models", json={"model": "rows"}).status_code == 201
     assert client.post("/v1/decisions", json={"arms": rows, "model": "rows"}).json()["action"] in (0, 1)
     named = [{"label": "x", "features": {"price": 1.0}}, {"label": "y", "features": {"price": 2.0}}]
     assert client.post("/v1/decisions", json={"arms": named, "model": "rows"}).json()["action"] in ("x", "y")
@@ -273,7 +273,7 @@ def test_the_only_model_is_meant_where_none_is_named(tmp_path: Path, fitted_file
         assert client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"] == "default"
         assert client.get("/v1/model").json()["model"] == "default"
         assert client.delete("/v1/model/arms/arm_0").status_code == 200
-        assert client.post("/v1/models", json={"name": "third"}).status_code == 201
+        assert client.post("/v1/models", json={"model": "third"}).status_code == 201
         assert client.get("/v1/model").json()["model"] == "default"
 
 
@@ -282,7 +282,9 @@ def test_the_content_type_does_not_change_the_meaning_of_a_body(
     loops: TestClient, fitted_file: Path, kind: str
 ) -> None:
     headers = {"content-type": kind}
-    assert loops.post("/v1/models", content=b' {"name": "empty"}', headers=headers).status_code == 201
+    assert loops.post("/v1/models", content=b' {"model": "empty"}', headers=headers).status_code == 201
     octets = fitted_file.read_bytes()
     assert loops.post("/v1/models?model=file", content=octets, headers=headers).status_code == 201
     assert loops.post("/v1/decisions", content=b'{"arms": ["a"]}', headers=headers).status_code == 200
+    refused = loops.post("/v1/models?model=log&log=rows.jsonl", content=b'{"a": 1}', headers=headers)
+    assert refused.status_code in (202, 503), "a log is not the body of a request, though it is JSON"

@@ -42,11 +42,11 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     (folder / "tokens").chmod(0o600)
     with service(folder, "--token-file", "tokens") as running:
         for name in LOOPS:
-            assert running.ask("POST", "/v1/models", {"name": name}, KEY)[0] == 201
+            assert running.ask("POST", "/v1/models", {"model": name}, KEY)[0] == 201
         for name in FLAGS:
-            assert running.ask("POST", "/v1/models", {"name": name, "arms": list(ACTIONS)}, KEY)[0] == 201
+            assert running.ask("POST", "/v1/models", {"model": name, "arms": list(ACTIONS)}, KEY)[0] == 201
         for name, arms in TYPED_FLAGS.items():
-            assert running.ask("POST", "/v1/models", {"name": name, "arms": arms}, KEY)[0] == 201
+            assert running.ask("POST", "/v1/models", {"model": name, "arms": arms}, KEY)[0] == 201
         yield running
 
 

@@ -143,7 +143,7 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
     labelled_model().save(path)
     service = open_service(ServiceSettings(store=str(store), models={"shop": path}))
     with TestClient(application(service), raise_server_exceptions=False) as client:
-        made = client.post("/v1/models", json={"name": "default", "arms": ["a", "b"], "columns": ["age"]})
+        made = client.post("/v1/models", json={"model": "default", "arms": ["a", "b"], "columns": ["age"]})
         assert made.status_code == 201
 
         def play(model: str) -> None:

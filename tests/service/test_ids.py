@@ -38,7 +38,7 @@ def client(address: str) -> Iterator[TestClient]:
     ) as client:
         for name, arms in MODELS.items():
             if name != "default":
-                assert client.post("/v1/models", json={"name": name, "arms": list(arms)}).status_code == 201
+                assert client.post("/v1/models", json={"model": name, "arms": list(arms)}).status_code == 201
         for label in MODELS["default"]:
             assert client.post("/v1/model/arms", json={"label": label}).status_code == 201
         yield client
@@ -192,7 +192,7 @@ def test_the_client_names_the_model_of_a_decision(client: TestClient) -> None:
 
 def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> None:
     for name in ("one", "two"):
-        assert client.post("/v1/models", json={"name": name}).status_code == 201
+        assert client.post("/v1/models", json={"model": name}).status_code == 201
     one, two, none = (f"/models/{name}/personalizer/v1.0" for name in ("one", "two", "none"))
     asked = {"contextFeatures": CONTEXT, "actions": ACTIONS, "eventId": "x", "deferActivation": True}
     for prefix, first in ((one, 0), (two, 1)):
@@ -236,7 +236,7 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
     rounds, values = 10, {"default": 0.25, "shop": 0.5, "teaser": 1.0}
     with TestClient(application(service), raise_server_exceptions=False) as client:
         for name in ("shop", "teaser"):
-            client.post("/v1/models", json={"name": name, "arms": list(MODELS[name])})
+            client.post("/v1/models", json={"model": name, "arms": list(MODELS[name])})
         for label in MODELS["default"]:
             client.post("/v1/model/arms", json={"label": label})
 

@@ -25,7 +25,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         raise_server_exceptions=False,
     ) as client:
         for name, arms in (("banner", ["red", "blue"]), ("beta", ["true", "false"]), ("size", ["1", "2"])):
-            assert client.post("/v1/models", json={"name": name, "arms": arms}).status_code == 201
+            assert client.post("/v1/models", json={"model": name, "arms": arms}).status_code == 201
         yield client
 
 
@@ -97,7 +97,7 @@ def test_all_flags_at_once_are_deferred_and_kept_until_something_changes(client:
 
 
 def test_a_flag_that_fails_does_not_spoil_the_others(client: TestClient) -> None:
-    made = client.post("/v1/models", json={"name": "strict", "arms": ["a", "b"], "columns": ["age"]})
+    made = client.post("/v1/models", json={"model": "strict", "arms": ["a", "b"], "columns": ["age"]})
     assert made.status_code == 201
     flags = {flag["key"]: flag for flag in client.post(FLAGS, json={"context": CONTEXT}).json()["flags"]}
     assert flags["strict"]["errorCode"] == "INVALID_CONTEXT"

@@ -53,10 +53,8 @@ def test_the_examples_with_curl_run(tmp_path: Path, fitted_file: Path) -> None:
                 "curl",
                 "-s",
                 f"{url}/v1/models",
-                "-H",
-                "Content-Type: application/json",
                 "-d",
-                '{"name": "default"}',
+                '{"model": "default"}',
             ],
             check=True,
         )

@@ -113,14 +113,14 @@ def _prefix(path: str) -> str:
 
 
 def _by_model(entries: list[str], option: str, files: str) -> dict[str, str]:
-    """Files by the name of their model: NAME=FILE, or one FILE for "default"."""
+    """Files by the name of their model: MODEL=FILE, or one FILE for "default"."""
     by_name: dict[str, str] = {}
     for entry in entries:
         name, sign, path = entry.partition("=")
         if not sign or Path(entry).exists():
             name, path = "default", entry
         if name in by_name:
-            raise InputError(f"{option}: two {files} for the model {name!r}; say NAME=FILE")
+            raise InputError(f"{option}: two {files} for the model {name!r}; say MODEL=FILE")
         by_name[name] = path
     return by_name
 

@@ -291,7 +291,7 @@ class Operation:
         takes_file = bytes in self.bodies
         most = responses.LARGEST_UPLOAD if takes_file else responses.LARGEST_BODY
         body = await read_body(call.request, most)
-        if takes_file and (self.bodies == (bytes,) or not responses.is_json(body)):
+        if takes_file and (self.bodies == (bytes,) or "log" in call.query or not responses.is_json(body)):
             return body
         for kind in self.bodies[1:]:
             if kind is not bytes and responses.has_field(body, kind.__struct_encode_fields__[0]):

@@ -44,7 +44,7 @@ class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
 class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A new empty model: its arms, and the columns its contexts have; without columns it takes what comes."""
 
-    name: Name
+    model: Name
     arms: list[Id] = []
     columns: list[Id] | None = None
 
@@ -85,15 +85,15 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
     engine = call.service.engine
     if isinstance(body, ModelRequest):
         learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=engine.store.seed)
-        command = commands.add_version(body.name, learner, "empty", by=call.caller, first=True)
+        command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
         return {
-            "model": body.name,
-            "version": await call.change(command, f"made the empty model {body.name}"),
+            "model": body.model,
+            "version": await call.change(command, f"made the empty model {body.model}"),
         }
     call.model = call.query.get("model", "default")  # not the one that is served
     if call.model in engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
-    convert({"name": call.model}, ModelRequest)  # the rule of names
+    convert({"model": call.model}, ModelRequest)  # the rule of names
     if "log" in call.query:
         return await _fit_log(call, body)
     learner = await in_turn(_read, body, engine.store.seed)
