@@ -15,9 +15,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
@@ -34,6 +33,10 @@ VIEW_EVERY = 0.5
 """Seconds between two views for pages and metrics."""
 FOLLOW_EVERY = 0.1
 """Seconds between two looks at what other processes have added to a shared store."""
+LONGEST_STEP = 3.0
+"""Seconds after which requests or a store that take so long make the service unready."""
+NEXT_TRY = 1.0
+"""Seconds after a failed connection in which requests are refused without another attempt."""
 MOST_FOLLOWED = 2048
 """So many events of others are followed before requests have their turn again."""
 
@@ -157,8 +160,22 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._taken: list[QueuedCommand] = []
         self._started = self._ended = False
+        self._busy_since: float | None = None
+        self._lost_at = -math.inf
+        """When connecting to the store failed last."""
+        if self.state.at is None:
+            store.know(self.state.seq)
 
     # -- from outside --
+
+    def problem(self) -> str | None:
+        """Say why no decision can be made and stored at the moment; None if they can."""
+        if self.failure is not None:
+            return str(self.failure)
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > LONGEST_STEP:
+            return "the store does not answer, or the last requests take long"
+        return None if self.available else "the store cannot take events"
 
     def start(self) -> None:
         """Begin to serve."""
@@ -220,7 +237,9 @@ class Engine:
 
     def _step(self) -> bool:
         """Serve the pending commands; False when it is time to end."""
+        self._busy_since = None
         self._taken, go_on = self._take()
+        self._busy_since = time.monotonic()
         while self._taken:
             alone = next((place for place, item in enumerate(self._taken) if item.alone), len(self._taken))
             part = self._taken[: alone or 1]
@@ -235,8 +254,12 @@ class Engine:
     def _tend(self, moment: float) -> None:
         """Do the periodic work: follow other processes, settle what is due, take a snapshot."""
         if self.store.shared and self.available:
-            with contextlib.suppress(UnavailableError):
-                self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
+            try:
+                if self._time.ticks() - self._viewed >= VIEW_EVERY:
+                    self.store.head()  # notices a database that went back in time
+                self._follow(self.store.next_rows(MOST_FOLLOWED))
+            except UnavailableError as error:
+                self._lose(error)
         if self.state.next_due() <= moment:
             due = self.state.due(moment, self.largest_batch)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
@@ -262,7 +285,7 @@ class Engine:
             try:
                 replay.follow(self.state, [row])
             except UnappliableError as error:
-                self.state = replay.restore(self.store, {**self.state.aside, error.seq: error.why})
+                self._restore({**self.state.aside, error.seq: error.why})
                 return
             event = decode_event(row.event)
             if isinstance(event, Removed) and event.events:
@@ -270,12 +293,15 @@ class Engine:
                 return
             self._notify(event)
 
-    def _restore(self) -> None:
-        """Begin again from the snapshot that was stored with what was erased: it has no trace of that."""
+    def _restore(self, aside: Mapping[int, str] | None = None) -> None:
+        """Begin again from the newest snapshot: the one that was stored with what was erased has no trace of
+        that.
+        """
         try:
-            self.state = replay.restore(self.store)
+            self.state = replay.restore(self.store, aside)
         except UnavailableError as error:
-            raise StoreError(f"the state without what was erased cannot be read: {error}") from None
+            raise StoreError(f"the state cannot be read again: {error}") from None
+        self.store.know(self.state.seq)
 
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
@@ -334,6 +360,8 @@ class Engine:
         """
         if not self.available:
             known = self.state.seq
+            if time.monotonic() - self._lost_at < NEXT_TRY:
+                raise UnavailableError("the store cannot take events")
             self._recover()
             self.available = True
             if self.state.seq != known:
@@ -345,10 +373,13 @@ class Engine:
             self._follow(others.rows)
             return False
         except UnavailableError as error:  # what was stored all the same is followed when it is there again
-            self.available = False
-            log.error("the store cannot take events: %s", error)
+            self._lose(error)
             raise
         return True
+
+    def _lose(self, error: UnavailableError) -> None:
+        self.available = False
+        log.error("the store cannot take events: %s", error)
 
     def _notify(self, event: AnyEvent) -> None:
         for listener in self.on_event:
@@ -358,6 +389,7 @@ class Engine:
         rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut)
         if rows and rows[0].seq != self.state.seq:
             raise StoreError(f"event {self.state.seq} was written by another process")
+        self.store.follow(rows)
         if batch.cut is not None:
             self.state.records.forget()  # what is known of a decision is what a restart would know
             with contextlib.suppress(UnavailableError):
@@ -403,10 +435,17 @@ class Engine:
 
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
-        self.store.reopen()
-        self._follow(self.store.rows(self.state.seq))
-        if self.store.head().seq < self.state.seq:
-            raise StoreError("the store has lost events that were acknowledged")
+        self._reopen()
+        self.store.head()  # must not be before what was acknowledged
+        while rows := self.store.next_rows():
+            self._follow(rows)
+
+    def _reopen(self) -> None:
+        try:
+            self.store.reopen()
+        except UnavailableError:
+            self._lost_at = time.monotonic()
+            raise
 
     def _try_again(self) -> None:
         """Retry the store from time to time, without waiting for a request."""
@@ -458,6 +497,8 @@ class Engine:
 
 LOOK_EVERY = 0.2
 """Seconds between two looks for a newer published state."""
+MOST_STALE = 30.0
+"""Seconds without a successful look after which a decider is not ready."""
 
 
 class Decider(Engine):
@@ -475,6 +516,8 @@ class Decider(Engine):
         super().__init__(store, clock=clock, retry_every=LOOK_EVERY, state=published(store))
         self._newer: State | None = None
         self._seen = self.state.seq
+        self._current_at = time.monotonic()
+        store.know(self.state.seq)
         self._stopping = threading.Event()
         self._looking = threading.Thread(target=self._look, name="published states", daemon=True)
 
@@ -492,12 +535,32 @@ class Decider(Engine):
 
     def _look(self) -> None:
         """Fetch newer states in a thread of their own, so that no decision waits for them."""
-        newest = self.state.seq
+        newest, is_readable = self.state.seq, True
         while not self._stopping.wait(LOOK_EVERY):
-            with contextlib.suppress(UnavailableError):
+            try:
                 if (self.store.snapshot_seq() or 0) > newest:
-                    self._newer = published(self.store)
-                    newest = self._newer.seq
+                    newer = published(self.store)
+                    self.store.know(newer.seq)
+                    self._newer, newest = newer, newer.seq
+                self._current_at, is_readable = time.monotonic(), True
+            except UnavailableError:
+                continue
+            except Exception as error:  # it may be whole the next time
+                if is_readable:
+                    log.error("the newest published state cannot be read, and is tried again: %s", error)
+                is_readable = False
+
+    def problem(self) -> str | None:
+        """Say why no decision can be made, or why it would be made from an old state."""
+        age = time.monotonic() - self._current_at
+        stale = f"no newer state could be read for {age:.0f} s" if age > MOST_STALE else None
+        return super().problem() or stale
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Return metrics of the engine: name -> help text and value."""
+        age = time.monotonic() - self._current_at
+        about = "Seconds since the state was known to be the newest that is published."
+        return {**super().gauges(), "state_age_seconds": (about, age)}
 
     def _take_newer(self) -> None:
         newer, self._newer = self._newer, None
@@ -543,12 +606,13 @@ class Decider(Engine):
         """Do nothing: a decider reads events of other processes when it needs them."""
 
     def _append(self, batch: EventBatch) -> None:
-        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.pending))
+        keys = list(batch.pending)
+        self.store.follow(self.store.append(batch.stored, batch.contents, seen=self._seen, keys=keys))
         for event in batch.events:
             self._notify(event)
 
     def _recover(self) -> None:
-        self.store.reopen()
+        self._reopen()
 
 
 def published(store: Any) -> State:

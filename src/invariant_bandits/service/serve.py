@@ -39,7 +39,7 @@ from invariant_bandits.service.responses import RefusedError, json_response
 from invariant_bandits.service.routes import decisions, models
 from invariant_bandits.service.store.open_store import FEW, Verification, check_newest, open_store
 from invariant_bandits.service.store.postgres import is_address
-from invariant_bandits.service.store.sql import EmptyStoreError
+from invariant_bandits.service.store.sql import EmptyStoreError, UnreachableError
 
 log = logging.getLogger("invariant_bandits.service")
 HANDLERS = (decisions, document, models, ofrep, personalizer)
@@ -100,8 +100,7 @@ async def healthy(call: Call) -> dict[str, str]:
 async def ready(call: Call) -> Any:
     """Say whether decisions can be made and stored."""
     engine = call.service.engine
-    if engine.failure is not None or not engine.available:
-        why = str(engine.failure or "the store cannot take events")
+    if (why := engine.problem()) is not None:
         return json_response({"status": "unavailable", "why": why}, 503)
     verified = engine.verification is None or engine.verification.done
     return {"status": "ready", "set_aside": len(engine.state.aside), "verified": verified}
@@ -176,7 +175,7 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     if role == "decider":
         return Decider(_open_published(address, say))
     wait = _poller(say, "another process learns: waiting for its turn") if role == "learner" else None
-    store = open_store(address, check=check_newest, wait=wait)
+    store = _open_reachable(address, say, role != "alone", check=check_newest, wait=wait)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
@@ -193,12 +192,24 @@ def _open_published(address: str, say: Say) -> Any:
     pause = _poller(say, "waiting for a learner to publish its first model")
     while True:
         try:
-            store = open_store(address, learning=False)
+            store = _open_reachable(address, say, True, learning=False)
             if store.snapshot_seq() is not None:
                 return store
             store.close()
         except EmptyStoreError:
             pass
+        pause()
+
+
+def _open_reachable(address: str, say: Say, waits: bool, **options: Any) -> Any:
+    """The store, as soon as it can be reached if it is waited for."""
+    pause = _poller(say, "the store cannot be reached: waiting for it")
+    while True:
+        try:
+            return open_store(address, **options)
+        except UnreachableError:
+            if not waits:
+                raise
         pause()
 
 

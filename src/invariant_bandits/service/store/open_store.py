@@ -26,6 +26,7 @@ from invariant_bandits.service.store.sql import (
     SqlStore,
     StoreError,
     UnavailableError,
+    UnreachableError,
 )
 from invariant_bandits.service.store.sqlite import SqliteDatabase
 
@@ -124,11 +125,7 @@ def verify(
                 connection.check_structures(thorough=thorough)
         return end
     except UnavailableError as error:
-        raise UnreadableError(f"{database.name} cannot be read: {error}") from None
-
-
-class UnreadableError(StoreError):
-    """A store that could not be verified because it could not be read."""
+        raise UnreachableError(f"{database.name} cannot be read: {error}") from None
 
 
 def check_newest(path: Path | str) -> None:
@@ -288,7 +285,7 @@ def main() -> None:
     os.nice(LOWEST_PRIORITY)
     try:
         verify(sys.stdin.read())
-    except UnreadableError:
+    except UnreachableError:
         sys.exit(2)
     except StoreError as error:
         print(error)

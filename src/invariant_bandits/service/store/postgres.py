@@ -7,9 +7,13 @@ the same transaction: a process that was replaced while it was away can never ap
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from invariant_bandits.optional import require
@@ -26,14 +30,20 @@ DEFAULTS = {
 """Unless the address says otherwise: a server that is gone is noticed within seconds."""
 SESSION = (
     "SET synchronous_commit = on",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET client_encoding = 'UTF8'",
+    "SET statement_timeout = '10s'",
+    "SET lock_timeout = '5s'",
     "SET idle_in_transaction_session_timeout = '10s'",
     "SET tcp_keepalives_idle = 5",
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
 )
 """A writer that hangs in the middle of a transaction loses its connection instead of holding up all
-others.
+others, and waits for others within bounds.
 """
+LONGEST = 12.0
+"""Seconds after which a server that does not answer at all is given up; its own limits come before."""
 
 
 def is_address(text: str) -> bool:
@@ -78,6 +88,24 @@ ADD = """WITH added AS
     UPDATE head SET seq = %s, digest = %b"""
 
 
+_busy: dict[PostgresConnection, float] = {}
+"""Connections that wait for an answer, and since when."""
+
+
+@cache
+def _start_watching() -> None:
+    """Start the one thread that interrupts connections to servers that do not answer."""
+    threading.Thread(target=_watch, name="watchdog", daemon=True).start()
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(1.0)
+        for connection, since in list(_busy.items()):
+            if time.monotonic() - since > LONGEST:
+                connection.interrupt()
+
+
 class PostgresConnection(Connection):
     """A connection to a PostgreSQL database, see `Connection`.
 
@@ -97,21 +125,29 @@ class PostgresConnection(Connection):
         self.name, self._errors = name, psycopg.Error
         try:
             self.raw = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
+            self.raw.execute("; ".join(SESSION))
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
-        for statement in SESSION:
-            self.execute(statement)
+        _start_watching()
         if frozen:
             self.execute("SET idle_in_transaction_session_timeout = 0")
             self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # others go on adding
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement and return its rows, values in binary form."""
+        _busy[self] = time.monotonic()
         try:
             cursor = self.raw.execute(sql.replace("?", "%s"), values, binary=True)
             return [] if cursor.description is None else list(cursor.fetchall())
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
+        finally:
+            _busy.pop(self, None)
+
+    def interrupt(self) -> None:
+        """End the connection from another thread: what waits for its answer fails."""
+        with suppress(OSError, self._errors), socket.socket(fileno=os.dup(self.raw.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
@@ -144,7 +180,7 @@ class PostgresDatabase(Database):
     """
 
     shared = True
-    shrink, scrub = (), ("VACUUM events", "VACUUM snapshots")
+    shrink, scrub = ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots"), ()
     tables = (
         *(
             statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")
@@ -173,6 +209,9 @@ class PostgresDatabase(Database):
         """Take the turn of the process that learns, and make or check the tables."""
         if self.writing and connection.execute("SHOW fsync") != [("on",)]:
             raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
+        ((encoding,),) = connection.execute("SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StoreError(f"{self.name} has the encoding {encoding}: a store needs a database with UTF8")
         if self.learning:
             self._take_turn(connection)
         if not self._version(connection):

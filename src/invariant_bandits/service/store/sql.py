@@ -35,6 +35,10 @@ class EmptyStoreError(StoreError):
     """A database that does not hold a store yet."""
 
 
+class UnreachableError(StoreError):
+    """A store that cannot be read at the moment; nothing is known about what it holds."""
+
+
 class UnavailableError(Exception):
     """The store cannot take events at the moment (full, unreachable); nothing was acknowledged."""
 
@@ -375,12 +379,14 @@ class SqlStore:
         self._readers: list[Connection] = []
         self._connection: Connection | None = None
         self._is_held = self._is_closed = False
+        self._known = Head(0, START)
+        """The end of the chain as it was followed; it can never have an earlier or another one."""
         try:
             self._connection = database.open()
             self.seed = self._read_seed()
         except UnavailableError as error:
             self.close()
-            raise StoreError(f"{database.name} cannot be used: {error}") from None
+            raise UnreachableError(f"{database.name} cannot be used: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -430,7 +436,40 @@ class SqlStore:
         heads = self.read("SELECT seq, digest FROM head")
         if len(heads) != 1:
             raise StoreError(f"{self.database.name} is damaged: it has {len(heads)} ends")
-        return Head(*heads[0])
+        head = Head(*heads[0])
+        self._check_present(head)
+        return head
+
+    def _check_present(self, head: Head) -> None:
+        """Raise StoreError if the database went back to a time before events that were known."""
+        if head.seq < self._known.seq:
+            lost = f"it has {head.seq:,} events, and events {head.seq:,} to {self._known.seq - 1:,} are lost"
+            raise StoreError(f"{self.database.name} went back in time: {lost}")
+
+    def know(self, seq: int) -> None:
+        """Note that the chain has so many events, so that it is noticed if it goes back to a time before."""
+        rows = self.read(f"{ROW} WHERE seq = ?", seq - 1)
+        self._known = Head(seq, Row(*rows[0]).digest) if rows else Head(0, START)
+
+    def next_rows(self, most: int = CHUNK) -> list[Row]:
+        """Return rows after the end that was known, which becomes theirs."""
+        rows = [Row(*row) for row in self.read(f"{ROWS_BETWEEN} LIMIT {most}", self._known.seq, 2**62)]
+        if rows and self._known.seq:
+            try:
+                check_chain(rows, self._known.digest, self._known.seq)
+            except StoreError:
+                raise self._other_history() from None
+        self.follow(rows)
+        return rows
+
+    def follow(self, rows: Sequence[Row]) -> None:
+        """Note that the chain was followed to the last of these rows."""
+        self._known = Head(rows[-1].seq + 1, rows[-1].digest) if rows else self._known
+
+    def _other_history(self) -> StoreError:
+        seq = self._known.seq - 1
+        other = f"what follows event {seq:,} does not fit it, so that some events are lost"
+        return StoreError(f"{self.database.name} went back in time: {other}")
 
     def start(self) -> Head:
         """Return the start of the chain: number of the first event that is kept, and the digest before it."""
@@ -553,6 +592,7 @@ class SqlStore:
             What is removed in the same transaction.
         """
         with self._transaction() as head:
+            self._check_known(head)
             if self.shared and seen is not None and head.seq > seen and not self._is_held:
                 self._check_overtaken(seen, keys)
             for content in contents:
@@ -563,6 +603,17 @@ class SqlStore:
             if cut is not None:
                 self._remove(cut)
         return rows
+
+    def _check_known(self, head: Head) -> None:
+        """Raise StoreError unless the chain goes on from the end that was known."""
+        self._check_present(head)
+        seq, digest = self._known
+        digests = [head.digest] if head.seq == seq else []
+        if seq and head.seq > seq:
+            rows = self._writer.execute(f"{ROW} WHERE seq = ?", seq - 1)
+            digests = [Row(*row).digest for row in rows]
+        if seq and digests and digests != [digest]:  # none: it was removed since
+            raise self._other_history()
 
     def _remove(self, cut: Cut) -> None:
         """Remove events, and snapshots that hold their traces."""
@@ -584,7 +635,10 @@ class SqlStore:
         among, values = ("", []) if keys is None else (" AND key = ANY(?)", [list(keys)])
         rows = self._writer.execute(f"{ROW} WHERE seq >= ?{among} ORDER BY seq", seen, *values)
         if rows:
-            raise OvertakenError([Row(*row) for row in rows])
+            others = [Row(*row) for row in rows]
+            if keys is None:
+                self.follow(others)
+            raise OvertakenError(others)
 
     def save_snapshot(self, seq: int, body: bytes) -> None:
         """Keep the state after the first `seq` events; older snapshots but one are dropped."""
