@@ -27,11 +27,9 @@ WIDTH, HEIGHT = 7.4, 2.5
 SHOWN = (-1.2, 3.2)
 """Coefficients that the picture of the model shows."""
 WINDOWS, ROUNDS = 12, 60
-CAUTIONS = (None, 0.02)
+CAUTIONS = (None, 0.0)
 PLAYS, VALUES = (2000, 500, 100, 30), (0.7, 0.5, 0.6, 0.0)
 """Logged rounds and values of the arms among which a new one is offered."""
-CHANGED_LEADER = 28
-"""Seed of a history in which an arm that is not played becomes the best; one was looked for."""
 
 
 def _windows(paths: Array) -> tuple[WindowedMoments, DriftPrior]:
@@ -193,7 +191,7 @@ def draw_choice(theme_name: str) -> Figure:
 @cache
 def _reasons(caution: float | None) -> tuple[Array, Array]:
     """Arms (T,) that were played, and whether each was a test."""
-    episode = FixedArms(5, changed=0.4).draw(600, np.random.default_rng(CHANGED_LEADER))
+    episode = FixedArms(5, changed=0.5).draw(600, np.random.default_rng(SEED))
     policy = AutoISD.from_history(episode.moments, horizon=600, caution=caution)
     notes = _play(policy, episode, lambda policy, offered: (policy.select(offered), policy.why(offered)))
     return np.array([arm for arm, _ in notes]), np.array([reason == "test" for _, reason in notes])
@@ -201,7 +199,7 @@ def _reasons(caution: float | None) -> tuple[Array, Array]:
 
 def draw_tests(theme_name: str) -> Figure:
     """Which arm is played in every round, and which rounds are tests, by caution."""
-    episode = FixedArms(5, changed=0.4).draw(600, np.random.default_rng(CHANGED_LEADER))
+    episode = FixedArms(5, changed=0.5).draw(600, np.random.default_rng(SEED))
     best = int(episode.means[0].argmax())
     with theme(theme_name) as colours:
         figure, axes = _panels(len(CAUTIONS), sharey=True)
@@ -211,7 +209,9 @@ def draw_tests(theme_name: str) -> Figure:
             axis.axhspan(best + 0.55, best + 1.45, color=colours["faint"], alpha=0.5, lw=0)
             axis.plot(rounds[~tests], arms[~tests] + 1, "|", ms=7, color=colours["stable"], label="no test")
             axis.plot(rounds[tests], arms[tests] + 1, "|", ms=10, color=colours["varies"], label="test")
-            axis.set_title(f"caution {caution}: {int(tests.sum())} tests")
+            axis.set_title(
+                f"caution {caution if caution is None else int(caution)}: {int(tests.sum())} tests"
+            )
             axis.set_yticks(range(1, 6))
             axis.set_xlabel("round")
         axes[0].set_ylabel("arm (shaded: the best)")
