@@ -26,7 +26,7 @@ exclude_patterns = ["README.md"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "auto"  # notebooks are stored without outputs
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
 default_role = "code"  # docstrings name things between single backticks
