@@ -147,20 +147,36 @@ CELLS_AT_ONCE = 4_000_000
 NEEDED = ("n_rounds", "n_actions", "context", "action", "reward")
 
 
-@log_format("obp", label="an obp feedback dictionary", accepts=lambda source: isinstance(source, Mapping))
+def cross_features(context: Array, kinds: Array) -> Array:
+    """φ(x, a) = [a, x ⊗ a] of every context x (n, d) and action a (K, e), of shape (n, K, e·(1 + d))."""
+    n, (K, e) = len(context), kinds.shape
+    crossed = context[:, None, :, None] * kinds[None, :, None, :]
+    return np.concatenate([np.broadcast_to(kinds, (n, K, e)), crossed.reshape(n, K, -1)], axis=2)
+
+
+LOADER = "obtain_batch_bandit_feedback"
+"""What obp's datasets have, such as that of the Open Bandit Dataset: it returns a feedback dictionary."""
+
+
+def _is_obp(source: Any) -> bool:
+    return isinstance(source, Mapping) or hasattr(source, LOADER)
+
+
+@log_format("obp", label="an obp feedback dictionary", accepts=_is_obp)
 class ObpSource(Source):
     """Rounds of a feedback dictionary, expanded to offered actions a batch at a time.
 
     Parameters
     ----------
-    feedback : mapping
+    feedback : mapping, or a dataset of obp, which is asked for one
         n_rounds (n) and n_actions (K), whole numbers; context (n, d); action and reward (n,); where it has
         them, action_context (K, e), pscore and position (n,).
     """
 
     in_files = False
 
-    def __init__(self, feedback: Mapping[str, Any]) -> None:
+    def __init__(self, feedback: Any) -> None:
+        feedback = getattr(feedback, LOADER, lambda: feedback)()
         missing = [name for name in NEEDED if name not in feedback]
         if missing:
             keys = ", ".join(map(str, feedback))
@@ -198,14 +214,7 @@ class ObpSource(Source):
     def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
         arrays = {name: pa.array(self.columns[name][rows]) for name in columns if name != "offered"}
         if "offered" in columns:
-            features = self._offered(self.context[rows])
+            features = cross_features(self.context[rows], self.kinds)
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), self.width)
             arrays["offered"] = pa.FixedSizeListArray.from_arrays(vectors, len(self.kinds))
         return pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))
-
-    def _offered(self, context: Array) -> Array:
-        """φ(x, a) = [e_a, x ⊗ e_a] of every context (n, d) and action, (n, K, width)."""
-        n, (K, e) = len(context), self.kinds.shape
-        crossed = context[:, None, :, None] * self.kinds[None, :, None, :]
-        alone = np.broadcast_to(self.kinds, (n, K, e))
-        return np.concatenate([alone, crossed.reshape(n, K, -1)], axis=2)
