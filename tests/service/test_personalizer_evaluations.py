@@ -72,6 +72,14 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     refused(loops.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
 
 
+def test_an_evaluation_is_worked_out_once(loops: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    reward(loops, rank(loops)["eventId"], 1.0)
+    assert loops.put(f"{NEW}/evaluations/e", json={"name": "all", **SPAN, "policies": []}).status_code == 200
+    first = loops.get(f"{NEW}/evaluations/e", params=SPAN).json()
+    monkeypatch.setattr(LogSpan, "read", None)
+    assert loops.get(f"{NEW}/evaluations/e", params=SPAN).json() == first
+
+
 def test_evaluations_take_dates_and_learning_settings_as_clients_send_them(loops: TestClient) -> None:
     reward(loops, rank(loops)["eventId"], 1.0)
     asked = {"name": "all", "startTime": "2020-01-01", "endTime": "2100-01-01T00:00:00"}
@@ -104,9 +112,9 @@ def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp
             engine.call(RewardCommand(f"d{n}", float(n)))
         store = engine.store
         whole = LogSpan.read(store, "default", rules, 0.0, 2e6, most=10)
-        assert whole.feedback.rewards.tolist() == [float(n) for n in range(10)]
+        assert whole.rewards.tolist() == [float(n) for n in range(10)]
         part = LogSpan.read(store, "default", rules, 1_000_060.0, 1_000_360.0, most=10)
-        assert part.feedback.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        assert part.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
         assert part.times[0] == pytest.approx(1_000_060.0, abs=1e-3)
         with pytest.raises(RefusedError, match="more than 9 decisions"):
             LogSpan.read(store, "default", rules, 0.0, 2e6, most=9)

@@ -106,17 +106,8 @@ def test_learning_settings_are_kept_and_honoured_where_they_mean_something(loops
     assert loops.delete(path).json() == loops.get(path).json() == settings | {"arguments": start.format(0.2)}
     assert loops.get("/v1/model/configuration").json()["floor"] == 0.2
     assert loops.get("/v1/model").json()["rounds"] == 1  # what was learned stays
-    for arguments in ("--epsilon 2", "--epsilon", "--epsilon a", "--exploration -1"):
+    for arguments in ("--epsilon 2", "--epsilon", "--epsilon a", "--epsilon 0.1 0.2"):
         refused(loops.put(path, json=theirs | {"arguments": arguments}), 400, "InvalidPolicyConfiguration")
-
-
-def test_how_much_is_tried_can_be_set_for_a_model_that_began_empty(loops: TestClient) -> None:
-    other = {"name": "curious", "arguments": "--exploration 0.5"}
-    before = loops.get("/v1/model").json()["version"]
-    assert loops.put(f"{V1}/configurations/policy", json=other).json()["withoutEffect"] == []
-    assert loops.get("/v1/model").json()["version"] != before
-    shop = "/models/shop/personalizer/v1.0/configurations/policy"
-    assert loops.put(shop, json=other).json() == other | {"withoutEffect": ["--exploration 0.5"]}
 
 
 def test_deleting_logs_removes_those_of_the_loop_and_what_was_learned_stays(loops: TestClient) -> None:

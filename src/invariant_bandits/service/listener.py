@@ -280,12 +280,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """Close the connections that have waited longest, a sixteenth of what is allowed, of the
         address that has most of them; or this one if all are busy.
         """
-        counts = Counter(each.address for each in self.connections if isinstance(each, GuardedProtocol))
-        address, count = counts.most_common(1)[0]
-        if count <= MOST_PER_ADDRESS and len(self.connections) <= most_connections():
+        others = [each for each in self.connections if isinstance(each, GuardedProtocol)]
+        address, count = Counter(each.address for each in others).most_common(1)[0]
+        if count <= MOST_PER_ADDRESS and len(others) <= most_connections():
             return
-        slow = [each for each in self.connections if isinstance(each, GuardedProtocol)]
-        slow = [each for each in slow if each.address == address and each is not self and not each.is_busy]
+        slow = [each for each in others if each.address == address and each is not self and not each.is_busy]
         slow.sort(key=lambda each: (each.cycle is not None, each.since or 0.0))  # first who never asked
         for each in slow[: most_connections() // 16] or [self]:
             each.drop()
@@ -352,27 +351,55 @@ def most_connections() -> int:
 
 
 class Listener(Server):
-    """Listens until asked to end, or until `has_failed`.
+    """Listens until it is asked to end.
 
     Parameters
     ----------
-    config : Config
+    app : ASGIApp
+    host, port : str, int
+        Where to listen.
+    root_path : str
+        What a proxy takes away from the beginning of paths.
     has_failed : callable
         Whether the service cannot go on.
-    when_started : callable
+    say : callable
+        Takes a line when it listens.
     """
 
     def __init__(
-        self, config: Config, has_failed: Callable[[], bool], when_started: Callable[[], None]
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        root_path: str = "",
+        *,
+        has_failed: Callable[[], bool],
+        say: Callable[[str], None],
     ) -> None:
+        config = Config(
+            app,
+            host,
+            port,
+            http=GuardedProtocol,
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            root_path=root_path,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=END_SECONDS,
+        )
         super().__init__(config)
-        self.has_failed, self.when_started = has_failed, when_started
+        self.has_failed, self.say = has_failed, say
 
     async def startup(self, sockets: Any = None) -> None:
         """Begin to listen."""
         await super().startup(sockets=sockets)
         if self.started:
-            self.when_started()
+            host, port = self.config.host, self.config.port
+            address = f"[{host}]" if ":" in host else host
+            self.say(f"serving at http://{address}:{port}{self.config.root_path}")
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections of clients that are too slow, once per second; return whether to end."""
@@ -389,34 +416,9 @@ class Listener(Server):
             os._exit(128 + sig)
         super().handle_exit(sig, frame)
 
-
-def listen(
-    app: ASGIApp,
-    host: str,
-    port: int,
-    *,
-    root_path: str = "",
-    has_failed: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = lambda line: None,
-) -> bool:
-    """Answer requests until asked to end; return whether it ever listened."""
-    address = f"[{host}]" if ":" in host else host
-    config = Config(
-        app,
-        host,
-        port,
-        http=GuardedProtocol,
-        ws="none",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        root_path=root_path,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=END_SECONDS,
-    )
-    server = Listener(config, has_failed, lambda: say(f"serving at http://{address}:{port}{root_path}"))
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends in order, and raises them again afterwards
-        signal.signal(number, lambda *_: None)
-    server.run()
-    return server.started
+    def listen(self) -> bool:
+        """Answer requests until asked to end; return whether it ever listened."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after an end in order
+            signal.signal(number, lambda *_: None)
+        self.run()
+        return self.started

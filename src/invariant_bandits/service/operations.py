@@ -134,12 +134,15 @@ class Service:
     metrics : Metrics
     learning : background.Learning or None
         Learns in the background, where that is wanted.
+    results : dict
+        What handlers have worked out and keep for the next look.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
     metrics: Metrics = field(default_factory=Metrics)
     learning: background.Learning | None = None
+    results: dict[Any, Any] = field(default_factory=dict)
 
 
 class Call:

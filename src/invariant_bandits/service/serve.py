@@ -32,7 +32,7 @@ from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.listener import AllowedHosts, RequestMiddleware, listen, route_path
+from invariant_bandits.service.listener import AllowedHosts, Listener, RequestMiddleware, route_path
 from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import RefusedError, json_response
@@ -386,12 +386,6 @@ def run(service: Service, settings: ServiceSettings, say: Say = lambda line: Non
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
     app = application(service)
     app.state.hosts = settings.allowed_hosts
-    has_listened = listen(
-        app,
-        settings.host,
-        settings.port,
-        root_path=settings.root_path,
-        has_failed=lambda: service.engine.failure is not None,
-        say=say,
-    )
-    return 0 if service.engine.failure is None and has_listened else 1
+    where = (settings.host, settings.port, settings.root_path)
+    listener = Listener(app, *where, has_failed=lambda: service.engine.failure is not None, say=say)
+    return 0 if listener.listen() and service.engine.failure is None else 1

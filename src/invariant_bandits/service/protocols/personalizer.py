@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -22,13 +23,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.evaluation.estimators import logged_value, snips
-from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.evaluation.estimators import support
+from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.model.model import Model
-from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.service import access, commands, history, learners, replay, responses
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import (
@@ -43,7 +41,8 @@ from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearn
 from invariant_bandits.service.operations import Call, Handler, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
-from invariant_bandits.service.settings import DAY, Aggregation, Configuration
+from invariant_bandits.service.routes.models import in_turn
+from invariant_bandits.service.settings import DAY, Aggregation, Configuration, Share
 from invariant_bandits.service.state import ConflictError, ServedModel, State
 from invariant_bandits.storage import FileError
 
@@ -139,11 +138,6 @@ NAMES = {
     503: "ServiceUnavailable",
 }
 """What the protocol calls an error, where an operation has no name of its own for it."""
-
-
-def not_supported(message: str) -> RefusedError:
-    """Return a refusal of something that this service cannot honour."""
-    return RefusedError(400, message, name="OperationNotAllowed")
 
 
 def error_response(refused: RefusedError, scope: Scope) -> Response:
@@ -488,8 +482,6 @@ START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type 
 """Learning settings of a new loop in the original."""
 HONOURED = ("--epsilon", "--cb_explore_adf", "--ccb_explore_adf")
 """Vowpal's options that mean something here: the share that is drawn uniformly, and ranking actions."""
-KIND = "served model"
-"""Kind of the file that holds an exported model."""
 MOST_DOCUMENTS = 1_000
 """So many documents a model may have."""
 
@@ -602,7 +594,7 @@ async def show_settings(call: Call) -> dict[str, str]:
 
 @personalizer("PUT", POLICY, "admin", LearningSettings, invalid="InvalidPolicyConfiguration")
 async def change_settings(call: Call, body: LearningSettings) -> Any:
-    """Have the loop learn in another way: it keeps what it learned and explores more or less."""
+    """Have the loop explore more or less; it keeps what it learned, and the settings as they are."""
     return await _set(call, body.arguments, {"name": body.name, "arguments": body.arguments})
 
 
@@ -614,23 +606,14 @@ async def reset_settings(call: Call) -> Any:
 
 
 async def _set(call: Call, arguments: str, document: dict[str, Any]) -> Any:
-    model, options = call.model, options_of(arguments)
-    floor = _number(options, "--epsilon", 1.0)
-    exploration = _number(options, "--exploration", 100.0)
+    model, floor = call.model, _epsilon(arguments)
 
     def changed(state: State, batch: EventBatch) -> dict[str, Any]:
         served = state.model(model)
-        rules, policy = served.configuration, _linucb(served)
+        rules = served.configuration
         if floor is not None:
             rules = msgspec.structs.replace(rules, floor=floor)
             commands.configure(model, rules, by=call.caller)(state, batch)
-        wanted = learners.START["exploration"] if exploration is None else exploration
-        if policy is not None and wanted != policy.exploration:
-            settings = {**policy.settings(), "exploration": wanted}
-            learner: Any = served.learner
-            other = learner.with_policy(LinUCB.from_state(settings, policy.arrays()), list(learner.places))
-            note = f"learning settings --exploration {wanted:g}"
-            commands.add_version(model, other, "given", note=note, by=call.caller)(state, batch)
         batch.add(state, [DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
         return _settings(served, rules, document)
 
@@ -644,18 +627,11 @@ def settings_of(served: ServedModel) -> dict[str, Any]:
 
 def _settings(served: ServedModel, rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
     arguments = str(document.get("arguments", START_ARGUMENTS.format(f"{rules.floor:g}")))
-    if _number(options_of(arguments), "--epsilon", 1.0) not in (None, rules.floor):  # changed elsewhere
+    if _epsilon(arguments) not in (None, rules.floor):  # changed elsewhere
         arguments = re.sub(r"(--epsilon[=\s]+)\S+", rf"\g<1>{rules.floor:g}", arguments)
-    honoured = HONOURED if _linucb(served) is None else (*HONOURED, "--exploration")
-    rest = [" ".join(option) for option in options_of(arguments) if option[0] not in honoured]
+    rest = [" ".join(option) for option in options_of(arguments) if option[0] not in HONOURED]
     name = document.get("name", served.learner.about().get("policy", "policy"))
     return {"name": str(name), "arguments": arguments, "withoutEffect": rest}
-
-
-def _linucb(served: ServedModel) -> LinUCB | None:
-    """Return the policy whose exploration can be set, if the model has one."""
-    policy = served.learner.policy if isinstance(served.learner, OpenLearner) else None
-    return policy if isinstance(policy, LinUCB) else None
 
 
 def options_of(arguments: str) -> list[list[str]]:
@@ -672,18 +648,16 @@ def options_of(arguments: str) -> list[list[str]]:
     return options
 
 
-def _number(options: list[list[str]], name: str, most: float) -> float | None:
-    """Return the value of the last option of a name, from 0 to `most`; None if there is none."""
-    values = [option[1:] for option in options if option[0] == name]
-    if not values:
-        return None
-    try:
-        (text,) = values[-1]
-        if 0.0 <= float(text) <= most:
-            return float(text)
-    except ValueError:
-        pass
-    raise InputError(f"arguments: {name} must have a number from 0 to {most:g}")
+def _epsilon(arguments: str) -> float | None:
+    """Return the share that is drawn uniformly, by the last --epsilon; None if there is none."""
+    share = None
+    for name, *values in options_of(arguments):
+        if name == "--epsilon":
+            try:
+                share = msgspec.convert(" ".join(values), Share, strict=False)
+            except msgspec.ValidationError:
+                raise InputError("arguments: --epsilon must have a number from 0 to 1") from None
+    return share
 
 
 # -- the model as a file --
@@ -692,15 +666,8 @@ def _number(options: list[list[str]], name: str, most: float) -> float | None:
 @personalizer("GET", "/model", "admin", media="application/octet-stream")
 async def export(call: Call) -> Response:
     """Download the active version as it is now, in a file with its checksum."""
-    kind, content = await call.look_at_model(learner_state)
-    state = {"state": np.frombuffer(content, dtype=np.uint8)}
-    octets = await call.in_thread(storage.encode, KIND, state, {"learner": kind})
+    octets = await call.look_at_model(lambda served: served.learner.to_bytes())
     return Response(octets, media_type="application/octet-stream")
-
-
-def learner_state(served: ServedModel) -> tuple[str, bytes]:
-    """Return kind and content of the active version's learner."""
-    return served.learner.kind, served.learner.to_bytes()
 
 
 @personalizer("PUT", "/model", "admin", bytes, status=204)
@@ -722,16 +689,10 @@ async def replace_model(call: Call, body: bytes) -> None:
 def _imported(content: bytes, seed: int) -> Learner:
     """Return the learner in an exported file, or in one that `fit` has written, or raise FileError."""
     name = "the imported file"
-    try:
-        arrays, about = storage.decode(content, KIND, name)
-    except FileError as error:
-        try:
-            return FittedLearner(Model.from_bytes(content, name), seed)
-        except FileError:
-            raise error from None
-    if set(arrays) != {"state"} or arrays["state"].dtype != np.uint8:
-        raise FileError(f"{name} does not hold a whole model")
-    return learners.learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
+    for kind in learners.Learner.kinds:
+        with suppress(FileError):
+            return learners.learner_from_bytes(kind, content, name)
+    return FittedLearner(Model.from_bytes(content, name), seed)
 
 
 @personalizer("DELETE", "/model", "admin", status=204)
@@ -888,6 +849,8 @@ def _count(text: str) -> int:
 
 MOST_DECISIONS = 1_000_000
 """So many can be evaluated at once."""
+MOST_RESULTS = 100
+"""Evaluations, each by its interval and window, whose results are kept in memory."""
 NORMAL = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
 POLICIES = ("Online", "Baseline", "Random")
@@ -916,23 +879,21 @@ class LogSpan:
 
     Attributes
     ----------
-    times : array, shape (n,)
-        When they were decided, in seconds since 1970.
-    feedback : Feedback
-        Actions, rewards and propensities; features are not looked at.
+    times, rewards : array, shape (n,)
+        When they were decided, in seconds since 1970, and what they earned.
+    weights : dict of str to array, shape (n,)
+        Importance weights under each of POLICIES.
     """
 
     def __init__(self, decisions: list[history.SettledDecision]) -> None:
         decided = [settled.decided for settled in decisions]
-        counts = [len(event.propensities) for event in decided]
+        chances: Array = np.array([event.propensity for event in decided])
+        counts = np.array([len(event.propensities) for event in decided])
+        first = np.array([event.place == 0 for event in decided])
         self.times: Array = np.array([event.time for event in decided])
-        self.feedback = Feedback.from_arrays(
-            np.ones((sum(counts), 1)),
-            [event.place for event in decided],
-            [settled.reward for settled in decisions],
-            counts=counts,
-            propensities=np.concatenate([event.propensities for event in decided]),
-        )
+        self.rewards: Array = np.array([settled.reward for settled in decisions])
+        weights = (np.ones_like(chances), first / chances, 1.0 / (counts * chances))
+        self.weights: dict[str, Array] = dict(zip(POLICIES, weights, strict=True))
 
     @classmethod
     def read(
@@ -967,19 +928,11 @@ class LogSpan:
             raise RefusedError(400, message, name="NoLogsExistInDateRange")
         return cls(decisions)
 
-    def target(self, policy: str) -> Array:
-        """Return the probabilities of all offered actions (rows,) under "Baseline" or "Random"."""
-        counts = self.feedback.counts
-        if policy == "Random":
-            return np.repeat(1.0 / counts, counts)
-        first = np.zeros(int(counts.sum()))
-        first[np.cumsum(counts) - counts] = 1.0
-        return first
-
     def estimate(self, policy: str) -> Estimate:
         """Return the reward per decision by SNIPS; the mean reward for the policy that decided."""
-        online = policy == "Online"
-        return logged_value(self.feedback) if online else snips(self.feedback, self.target(policy))
+        w, r = self.weights[policy], self.rewards
+        reasons = () if policy == "Online" else support(w)[1]
+        return estimated(w * r, w, reasons=reasons, rewards=r, reach=w)
 
     def sums(self, policy: str, minutes: int, start: float) -> tuple[Array, list[float]]:
         """Return sums over each interval that has decisions, and when the intervals begin.
@@ -987,10 +940,7 @@ class LogSpan:
         Columns: decisions, w, w·r, (w·r)², w², w²·r, whether w > 0; with w the importance weights and r
         the rewards.
         """
-        r = self.feedback.rewards
-        w = np.ones_like(r)
-        if policy != "Online":
-            w = np.asarray(self.feedback.of_logged(self.target(policy)) / self.feedback.propensities)
+        w, r = self.weights[policy], self.rewards
         columns = np.stack([np.ones_like(w), w, w * r, (w * r) ** 2, w**2, w**2 * r, (w > 0.0) * 1.0], axis=1)
         places = np.floor((self.times - start) / (60.0 * minutes))
         begins = np.unique(places, return_index=True)[1]
@@ -1113,7 +1063,7 @@ def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
 async def _read(call: Call, start: float, end: float) -> LogSpan:
     rules = await call.look_at_model(lambda served: served.configuration)
     store = call.service.engine.store
-    return await call.in_thread(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
+    return await in_turn(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
 
 
 @personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)
@@ -1132,20 +1082,31 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         start = max(start, seconds_of(call.query["startTime"], "startTime"))
     if "endTime" in call.query:
         end = min(end, seconds_of(call.query["endTime"], "endTime"))
-    span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
     window = call.query.get("window", "Expanding")
+    key = (call.model, about["id"], about["creationTime"], minutes, versioned, start, end, window)
+    if key not in call.service.results:
+        if len(call.service.results) >= MOST_RESULTS:
+            call.service.results.clear()
+        call.service.results[key] = await _work_out(call, about, minutes, start, end, window)
+    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
+    if versioned:
+        return {**_about(call, about), "jobId": about["id"], "policyResults": call.service.results[key]}
+    return {**_about(call, about), "content": {**times, "value": call.service.results[key]}}
+
+
+async def _work_out(
+    call: Call, about: dict[str, Any], minutes: int, start: float, end: float, window: str
+) -> list[dict[str, Any]]:
+    """Return the results of all policies over a span of the log."""
+    span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
+    form = _old_results if call.path["endpoint"].versioned else _new_results
 
     def of(policy: str) -> dict[str, Any]:
         shown = settings if policy == "Online" else {"name": policy, "arguments": ""}
-        form = _old_results if versioned else _new_results
         return {**shown, "policySource": policy, **form(span, policy, minutes, start, window)}
 
-    results = await call.in_thread(lambda: [of(policy) for policy in POLICIES])
-    results += [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
-    if versioned:
-        return {**_about(call, about), "jobId": about["id"], "policyResults": results}
-    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
-    return {**_about(call, about), "content": {**times, "value": results}}
+    results = await in_turn(lambda: [of(policy) for policy in POLICIES])
+    return results + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
@@ -1181,9 +1142,8 @@ async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = responses.check_id(call.path["id"])
     about = _described(call, id, body)
-    learner = await call.in_thread(
-        learners.learner_from_bytes, *await call.look_at_model(learner_state), call.model
-    )
+    kind, content = await call.look_at_model(lambda served: (served.learner.kind, served.learner.to_bytes()))
+    learner = await call.in_thread(learners.learner_from_bytes, kind, content, call.model)
     about["featureScores"] = await call.in_thread(_scores, learner)
     await IMPORTANCES.save(call, id, about, "weighed the features of")
     return Response(status_code=200)
