@@ -11,9 +11,11 @@ import pytest
 
 from browsers import Watched, chromium, demonstration, free_port, listening, opened, until
 from invariant_bandits.cli.demonstration import Visitors
+from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.operations import Service
+from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from served_models import serve
 
@@ -134,6 +136,54 @@ def test_roll_back_works_and_asks_before(browser: Any, shown: Any) -> None:
         watched.page.get_by_role("button", name="Activate", exact=True).click()
         until(lambda: served.version == second)
         calm(watched, url)
+
+
+def test_decisions_are_found_and_explained_and_the_holdout_shows(browser: Any, shown: Any) -> None:
+    url, visitors, service = shown
+    rules = Configuration(holdout=0.5)
+    service.engine.call(commands.configure("banners", rules), alone=True)
+    for _ in range(150):
+        visitors.visit()
+    with opened(browser, f"{url}/?model=banners") as watched:
+        watched.expect("document.querySelectorAll('#decisions tbody tr').length === 12")
+        watched.expect("document.querySelector('#holdout .uplift').innerText.includes('±')")
+        assert "uniform play" in watched.text("#holdout")
+        watched.page.get_by_role("button", name="Older").click()
+        watched.expect("document.querySelector('#decisions-words').innerText.includes('stand still')")
+        watched.page.fill("#decision-search", "phone")
+        watched.page.select_option("#decision-status", "learned")
+        watched.page.get_by_role("button", name="Search").click()
+        watched.expect("document.querySelectorAll('#decisions tbody tr').length === 12")
+        watched.expect("!document.querySelector('#decisions').innerText.includes('waiting')")
+        watched.page.get_by_role("button", name="Explain").first.click()
+        words = watched.text("#decision")
+        for word in ("device", "phone", "gift cards", "chosen", "Settled with", "side of the holdout"):
+            assert word in words
+        assert serious(watched) == []
+        watched.page.keyboard.press("Escape")
+        watched.page.fill("#decision-search", "no such text")
+        watched.page.get_by_role("button", name="Search").click()
+        watched.expect("document.querySelector('#decisions').innerText.includes('None of these decisions')")
+        calm(watched, url)
+
+
+def test_arms_are_added_and_retired(browser: Any, shown: Any) -> None:
+    url, _, service = shown
+    with opened(browser, f"{url}/?model=banners", width=390, height=844) as watched:
+        watched.page.fill("#arm-label", "<b>summer</b>")
+        watched.page.get_by_role("button", name="Add", exact=True).click()
+        watched.page.locator("#sure-yes").click()
+        watched.expect("document.querySelector('#arm-outcome').innerText.includes('<b>summer</b> can be')")
+        assert service.engine.state.models["banners"].learner.arms["<b>summer</b>"]
+        watched.page.get_by_role("button", name="Retire", exact=True).click()
+        assert serious(watched) == []
+        watched.page.locator("#sure-yes").click()
+        watched.expect("document.querySelector('#arms').innerText.includes('retired')")
+        assert not service.engine.state.models["banners"].learner.arms["<b>summer</b>"]
+        watched.page.get_by_role("button", name="Retire", exact=True).click()
+        watched.page.locator("#sure-yes").click()
+        watched.expect("document.querySelector('#arm-outcome').innerText.includes('Nothing was changed')")
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: Any, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ export function versions(overview, act) {
   });
 }
 
-const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "serve.overview": "this page", "models.show": "model", "models.roll_back": "roll back" };
+const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "serve.overview": "this page", "decisions.list_decisions": "list decisions", "models.show": "model", "models.roll_back": "roll back" };
 
 export function serviceCard(service, now) {
   const used = Object.entries(service.latencies).filter(([name]) => !/^(page\.(page|part)|health|none|openapi)/.test(name)).sort((a, b) => b[1].count - a[1].count).slice(0, 5);
