@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from invariant_bandits.service import state
 from invariant_bandits.service.access import Access
-from invariant_bandits.service.commands import MOST_COST, DecisionCommand
+from invariant_bandits.service.commands import MOST_COST, DecisionCommand, RewardCommand
 from invariant_bandits.service.learners import MOST_OFFERED, OpenLearner
 from invariant_bandits.service.operations import Service
+from invariant_bandits.service.protocols import personalizer
 from invariant_bandits.service.serve import make_app
-from served_models import fitted, running, serve
+from served_models import Clock, fitted, running, serve
 
 WIDE = {f"x{n}": float(n) for n in range(1_900)}
 
@@ -73,3 +75,57 @@ def test_a_reward_that_the_policy_refuses_is_answered_as_refused(tmp_path: Path)
         assert [item["id"] for item in client.get("/v1/decisions?status=refused").json()["decisions"]] == [
             "x"
         ]
+
+
+def test_what_is_remembered_of_decisions_is_bounded_in_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(state, "LARGEST_REMEMBERED", 40_000)
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        for n in range(30):
+            engine.call(DecisionCommand(context={"text": "x" * 5_000}, id=str(n)))
+        records = engine.state.records
+        assert 1 < len(records._near) < 10
+        assert records._size == sum(records._sizes.values()) <= 40_000
+        assert engine.call(RewardCommand("0", 1.0)) == "learned"  # read from the store again
+
+
+def test_the_state_hash_of_many_waiting_decisions_is_kept_up_to_date() -> None:
+    """It does not depend on the order in which waits were added, and moves with each of them."""
+    waits = [(float(n % 7), f"id {n}") for n in range(50)]
+    some, others = state.Deadlines(waits), state.Deadlines()
+    assert some.trace != others.trace
+    for end, id in reversed(waits):
+        others.add(end, id)
+    assert some.trace == others.trace
+    others.add(3.5, "id 3")
+    assert some.trace != others.trace
+    for _, id in waits:
+        others.discard(id)
+    assert others.trace == state.Deadlines().trace == 0
+
+
+def test_an_evaluation_is_computed_once_however_often_it_is_looked_at(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    reads: list[Any] = []
+    read = personalizer.LogSpan.read
+    monkeypatch.setattr(personalizer.LogSpan, "read", lambda *given: reads.append(given) or read(*given))
+    with running(tmp_path / "d.db", Clock()) as engine:
+        serve(engine)
+        client = TestClient(make_app(Service(engine)))
+        for n in range(40):
+            engine.call(DecisionCommand(id=str(n)))
+            engine.call(RewardCommand(str(n), float(n % 2)))
+        span = {
+            "name": "x",
+            "startTime": "1970-01-01T00:00:00Z",
+            "endTime": "1971-01-01T00:00:00Z",
+            "policies": [],
+        }
+        path = "/personalizer/v1.1-preview.3/evaluations"
+        made = client.post(path, json=span)
+        assert made.status_code == 201
+        before = len(reads)
+        shown = [client.get(f"{path}/{made.json()['id']}").json() for _ in range(5)]
+        assert shown[0] == shown[4]
+        assert len(reads) <= before + 1

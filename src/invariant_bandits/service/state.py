@@ -46,6 +46,8 @@ class Deadlines:
     def __init__(self, ends: Iterable[tuple[float, str]] = ()) -> None:
         self._ends = {id: end for end, id in ends}
         self._sorted = sorted((end, id) for id, end in self._ends.items())
+        self.trace = sum(map(_trace, self._sorted))
+        """A sum over hashes of all waits: the same for the same waits, and moved with each."""
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -62,11 +64,14 @@ class Deadlines:
         self.discard(id)
         self._ends[id] = end
         bisect.insort(self._sorted, (end, id))
+        self.trace += _trace((end, id))
 
     def discard(self, id: str) -> None:
         """Stop waiting for a decision."""
         if id in self._ends:
-            del self._sorted[bisect.bisect_left(self._sorted, (self._ends.pop(id), id))]
+            wait = (self._ends.pop(id), id)
+            self.trace -= _trace(wait)
+            del self._sorted[bisect.bisect_left(self._sorted, wait)]
 
     def shift(self, by: float) -> None:
         """Move all ends by so many seconds, but for those that are due at once."""
@@ -81,6 +86,10 @@ class Deadlines:
     def ended(self, moment: float) -> Iterator[str]:
         """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
         return (id for _, id in takewhile(lambda wait: wait[0] <= moment, self._sorted))
+
+
+def _trace(wait: tuple[float, str]) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(wait).encode(errors="surrogatepass"), digest_size=16).digest())
 
 
 MOST_COUNTED = 10_000
@@ -197,7 +206,7 @@ class ServedModel:
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        parts = [self.configuration, self.counts, list(self.waiting), self.activations]
+        parts = [self.configuration, self.counts, str(self.waiting.trace), self.activations]
         content.update(msgspec.json.encode(parts))
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
@@ -259,8 +268,10 @@ class StateSnapshot(msgspec.Struct):
     aside: dict[int, str]
 
 
-MOST_REMEMBERED = 20_000
-"""Decisions in memory; older ones are read from the store."""
+MOST_REMEMBERED, LARGEST_REMEMBERED = 20_000, 64 << 20
+"""Decisions in memory, and bytes of their events, which take about ten times the room; older ones are read
+from the store.
+"""
 
 
 @dataclass
@@ -316,6 +327,8 @@ class Records:
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
         self._of_key = of_key
         self._near: OrderedDict[str, Record] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._size = 0
 
     def find(self, key: str) -> Record | None:
         """What is known under a key."""
@@ -338,6 +351,8 @@ class Records:
     def forget(self) -> None:
         """Drop all records, so that they are read again from the store, to which other processes add."""
         self._near.clear()
+        self._sizes.clear()
+        self._size = 0
 
     def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
@@ -346,14 +361,18 @@ class Records:
         record = self._near.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
+            record.take(event)
             self._keep(key, record)
-        if event not in (record.decided, record.closed, record.grouped, *record.rewards):
+        elif event not in (record.decided, record.closed, record.grouped, *record.rewards):
             record.take(event)
 
     def _keep(self, key: str, record: Record) -> None:
-        self._near[key] = record
-        while len(self._near) > MOST_REMEMBERED:
-            self._near.popitem(last=False)
+        size = 0 if record.decided is None else len(events.encode_event(record.decided))
+        self._near[key], self._sizes[key] = record, size
+        self._size += size
+        while len(self._near) > MOST_REMEMBERED or (self._size > LARGEST_REMEMBERED and len(self._near) > 1):
+            forgotten, _ = self._near.popitem(last=False)
+            self._size -= self._sizes.pop(forgotten)
 
 
 def record_of(history: Iterable[AnyEvent]) -> Record | None:
