@@ -174,9 +174,8 @@ async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
     version, engine = call.path["version"], call.service.engine
     served = engine.state.model(call.model)
-    served.check_version(version)
     report: dict[str, Any] = {}
-    if version not in served.activations:
+    if version in served.versions and version not in served.activations:
         report = await _try(call, served.learners[version])
         if (newer := await in_turn(catch_up, engine, call.model, version, call.caller)) is not None:
             call.audit(f"activated version {newer} of {call.model}, which is {version} caught up")
