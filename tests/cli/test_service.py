@@ -69,12 +69,15 @@ def test_a_file_sets_options_after_the_command_line_and_the_environment(tmp_path
 
 
 def test_a_password_is_not_printed() -> None:
-    for address in ("postgresql://me:se:cr/et@db/x", "postgresql://me@db/x?sslmode=off&password=secret#1"):
+    pytest.importorskip("psycopg")
+    for address in (
+        "postgresql://me:secret%40@db/x",
+        "postgresql://me@db/x?sslmode=require&password=secret%231",
+    ):
         printed = run("--print-config", "--store", address).stdout
-        assert "postgresql://me" in printed
-        assert "@db/x" in printed
-        assert "se:cr" not in printed
+        assert '# store = "postgresql://db/x"' in printed
         assert "secret" not in printed
+        assert "store" not in tomllib.loads(printed)
 
 
 def test_a_prefix_of_paths_is_a_path() -> None:

@@ -6,7 +6,9 @@ import time
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
 from invariant_bandits.service.events import decision_key, decode_event
 from invariant_bandits.service.replay import replay_all
@@ -128,3 +130,16 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     assert "secret" not in without_password(address)
     with pytest.raises(StoreError, match="cannot be read"):
         without_password("postgresql://[broken")
+
+
+@pytest.mark.system
+def test_commands_do_not_print_the_password_of_an_address(postgres: PostgresServer) -> None:
+    address = postgres.fresh()
+    address += ("&" if "?" in address else "?") + "password=a-secret"
+    with running(address) as engine:
+        serve(engine)
+    for command in (["verify"], ["replay"], ["repair"], ["compact", "--keep-days", "0"]):
+        done = CliRunner().invoke(app, ["store", *command, address])
+        assert done.exit_code == 0, done.exception
+        assert "postgresql://" in done.output
+        assert "a-secret" not in done.output

@@ -86,22 +86,20 @@ def serve(
 
 
 def _print_settings(values: dict[str, Any]) -> None:
-    """Print options as a TOML file that --config takes; the password of a store is left out."""
+    """Print options as a TOML file that --config takes; an address that may have a password is a remark."""
     for name in sorted(values.keys() - {"config", "print_config"}):
         value = values[name]
-        if value is not None:
-            shown = without_password(value) if name == "store" else value
-            print(f"{name} = {json.dumps(shown, ensure_ascii=False, default=str)}")
+        if name == "store" and _shown(value) != value:
+            print(f"# store = {json.dumps(_shown(value))}  # without user, password and options")
+        elif value is not None:
+            print(f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}")
 
 
-def without_password(address: str) -> str:
-    """Return the address of a store as it may be printed.
+def _shown(store: str) -> str:
+    """Return the name of a store as it may be printed: an address without its password."""
+    from invariant_bandits.service.store.postgres import is_address, without_password
 
-    >>> without_password("postgresql://bandits:secret@db/decisions?password=secret&sslmode=require")
-    'postgresql://bandits:***@db/decisions?password=***&sslmode=require'
-    """
-    shown = re.sub(r"^(\w+://[^:/@?]*):.*@(?=[^@]*$)", r"\1:***@", address)
-    return re.sub(r"\b(password=)[^&\s]*", r"\1***", shown) if "://" in address else shown
+    return without_password(store) if is_address(store) else store
 
 
 def _prefix(path: str) -> str:
@@ -168,12 +166,12 @@ def verify(store: str, as_json: bool = False) -> None:
         first, digest = opened.start().seq, opened.head().digest.hex()
         aside, known = restore(opened).aside, set_aside_events(opened)
         for seq in erased_without_record(opened):
-            raise InputError(f"{without_password(store)}: event {seq} was erased, and no event says so")
+            raise InputError(f"{_shown(store)}: event {seq} was erased, and no event says so")
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
     lines = [
-        f"{without_password(store)}: events {first:,} to {events - 1:,} are whole, digest {digest}",
+        f"{_shown(store)}: events {first:,} to {events - 1:,} are whole, digest {digest}",
         *_lines(aside),
     ]
     _say(answer, as_json, lines)
@@ -188,7 +186,7 @@ def repair(store: str, as_json: bool = False) -> None:
     _say(
         {"set_aside": aside},
         as_json,
-        [f"{without_password(store)}: {len(aside):,} events set aside", *_lines(aside)],
+        [f"{_shown(store)}: {len(aside):,} events set aside", *_lines(aside)],
     )
 
 
@@ -204,7 +202,7 @@ def replay(store: str, as_json: bool = False) -> None:
         base, end = opened.base(), opened.head().seq
         hashes = replay_all(opened, lambda done: progress(done, end), end).hashes()
     since = 0 if base is None else base[0]
-    lines = [f"{without_password(store)}: {end - since:,} events replayed, every decision the same"]
+    lines = [f"{_shown(store)}: {end - since:,} events replayed, every decision the same"]
     lines += [f"{name}: state {digest}" for name, digest in hashes.items()]
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
@@ -223,7 +221,7 @@ def compact(
     _say(
         done._asdict(),
         as_json,
-        [f"{without_password(store)}: {done.removed:,} events removed, {done.kept:,} kept"],
+        [f"{_shown(store)}: {done.removed:,} events removed, {done.kept:,} kept"],
     )
 
 
