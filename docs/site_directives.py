@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -18,6 +19,8 @@ PICTURE = re.compile(
     r' src="(?P<light>[^"]+)">\s*</picture>'
 )
 """The form in which every page writes a picture in two themes; repository hosts show it as well."""
+STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options"
+"""How objects are stored: not for callers."""
 ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
 
@@ -65,7 +68,9 @@ class PublicNames(RstDirective):
                 kind = "exception" if issubclass(value, BaseException) else "class"
             lines += [f".. auto{kind}:: invariant_bandits.{name}"]
             if kind == "class":
-                lines += ["   :members:", "   :inherited-members:"]
+                lines += ["   :members:", f"   :exclude-members: {STATE_MEMBERS}"]
+            if kind == "class" and "policies" not in self.arguments:  # what policies share is in one place
+                lines += ["   :inherited-members: tuple"]
             lines += [""]
         return lines
 
@@ -146,6 +151,17 @@ def mark_examples(app: Sphinx, what: str, name: str, value: Any, options: Any, l
         lines[start:start] = ["Examples", "--------"]
 
 
+def show_constructor(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Show the parameters of `__init__` for a class whose metaclass or `__new__` takes anything."""
+    if what != "class" or not (signature or "").startswith("(*"):
+        return None
+    parameters = list(inspect.signature(value.__init__).parameters.values())[1:]
+    plain = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
+    return str(inspect.Signature(plain)), ""
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register everything."""
     ClientMethod.__call__ = lambda method: method.make  # type: ignore[attr-defined]  # autodoc wants a signature
@@ -154,4 +170,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("service-calls", ServiceCalls)
     app.connect("source-read", show_pictures)
     app.connect("autodoc-process-docstring", mark_examples, priority=100)  # before napoleon
+    app.connect("autodoc-process-signature", show_constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
