@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import resource
@@ -17,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.service import listener
-from invariant_bandits.service.listener import AllowedHosts, LogFormatter
+from invariant_bandits.service.listener import LogFormatter, check_host
 from invariant_bandits.service.responses import RefusedError
 from started_service import PATIENCE, Started, service
 
@@ -121,6 +122,20 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, connect: Connect) -> None:
         assert started.ask("GET", "/v1/decisions/one")[0] == 200
 
 
+@pytest.mark.parametrize(("host", "shown"), [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_is_said_as_a_browser_takes_it(
+    monkeypatch: pytest.MonkeyPatch, host: str, shown: str
+) -> None:
+    async def begin(server: listener.Listener, sockets: object = None) -> None:
+        server.started = True
+
+    monkeypatch.setattr(listener.Server, "startup", begin)
+    lines: list[str] = []
+    about = {"has_failed": lambda: False, "say": lines.append}
+    asyncio.run(listener.Listener(begin, host, 8080, "/bandits", **about).startup())  # type: ignore[arg-type]
+    assert lines == [f"serving at http://{shown}:8080/bandits"]
+
+
 def test_of_many_connections_those_are_closed_that_wait_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "MOST_PER_ADDRESS", 20)
     connections: set[listener.GuardedProtocol] = set()
@@ -150,7 +165,7 @@ def test_of_many_connections_those_are_closed_that_wait_longest(monkeypatch: pyt
 )
 def test_a_foreign_host_name_is_refused_on_every_route(loops: TestClient, host: bytes) -> None:
     app = loops.app
-    app.state.hosts = AllowedHosts(["bandits.example"])  # type: ignore[attr-defined]
+    app.state.hosts = ("bandits.example",)  # type: ignore[attr-defined]
     for route in app.routes:  # type: ignore[attr-defined]
         for method in route.methods:
             answer = loops.request(method, route.path, headers={"host": host.decode()})
@@ -160,9 +175,9 @@ def test_a_foreign_host_name_is_refused_on_every_route(loops: TestClient, host: 
 
 
 def test_any_host_name_may_be_allowed() -> None:
-    AllowedHosts(["*"]).check(b"evil.example")
+    check_host(b"evil.example", ("*",))
     with pytest.raises(RefusedError, match="--allow-host"):
-        AllowedHosts().check(b"evil.example")
+        check_host(b"evil.example")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

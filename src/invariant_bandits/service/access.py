@@ -176,12 +176,16 @@ def _refuse_other_sites(request: Request) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
+    address = address_of(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the numeric address that a host is named by; None if it is a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 def _token(request: Request) -> str:

@@ -5,7 +5,6 @@ for every request (its host, errors, headers, the access log), and an end within
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import os
@@ -13,10 +12,9 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from starlette.responses import Response
@@ -25,6 +23,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from invariant_bandits.checks import escape_control_chars, escape_line
+from invariant_bandits.service.access import address_of
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 
@@ -105,9 +104,9 @@ class RequestMiddleware:
 
     def _check(self, scope: Scope) -> None:
         """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
-        hosts: AllowedHosts | None = scope["app"].state.hosts
+        hosts: tuple[str, ...] | None = scope["app"].state.hosts
         if hosts is not None:
-            hosts.check(next((value for name, value in scope["headers"] if name == b"host"), b""))
+            check_host(next((value for name, value in scope["headers"] if name == b"host"), b""), hosts)
         if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
             raise RefusedError(503, "too many requests are under way", headers={"Retry-After": "1"})
 
@@ -125,38 +124,19 @@ def _error_response(refused: RefusedError, scope: Scope) -> Response:
     return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
-@dataclass(frozen=True)
-class AllowedHosts:
-    """Host names under which the service may be asked: another one could be a page's that was made to point
-    here (DNS rebinding). Numeric addresses cannot be, and are always allowed.
+@lru_cache(1_024)
+def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
+    """Raise RefusedError unless a Host header has an address, localhost or one of these names; "*" is any.
 
-    Parameters
-    ----------
-    names : collection of str
-        Besides localhost; "*" allows any.
+    Another name could be that of a page's site, made to point here (DNS rebinding). Addresses cannot be.
+
+    >>> check_host(b"bandits.example:8080", ("bandits.example",)), check_host(b"[::1]:8080")
+    (None, None)
     """
-
-    names: Collection[str] = ()
-
-    def check(self, header: bytes) -> None:
-        """Raise RefusedError unless a Host header names an allowed host.
-
-        >>> AllowedHosts(["bandits.example"]).check(b"bandits.example:8080")
-        >>> AllowedHosts().check(b"[::1]:8080")
-        """
-        host = header.decode("latin-1").lower()
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if "*" in self.names or name in self.names or name in ("", "localhost") or _is_address(name):
-            return
+    host = header.decode("latin-1").lower()
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not {"*", name} & {*names} and name not in ("", "localhost") and address_of(name) is None:
         raise RefusedError(403, "host: this name is not one of the service's; --allow-host NAME allows it")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 # -- logs --

@@ -32,7 +32,7 @@ from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.listener import AllowedHosts, Listener, RequestMiddleware, route_path
+from invariant_bandits.service.listener import Listener, RequestMiddleware, route_path
 from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import RefusedError, json_response
@@ -250,7 +250,7 @@ class ServiceSettings:
     plan : RefitSchedule
         When and how models learn from their own history in the background.
     allow_hosts : sequence of str
-        Further host names under which the service may be asked, see `AllowedHosts`.
+        Further host names under which the service may be asked, see `check_host`.
     root_path : str
         What a proxy takes away from the beginning of paths.
     holdout : mapping of str to value
@@ -272,10 +272,10 @@ class ServiceSettings:
     holdout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def allowed_hosts(self) -> AllowedHosts:
+    def allowed_hosts(self) -> tuple[str, ...]:
         """Under which names requests may come: any, if tokens are needed and none is named."""
         is_open = self.tokens and not self.allow_hosts and not is_loopback(self.host)
-        return AllowedHosts(["*"] if is_open else [self.host, *self.allow_hosts])
+        return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
 
 
 def open_service(
