@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import sparse, special
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.paths import EXACT, MissingColumn, missing_columns
@@ -23,6 +24,7 @@ RIDGE, FAINT_RIDGE = 1.0, 1e-3
 MOST_PASSES, HALVINGS = 30, 12
 SMALLEST_STEP = 1e-5
 LARGEST_ODDS = 30.0
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,147 @@ def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> L
             break
         sums = ahead
     return sums
+
+
+LEVEL_PASSES, SPREAD_STEPS = 25, 30
+LARGEST_MOVE = 2.0
+"""Of log-odds in one step of Newton's method."""
+LEVEL_TOLERANCE = 1e-3
+LEAST_SPREAD = 1e-6
+LEAST_INFORMATION = 1.0
+"""Of a window about the level of an arm, where drift of levels is looked for."""
+DRIFT_ERRORS = 3.0
+"""Levels drift if their windows vary by so many standard deviations more than sampling explains."""
+WALK_VARIANCE = 6.0
+"""A walk of m steps of variance s² varies by m·s²/6 about its mean."""
+Rounds: TypeAlias = tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+"""Features (n, p), 1 first, rewards (n,), arms (n,) and windows (n,) of rounds."""
+
+
+class ArmLevels(NamedTuple):
+    """Levels of thousands of arms about what they share, partially pooled: α_a ~ N(0, τ²).
+
+    Attributes
+    ----------
+    theta : array, shape (p,)
+        Shared coefficients, the level of the population first.
+    fitted : array, shape (A,)
+        α over the whole log.
+    levels, variances : arrays, shape (A,)
+        Mean and variance of α when the log ends.
+    spread : float
+        τ², the likeliest one.
+    step : float
+        Variance by which a level walks in every round.
+    """
+
+    theta: Array
+    fitted: Array
+    levels: Array
+    variances: Array
+    spread: float
+    step: float
+
+
+class LevelSums(NamedTuple):
+    """One pass at θ and α: G = Σhφφᵀ (p, p), g = Σφe (p,), per arm K = Σhφ (A, p), per window and arm H = Σh
+    and E = Σe (m, A); h and e are 1/noise and (r − φᵀθ − α)/noise or, of clicks, π(1 − π) and r − π. Then Σe²
+    and the number of rounds.
+    """
+
+    G: Array
+    g: Array
+    K: Array
+    H: Array
+    E: Array
+    squares: float
+    rounds: int
+
+
+def sum_levels(
+    rounds: Iterable[Rounds], theta: Array, levels: Array, windows: int, noise: float | None
+) -> LevelSums:
+    """One pass over chunks of rounds; noise None: rewards are clicks."""
+    p, A = len(theta), len(levels)
+    G, g, K, squares, count = np.zeros((p, p)), np.zeros(p), np.zeros((A, p)), 0.0, 0
+    H, E = np.zeros(windows * A), np.zeros(windows * A)
+    for features, rewards, arms, window in rounds:
+        n, expected = len(rewards), features @ theta + levels[arms]
+        if noise is None:
+            expected = special.expit(expected)
+        h = expected * (1.0 - expected) if noise is None else np.full(n, 1.0 / noise)
+        e, weighted = (rewards - expected) / (noise or 1.0), features * h[:, None]
+        G += features.T @ weighted
+        g += features.T @ e
+        K += sparse.csr_array((np.ones(n), arms, np.arange(n + 1)), (n, A)).T @ weighted
+        cell = window * A + arms
+        H += np.bincount(cell, h, windows * A)
+        E += np.bincount(cell, e, windows * A)
+        squares, count = squares + float(e @ e), count + n
+    return LevelSums(G, g, K, H.reshape(windows, A), E.reshape(windows, A), squares, count)
+
+
+def fit_levels(
+    rounds: Callable[[], Iterable[Rounds]], *, dim: int, arms: int, windows: int, clicks: bool
+) -> ArmLevels:
+    """Levels of arms and what they share, by Newton's method; rounds: makes a new pass over the log.
+
+    A step eliminates the levels: with 1/l_a = H_a + 1/τ², (G − ΣlKKᵀ)Δθ = g − ΣlK(E − α/τ²). τ² is the
+    likeliest one of α + E/H ~ N(0, τ² + 1/H).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> codes, x = rng.integers(400, size=20_000), rng.normal(size=20_000)
+    >>> rewards = 0.5 * rng.normal(size=400)[codes] + 2.0 * x + rng.normal(size=20_000)
+    >>> whole = (np.column_stack([np.ones(20_000), x]), rewards, codes, np.zeros(20_000, dtype=int))
+    >>> levels = fit_levels(lambda: [whole], dim=2, arms=400, windows=1, clicks=False)
+    >>> round(float(levels.theta[1]), 1), round(levels.spread, 2)
+    (2.0, 0.25)
+    """
+    theta, levels, spread, noise = np.zeros(dim), np.zeros(arms), 1.0, None if clicks else 1.0
+    for _ in range(LEVEL_PASSES):
+        sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
+        H, E, K = sums.H.sum(axis=0), sums.E.sum(axis=0), sums.K
+        seen = H > 0.0
+        center = levels + E / np.where(seen, H, 1.0)
+        for _ in range(SPREAD_STEPS):
+            left = 1.0 / (H + 1.0 / spread)
+            spread = max(float(((left * H * center) ** 2 + left)[seen].mean()), LEAST_SPREAD * (noise or 1.0))
+        left, pull = 1.0 / (H + 1.0 / spread), E - levels / spread
+        system = sums.G - (K.T * left) @ K + FAINT_RIDGE * np.diag(np.diagonal(sums.G) + TINY)
+        move = np.linalg.solve(system, sums.g - K.T @ (left * pull))
+        largest = float(np.abs(move).max())
+        move *= min(1.0, LARGEST_MOVE / largest) if clicks and largest > 0.0 else 1.0
+        theta, levels = theta + move, levels + left * (pull - K @ move)
+        settled = largest <= LEVEL_TOLERANCE * float(np.abs(theta).max())
+        if noise is not None:
+            free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
+            now = max(sums.squares * noise**2 / free, LEAST_SPREAD * LEAST_SPREAD)
+            settled, noise = settled and abs(now - noise) <= LEVEL_TOLERANCE * noise, now
+        if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
+            break
+    sums = sum_levels(rounds(), theta, levels, windows, noise)
+    drift = level_drift(sums.H, sums.E)
+    step, mean, variance = WALK_VARIANCE * drift / windows, np.zeros(arms), np.full(arms, spread + drift)
+    for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
+        variance = variance + step if i else variance
+        variance = variance / (1.0 + variance * H)
+        mean = mean + variance * (E - H * (mean - levels))
+    per_round = WALK_VARIANCE * drift / sums.rounds
+    return ArmLevels(theta, levels, mean, variance + 0.5 * step, spread, per_round)
+
+
+def level_drift(H: Array, E: Array) -> float:
+    """Variance of the levels of arms between windows, pooled over arms (DerSimonian and Laird 1986); 0 unless
+    it is clear. H, E: (m, A), information and scores.
+    """
+    H = np.where(H >= LEAST_INFORMATION, H, 0.0)
+    E, known = np.where(H > 0.0, E, 0.0), H > 0.0
+    total = np.maximum(H.sum(axis=0), TINY)
+    apart = (E - H * (E.sum(axis=0) / total)) ** 2 / np.where(known, H, 1.0)
+    freedom = float(np.maximum(known.sum(axis=0) - 1, 0).sum())
+    excess, weight = float(apart.sum()) - freedom, float((total - (H**2).sum(axis=0) / total).sum())
+    return excess / weight if excess > DRIFT_ERRORS * np.sqrt(2.0 * freedom) and weight > 0.0 else 0.0
 
 
 def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:

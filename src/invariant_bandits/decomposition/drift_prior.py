@@ -21,6 +21,8 @@ from scipy import special
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
 from invariant_bandits.decomposition.arm_statistics import (
     LINKS,
+    TINY,
+    WALK_VARIANCE,
     ArmLayout,
     ArmStatistics,
     standardize_catalogue,
@@ -59,8 +61,6 @@ ALTERNATIONS = 20
 LARGEST_FACTOR, STEPS = 1e4, 200
 SMALLEST = 1e-12
 VAGUE = 100.0
-WALK_VARIANCE = 6.0
-"""A walk of m steps of variance s² varies by m·s²/6 about its mean."""
 HIDDEN_LEVEL, POOLED_HIDDEN_LEVEL = 0.08, 0.4
 """Of the limits of drift, of each direction by itself and pooled over arms."""
 HALVINGS = 60
@@ -71,7 +71,6 @@ PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
 """(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
 RARELY_PERSISTENT = 0.05
 """Probability that the drift of a direction persists, before its windows are looked at."""
-TINY = 1e-300
 WALK_RATES = (0.0, 1e-4, 1e-3, 1e-2)
 """Steps per round, in units of the logs' drift, of labelled arms that go on from where the logs ended."""
 LIKENESS = (0.0, 0.3, 0.6, 0.9)

@@ -132,7 +132,7 @@ def window_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
     if isinstance(model.feature_map, ArmFeatures):
-        return _strongest_first(_of_arms(model.feature_map, *model.arm_evidence()))
+        return _strongest_first(_of_arms(model.feature_map.population, *model.arm_evidence()))
     return direction_effects(model.decomposition)
 
 

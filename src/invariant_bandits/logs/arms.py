@@ -37,11 +37,14 @@ def label_words(column: Any) -> Any:
     return pa.DictionaryArray.from_arrays(words.indices, as_labels(words.dictionary))
 
 
-def place_of(label: Any, known: Sequence[str]) -> int:
-    """Place of one label among the known ones; InputError names them."""
-    if str(label) not in known:
-        raise InputError(f"arm {label!r} is not known; the arms are {format_names(known)}")
-    return list(known).index(str(label))
+class Places(dict[str, int]):
+    """Places of labels among the known ones; InputError names these where one is not known."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        super().__init__((label, place) for place, label in enumerate(labels))
+
+    def __missing__(self, label: str) -> int:
+        raise InputError(f"arm {label!r} is not known; the arms are {format_names(list(self))}")
 
 
 def flatten_labels(column: Any) -> tuple[Any, Array]:
@@ -129,6 +132,10 @@ class ArmTable:
         """Labels of all arms."""
         return tuple(arm.label for arm in self.arms)
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.labels)
+
     @property
     def active(self) -> tuple[str, ...]:
         """Labels of the arms that can still be chosen after the log."""
@@ -139,7 +146,7 @@ class ArmTable:
 
     def index(self, label: str) -> int:
         """Place of an arm; InputError names the known ones."""
-        return place_of(label, self.labels)
+        return self._places[str(label)]
 
     def offerable(self, arms: Any) -> tuple[str, ...]:
         """Labels of arms that may be offered together, as text; InputError for an unknown or a retired

@@ -7,7 +7,8 @@ shift and scale. Everything after the products is linear, so it can also be appl
 ArmFeatures: context and label → φ(x, a). The context is z = [1, x], x standardised on the log. "own": φ(x, a)
 = e_a ⊗ z, every arm has coefficients of its own, and no arm is a reference. "shared": φ(x, a) = [e_a, x, f(a)
 ⊗ x], a level per arm, slopes shared, f(a) of a catalogue. Either way every feature is one entry of z times a
-number that depends on the arm alone, so moments of φ follow exactly from moments of z, arm by arm.
+number that depends on the arm alone, so moments of φ follow exactly from moments of z, arm by arm. "pooled",
+for thousands of arms: φ(x, a) = [a, x, f(a), f(a) ⊗ x], the place of the arm and what all arms share.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.logs.arms import Catalogue, is_category_of, place_of
+from invariant_bandits.logs.arms import Catalogue, Places, is_category_of
 from invariant_bandits.logs.decode import as_dictionary, category_places
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.batches import checked_counts
@@ -246,7 +247,7 @@ def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[li
 
 
 STANDARDISE = ("none", "scale", "scale and shift")
-ARM_MODELS = ("auto", "own", "shared")
+ARM_MODELS = ("auto", "own", "shared", "pooled")
 
 
 @dataclass(frozen=True)
@@ -266,8 +267,8 @@ class FeatureOptions:
     drop_collinear : bool
         Whether to leave out features that are constant, or combinations of earlier ones.
     arm_model : str
-        "own" coefficients per labelled arm, a level per arm and "shared" slopes, or "auto": own if the log
-        allows.
+        "own" coefficients per labelled arm, a level per arm and "shared" slopes, levels "pooled" towards
+        the population of thousands of arms, or "auto": as many as the log allows.
     impute : bool
         Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the
         log, and marked by a feature of its own where that is not rare; rounds with a missing value are left
@@ -532,12 +533,15 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
     return np.asarray(rows - np.repeat(means, counts, axis=0))
 
 
-CODINGS = ("own", "shared")
+CODINGS = ("own", "shared", "pooled")
+MOST_LEVELS = 500
+"""More arms than these have levels that are pooled, and nothing else of their own."""
 MOST_COEFFICIENTS = 150
 """More coefficients than these are shared between the arms, unless the user says otherwise."""
 ROUNDS_PER_COEFFICIENT = 10
 """Fewer rounds than these per coefficient, and slopes are shared between the arms."""
 TIMES = " × "
+EVERY_ARM = "all arms"
 BINARY_ROUNDING = 1e-9
 """Relative error of sums of powers of rewards that are 0 or 1."""
 
@@ -554,7 +558,7 @@ class ArmFeatures:
         The A arms.
     coding : str
         "own": p = A·d, arm after arm, level first. "shared": levels, then slopes, then products with the
-        catalogue.
+        catalogue. "pooled": the place of the arm, then slopes, features of the catalogue, and products.
     catalogue : array, shape (A, k), or None
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
@@ -562,7 +566,7 @@ class ArmFeatures:
     catalogue_shift, catalogue_scale : arrays, shape (k,), or None
         How they were standardised.
     crossed : int
-        How many of them, the first, have products with the slopes; only in the "shared" coding.
+        How many of them, the first, have products with the slopes; not in the "own" coding.
     catalogue_references : tuple of str
         Categories of the catalogue without a feature, as in `Catalogue`.
     matched : mapping of str to tuple of str
@@ -614,10 +618,20 @@ class ArmFeatures:
     def names(self) -> tuple[str, ...]:
         """Names of the features (p,)."""
         slopes, factors = self.context_names[1:], self.catalogue_names[: self.crossed]
+        products = (f"{name}{TIMES}{slope}" for name in factors for slope in slopes)
+        if self.coding == "pooled":
+            return ("level", *slopes, *self.catalogue_names, *products)
         if self.coding == "own":
             of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in slopes)) for label in self.labels)
             return tuple(chain.from_iterable(of_arms))
-        return (*self.labels, *slopes, *(f"{name}{TIMES}{slope}" for name in factors for slope in slopes))
+        return (*self.labels, *slopes, *products)
+
+    @property
+    def population(self) -> ArmFeatures:
+        """Of the "pooled" coding: what all arms share, as features of one arm; of another, these features."""
+        if self.coding != "pooled":
+            return self
+        return ArmFeatures(FeatureMap(tuple(map(Column, self.names[1:]))), (EVERY_ARM,), "shared")
 
     @property
     def dim(self) -> int:
@@ -720,10 +734,13 @@ class ArmFeatures:
             features = np.zeros((n, arms, self.width))
             features[np.arange(n), codes] = z
             return features.reshape(n, -1)
+        kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes]
+        crossed = kinds[:, : self.crossed, None] * z[:, None, 1:]
+        products = crossed.reshape(n, self.crossed * (self.width - 1))
+        if self.coding == "pooled":
+            return np.hstack([np.asarray(codes, dtype=np.float64)[:, None], z[:, 1:], kinds, products])
         levels = np.zeros((n, arms))
         levels[np.arange(n), codes] = 1.0
-        kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes, : self.crossed]
-        products = (kinds[:, :, None] * z[:, None, 1:]).reshape(n, self.crossed * (self.width - 1))
         return np.hstack([levels, z[:, 1:], products])
 
     def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
@@ -741,7 +758,11 @@ class ArmFeatures:
 
     def index(self, label: str) -> int:
         """Place of an arm; InputError names the known ones."""
-        return place_of(label, self.labels)
+        return self._places[str(label)]
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.labels)
 
     # -- learning, growing and storing --
 
@@ -749,7 +770,7 @@ class ArmFeatures:
         """Return these features, nothing learned yet, with indicators of missing values of these columns
         as well.
         """
-        return ArmFeatures(self.context.with_missing_indicators(missing), self.labels)
+        return ArmFeatures(self.context.with_missing_indicators(missing), self.labels, self.coding)
 
     def learned(
         self, cells: WindowedMoments, options: FeatureOptions, *, arm: str, catalogue: Catalogue | None
@@ -759,7 +780,7 @@ class ArmFeatures:
         Parameters
         ----------
         cells : WindowedMoments
-            Moments of encoded contexts, a window per window and arm.
+            Moments of encoded contexts, a window per window and arm; per window alone if they are pooled.
         options : FeatureOptions
             Whether arms share slopes.
         arm : str
@@ -768,9 +789,10 @@ class ArmFeatures:
             Features of the arms.
         """
         labels, names = self.labels, self.context.encoded_names
-        matched = matched_features(names, labels, arm)
+        is_pooled = self.coding == "pooled"
+        matched = {} if is_pooled else matched_features(names, labels, arm)
         owned = {name for group in matched.values() for name in group}
-        pooled = cells.regrouped(np.arange(0, cells.windows, len(labels)))
+        pooled = cells if is_pooled else cells.regrouped(np.arange(0, cells.windows, len(labels)))
         plain = np.array([0, *(j + 1 for j, name in enumerate(names) if name not in owned)])
         shared = pooled.rescaled(plain, np.zeros(len(plain)), np.ones(len(plain)))
         collinear = collinear_features(shared, [("", *names)[j] for j in plain])
@@ -782,11 +804,14 @@ class ArmFeatures:
         context = replace(self.context, kept=kept, shift=shift, scale=scale)
         width = 1 + len(kept) - len(owned) + len(matched)
         rounds = effective_rounds(cells)
-        coding, why = chosen_coding(options.arm_model, len(labels), width, rounds)
+        coding, why = "pooled", f"{len(labels):,} arms have a level each, pooled towards their population"
+        if not is_pooled:
+            coding, why = chosen_coding(options.arm_model, len(labels), width, rounds)
         learned = ArmFeatures(context, labels, coding, matched=matched)
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
-        crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
+        taken = len(catalogue.names) if is_pooled else len(labels)  # by what is not a slope
+        crossed = 0 if coding == "own" else crossings(taken, width - 1, len(catalogue.names), rounds)
         scales: dict[str, Any] = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
         of_arms, names = catalogue.features_of(labels), catalogue.names
         scales["catalogue_references"] = catalogue.references

@@ -45,7 +45,7 @@ from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-MOST_ARMS = 500
+MOST_ARMS = 20_000
 MOST_CATEGORIES = 100_000
 SPLIT_SHARE = 0.1
 """More rounds than this share must come again to count as split rather than logged twice."""
@@ -186,7 +186,7 @@ class ArmProbe:
             )
         self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
-            many = f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms"
+            many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
             raise InputError(f"{many}; say which column is the arm (--arm COLUMN), or 'none'")
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:

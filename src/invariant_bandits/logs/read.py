@@ -24,6 +24,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, whole_numb
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import (
+    MOST_LEVELS,
     ArmFeatures,
     Dropped,
     FeatureMap,
@@ -106,10 +107,17 @@ class AggregationPlan:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
         reader = self.reader
         dim = len(reader.features.encoded_names)
+        if self.is_pooled:
+            return WindowedMoments.empty(dim, self.windows.count)
         if reader.arms is None:
             return WindowedMoments.empty(dim, self.windows.count, offered=reader.schema.has_offered)
         dim = dim if self.logit is None else 1 + self.logit.features.context.dim
         return WindowedMoments.empty(dim, self.windows.count * len(reader.arms))
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether moments are of all arms together, and the sample tells them apart."""
+        return isinstance(self.reader.features, ArmFeatures) and self.reader.features.coding == "pooled"
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
         """Return the window of each round (n,); −1 outside the edges."""
@@ -120,14 +128,16 @@ class AggregationPlan:
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
 
-    def sample(self, task: Task, rounds: Rounds) -> ArmSample | None:
-        """Return the rounds whose row falls on a fixed lot, features encoded; None if some reward is not a
-        click.
+    def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
+        """Return the rounds whose row falls on a fixed lot, features encoded, and their windows; None if some
+        reward is not a click, unless arms are pooled.
         """
-        if not self.share or rounds.arm is None or not np.isin(rounds.rewards, (0.0, 1.0)).all():
+        usable = self.is_pooled or bool(np.isin(rounds.rewards, (0.0, 1.0)).all())
+        if not self.share or rounds.arm is None or not usable:
             return None
-        taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < self.share)
-        return ArmSample(taken.features, taken.arm, taken.rewards, self.share)
+        drawn = lots(task.position - task.first_row + rounds.rows) < self.share
+        taken = rounds.where(drawn)
+        return ArmSample(taken.features, taken.arm, taken.rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
@@ -138,6 +148,9 @@ class AggregationPlan:
             return
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
+        if self.is_pooled:
+            moments.update(features, rewards, window=window)
+            return
         moments.update(features, rewards, window=window * len(arms) + rounds.arm)
 
 
@@ -191,7 +204,7 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
         rounds, window = rounds.where(~outside), window[~outside]
         if len(rounds):
             _note_order(partial, rounds)
-            partial.samples.append(plan.sample(task, rounds))
+            partial.samples.append(plan.sample(task, rounds, window))
             plan.add(moments, rounds, window)
     if None in partial.samples:
         partial.samples = [None]
@@ -246,9 +259,11 @@ class Aggregate:
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:
             return None
-        encoded, arms, rewards = (np.concatenate(part) for part in list(zip(*samples, strict=True))[:3])
-        contexts = features.own_contexts(features.standardise(encoded), arms)
-        return ArmSample(contexts, arms, rewards, samples[0].share)
+        encoded = [features.standardise(sample.contexts) for sample in samples]
+        _, arms, rewards, shares, windows = zip(*samples, strict=True)
+        codes = np.concatenate(arms)
+        contexts = features.own_contexts(np.concatenate(encoded), codes)
+        return ArmSample(contexts, codes, np.concatenate(rewards), shares[0], np.concatenate(windows))
 
 
 def _note_order(partial: Partial, rounds: Rounds) -> None:
@@ -472,15 +487,17 @@ class Scan:
 
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
-        features = starting_features(self.log, options)
-        aggregate = self.run(features, sample=SAMPLE_ROUNDS)
+        features, most = starting_features(self.log, options), SAMPLE_ROUNDS
+        if isinstance(features, ArmFeatures) and features.coding == "pooled":
+            most = POOLED_NUMBERS // len(features.encoded_names)
+        aggregate = self.run(features, sample=most)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
         imputed = aggregate.report.imputed
         often = [name for name, count in imputed.items() if name not in indicated and count >= least]
         if often:
             features = features.with_missing_indicators(often)
-            aggregate = self.run(features, sample=SAMPLE_ROUNDS)
+            aggregate = self.run(features, sample=most)
         self.check(aggregate.report)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
@@ -594,7 +611,10 @@ class ArmMoments:
         return ArmMoments(self.cells + other.cells, self.features, self.edges)
 
 
-SAMPLE_ROUNDS = 200_000
+SAMPLE_ROUNDS, POOLED_NUMBERS = 200_000, 50_000_000
+"""Sampled rounds of clicks, and numbers in the contexts of sampled rounds of pooled arms, which are all that
+is known of these: four million rounds with ten columns.
+"""
 
 
 class ArmSample(NamedTuple):
@@ -610,12 +630,15 @@ class ArmSample(NamedTuple):
         Its reward.
     share : float
         Which share of the rows of the log was taken; 1 if all were.
+    windows : array of int, shape (n,)
+        Window of the round.
     """
 
     contexts: Array
     arms: Array
     rewards: Array
     share: float
+    windows: Any = None
 
 
 def read_arm_sample(
@@ -672,7 +695,8 @@ class LogMoments:
     coding_reason : str
         Why arms have coefficients of their own, or share them.
     sample : ArmSample or None
-        Of a log with labels and clicks: rounds spread over it; None if `features` were learned before.
+        Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
+        learned before.
     """
 
     moments: WindowedMoments
@@ -805,6 +829,9 @@ def read_moments(
     about = (log.schema, learned, aggregate.report, dropped, cut.edges)
     if isinstance(learned, FeatureMap):
         return LogMoments(replace(moments, edges=cut.edges), *about)
+    if learned.coding == "pooled":
+        moments = replace(moments, edges=cut.edges)
+        return LogMoments(moments, *about, log.arms, None, why, aggregate.sample(learned))
     of_arms = ArmMoments(moments, learned, cut.edges)
     return LogMoments(of_arms.of_features(), *about, log.arms, of_arms, why, aggregate.sample(learned))
 
@@ -843,6 +870,9 @@ def read_rounds(
     if scales and not log.schema.labelled:
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
     features = read_feature_map(log, options=feature_map)
+    if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
+        many = f"{len(features.labels):,} arms were possible in every round"
+        raise InputError(f"{many}: rounds with all that was offered are read for at most {MOST_LEVELS} arms")
     reader, report = reader_of(log, features), QualityReport() if report is None else report
     batches = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
     for rounds in (

@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
+from invariant_bandits.logs.features import MOST_LEVELS, ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, format_names
@@ -396,7 +396,7 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     schema = log.schema
     if isinstance(features, FeatureOptions):
         context = encoding_map(log, features)
-        features = ArmFeatures(context, log.arms.labels) if schema.labelled else context
+        features = ArmFeatures(context, *arm_coding(log, features)) if schema.labelled else context
     if isinstance(features, ArmFeatures) != schema.labelled:
         raise InputError("features must be those of labelled arms just if the log has labels (--arm)")
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
@@ -405,6 +405,16 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError("centre: the log has no offered actions with features of their own")
     return features
+
+
+def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]:
+    """Return the labels of a log, and whether their levels are pooled or it is still to be learned what they
+    share.
+    """
+    labels, model = log.arms.labels, options.arm_model
+    if len(labels) > MOST_LEVELS and model in ("own", "shared"):
+        raise InputError(f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}")
+    return labels, "pooled" if len(labels) > MOST_LEVELS or model == "pooled" else "own"
 
 
 def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:

@@ -8,26 +8,46 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
-from invariant_bandits.checks import Array, probability
+from invariant_bandits.checks import Array, InputError, probability
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
     ArmStatistics,
     LogitSums,
     LogOdds,
+    Rounds,
+    fit_levels,
     fit_logistic,
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
+from invariant_bandits.logs.features import (
+    MOST_LEVELS,
+    ArmFeatures,
+    Dropped,
+    FeatureMap,
+    FeatureOptions,
+    has_binary_rewards,
+    prune,
+)
 from invariant_bandits.logs.log import Log, open_log
-from invariant_bandits.logs.read import ArmSample, Progress, read_arm_sample, read_moments
+from invariant_bandits.logs.read import (
+    SMALLEST_WEIGHT,
+    ArmSample,
+    LogMoments,
+    Progress,
+    read_arm_sample,
+    read_moments,
+)
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
@@ -169,6 +189,8 @@ def fit_logs(
         raw = replace(options, arm_model=arm_model)
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+    if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
+        return pooled_model(read, start, log.notes)
     moments, join, notes = join_short_ends(read.moments)
     fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": (*log.notes, *notes)}
     if read.of_arms is not None:
@@ -181,6 +203,47 @@ def fit_logs(
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
     return model_of(moments, read.feature_map, start, options=options, **fields)
+
+
+def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:
+    """The model of a log of thousands of arms: levels, and a policy over what arms share.
+
+    Its moments are those of [1, shared features] and of rewards less the levels of their arms.
+    """
+    features, sample, table = read.feature_map, read.sample, read.arms
+    assert isinstance(features, ArmFeatures)
+    assert sample is not None
+    assert table is not None
+    if find_policy(start.name).kind is not AutoISD:
+        raise InputError(f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more")
+    parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
+    clicks, windows = has_binary_rewards(read.moments), read.moments.windows
+
+    def rounds() -> Iterator[Rounds]:
+        for part in parts:
+            phi = features.cross(sample.contexts[part], sample.arms[part])
+            phi[:, 0] = 1.0
+            yield phi, sample.rewards[part], sample.arms[part], sample.windows[part]
+
+    levels = fit_levels(rounds, dim=features.dim, arms=len(table), windows=windows, clicks=clicks)
+    moments, odds = (WindowedMoments.empty(features.dim, windows) for _ in range(2))
+    for phi, rewards, arms, window in rounds():
+        moments.update(phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window)
+        if clicks:
+            linear = phi @ levels.theta
+            expected = special.expit(linear + levels.fitted[arms])
+            root = np.sqrt(np.maximum(expected * (1.0 - expected), SMALLEST_WEIGHT))
+            odds.update(phi * root[:, None], root * linear + (rewards - expected) / root, window=window)
+    moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
+    about = f"coefficients: {features.coding}, {read.coding_reason}"
+    sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
+    words = (*notes, *joined, about, SOURCES[table.source], *([sampled] if sample.share < 1.0 else []))
+    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "dropped": read.dropped}
+    fields |= {"notes": words, "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None}
+    shared = model_of(moments, features.population, start, **fields)
+    policy = PooledArms(unwrapped(shared.policy), levels)
+    fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
+    return Model(policy, start.name, features, **fields)
 
 
 def join_short_ends(

@@ -356,7 +356,7 @@ class Model(ThreadSafe):
         """What the log says of labelled arms: what the policy started from, or the same from the moments; and
         the evidence itself, window by window.
         """
-        _, features = self._arms("arm_evidence")
+        features = self._arms("arm_evidence")[1].population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
         odds = self.log_odds.padded(places) if self.log_odds is not None and len(places) else self.log_odds

@@ -270,6 +270,8 @@ def update_model(
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
     if table is not None and isinstance(features, ArmFeatures):
+        if features.coding == "pooled":
+            raise InputError("update: levels of pooled arms are not kept by window; fit both logs together")
         for label in log.arms.labels:  # new labels become arms, retired ones stay retired
             if label not in table.labels:
                 table, features = table.with_arm(label), features.with_arm(label)

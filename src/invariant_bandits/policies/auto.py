@@ -15,8 +15,8 @@ from scipy import special
 
 from invariant_bandits import plotting, storage
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import ENOUGH_CLICKS, TINY, UNLIMITED, DriftPrior
+from invariant_bandits.decomposition.arm_statistics import TINY, ArmStatistics
+from invariant_bandits.decomposition.drift_prior import ENOUGH_CLICKS, UNLIMITED, DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base, mixture_kernels
@@ -61,8 +61,10 @@ their range.
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
-ARM_SEARCH_STEPS, ARM_BREAK_SIZES = 8, (0.1, 1.0)
-"""Of labelled arms: steps of the search for the likeliest drift, and sizes of breaks."""
+ARM_SEARCH_STEPS, ARM_BREAK_SIZES, ALL_BREAK = 8, (0.1, 1.0), 0.1
+"""Of labelled arms: steps of the search for the likeliest drift, sizes of breaks, and the weight of breaks of
+all coefficients at once.
+"""
 LEAST_VARIATION, SILENCED = 0.05, 1e4
 ONLY_ROUNDING = 1e-9
 """A feature with less than this share of its square left once its mean is taken off has not varied."""
@@ -383,14 +385,22 @@ class AutoISD(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
+        self.learn_beside(features, reward, 0.0, 0.0)
+
+    def learn_beside(self, features: Any, reward: float, offset: float, doubt: float) -> None:
+        """Learn a round of whose expected reward, or log-odds, a part `offset` is known otherwise, up to a
+        variance `doubt`.
+        """
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
             try:
                 row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
-                status: int = kernels.learn(row, reward, self.mixture.buffer, float(self.rounds))
+                buffer, rounds = self.mixture.buffer, float(self.rounds)
+                status: int = kernels.learn(row, reward, buffer, rounds, offset, doubt)
             except WRONG_TYPE:  # another type or layout than the compiled loop takes
-                return self.update(chosen_array(features, self.dim), base.reward_number(reward))
+                row = chosen_array(features, self.dim)
+                return self.learn_beside(row, base.reward_number(reward), offset, doubt)
             if status == kernels.REFUSED:
                 self._refuse(features, reward)
             self.rounds += 1
@@ -673,9 +683,9 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     Coefficients count that five windows inform, and online about five clicks, or ten rounds for each
     coefficient of an arm. The others, those of new arms among them, are projected out as the baseline is:
     they have no stable value to break. Arms drift by themselves and together, along the directions of
-    `DriftPrior.drift_bounds`. Half of the weight is on breaks of all coefficients, half on breaks along one
-    direction; both are measured in the typical square of a coefficient and its own. With ŵ in both, the
-    evidence is not a martingale: docs/studies/alarm.md has its level.
+    `DriftPrior.drift_bounds`. A tenth of the weight is on breaks of all coefficients, the rest on breaks
+    along one direction; both are measured in the typical square of a coefficient and its own. With ŵ in
+    both, the evidence is not a martingale: docs/studies/alarm.md has its level.
     """
     p, bounds = len(prior.mean), prior.drift_bounds
     least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
@@ -709,8 +719,9 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     every = np.append(unit, np.zeros(len(units) - len(unit)))
     wider = [likeliest + size * every for size in ARM_BREAK_SIZES]
     broken = np.array([kernels.log_normal(u, along, w, rest) for w in wider]) - held
-    both = [float(special.logsumexp(part)) - np.log(part.size) for part in (broken, alone)]
-    return float(np.logaddexp(*both) - np.log(2.0))
+    weighed = zip((ALL_BREAK, 1.0 - ALL_BREAK), (broken, alone), strict=True)
+    both = [np.log(weight / part.size) + float(special.logsumexp(part)) for weight, part in weighed]
+    return float(np.logaddexp(*both))
 
 
 def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:

@@ -384,6 +384,16 @@ class FilterMixture:
         lower = kernels.covariance(self.buffer)
         return self.filters.mean.copy(), lower + np.tril(lower, -1).T
 
+    def left_open(self) -> Array:
+        """Covariance (d, d) of what the logs leave open: of the first filter, or of the mixture once filters
+        that do not trust the logs hold more than half of the weight.
+        """
+        filters = self.filters
+        if filters.weights[filters.trusts_logs == 0.0].sum() > 0.5:
+            return self.mean_and_covariance()[1]
+        lower = np.tril(filters.covariances[0])
+        return np.asarray(lower + np.tril(lower, -1).T)
+
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""
         weights = np.bincount(self.hypothesis_index, weights=self.filters.weights, minlength=len(HYPOTHESES))

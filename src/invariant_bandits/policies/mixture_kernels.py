@@ -228,7 +228,7 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any) -> Any:
 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
-def _click_evidence(reward: float, odds: float, spread: float, trust: float) -> Any:
+def click_evidence(reward: float, odds: float, spread: float, trust: float) -> Any:
     """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π,
     and h.
 
@@ -242,11 +242,13 @@ def _click_evidence(reward: float, odds: float, spread: float, trust: float) -> 
     return (reward - chance) / h, 1.0 / h + spread, likelihood, h
 
 
-@njit(int64(IN1, float64, V1, float64), **OPTIONS)
-def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
+@njit(int64(IN1, float64, V1, float64, float64, float64), **OPTIONS)
+def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doubt: float) -> Any:
     """One round, features x (p,) and reward, for every filter of a buffer after so many `rounds`.
 
-    Then the weights and the mixture's mean follow. Returns the status of the round.
+    Then the weights and the mixture's mean follow. Returns the status of the round. `offset` is a part of the
+    expected reward, or of its log-odds, that is known beside the features but for a variance `doubt`; both
+    are 0 below.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
     weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−η/2), which outliers cannot rule, and the
@@ -257,7 +259,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     far the reward is from what the logs expect.
 
     With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of
-    `_click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
+    `click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
     way. The alarm then gathers Σhzzᵀ, as the variance of the noise as well, and Σz(r − π + h·zᵀ(m̄ − m₀)), π
     and h at the mixture's mean m̄ before the round, m₀ that of the logs.
 
@@ -295,7 +297,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
             continue
         g = G[c]
         _product(z, P[c], g)
-        spread, e = 0.0, reward
+        spread, e = doubt, reward - offset
         for i in range(d):
             spread += g[i] * z[i]
             e -= M[c, i] * z[i]
@@ -309,7 +311,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
         S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
-            e, S, likelihood, h = _click_evidence(reward, reward - e, spread, trust)
+            e, S, likelihood, h = click_evidence(reward, reward - e, spread, trust)
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
@@ -351,11 +353,11 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
             elapsed = float(REST) if parked else 1.0  # rounds, for this filter
             _absorb(G[c], gains[c], q[c], elapsed, P[c])
     if link == LOGIT:
-        odds, expected = 0.0, 0.0
+        odds, expected = offset, offset
         for i in range(d):
             odds += z[i] * filters.mean[i]
             expected += z[i] * filters.logs_mean[i]
-        error, _, _, weight = _click_evidence(reward, odds, 0.0, 1.0)
+        error, _, _, weight = click_evidence(reward, odds, 0.0, 1.0)
         apart, square = weight * (error + odds - expected), weight
     _mix(filters)
     online = filters.online

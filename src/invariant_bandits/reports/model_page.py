@@ -14,6 +14,7 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, as_page, as_text, number
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 TEXTS = page.TEXTS["model"]
 GAIN = "{gain:+.3g} [{low:+.3g}, {high:+.3g}]"
 MOST_CURVES = 9
+MOST_LEVELS = 20
+"""Arms that are shown where there are many."""
 
 
 def report(model: Model, update: Update | None = None) -> str:
@@ -74,7 +77,7 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
     if update is not None:
         yield _changes(update)
     yield Section("Read this first", values.warnings(model))
-    if isinstance(policy, AutoISD) and policy.rounds:
+    if isinstance(policy, AutoISD | PooledArms) and policy.rounds:
         yield Section("What the policy believes now", str(policy.explain(model.names)).splitlines())
     if model.arms is None:
         yield blocks(model.decomposition, _overview(model) if pictures else "")
@@ -82,7 +85,7 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
     else:
         yield _arms(model, model.arms, pictures)
     yield _effects(model, pictures)
-    if isinstance(policy, AutoISD):
+    if isinstance(policy, AutoISD | PooledArms):
         yield _exploration(policy)
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
@@ -126,7 +129,29 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
     return Section.of_records("Features", [TEXTS["features"]], columns, values.features(fit))
 
 
+def _levels(policy: PooledArms, arms: ArmTable) -> Section:
+    """The most played of many arms, with their levels about the population."""
+    error = np.sqrt(policy.variances)
+    plays = np.array([arm.plays for arm in arms.arms])
+    rows: list[list[Cell]] = []
+    for place in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
+        arm = arms.arms[place]
+        level = f"{policy.levels[place]:+.3g} ± {error[place]:.2g}"
+        rows.append([arm.label, number(f"{arm.plays:,}"), number(level)])
+    unit = "log-odds" if policy.link == "logit" else "units of the reward"
+    words = (
+        f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
+        f" Their standard deviation in the population is {np.sqrt(policy.spread):.3g};"
+        f" {int((error > 0.5 * np.sqrt(policy.spread)).sum()):,} arms have so few rounds that their level is"
+        " mostly that of the population."
+    )
+    return Section("Arms", [words], ("arm", "plays", "level"), rows)
+
+
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
+    policy = unwrapped(model.policy)
+    if isinstance(policy, PooledArms):
+        return _levels(policy, arms)
     mean, error, played = values.arm_rewards(model)
     recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
@@ -217,7 +242,7 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     )
 
 
-def _exploration(policy: AutoISD) -> Section:
+def _exploration(policy: AutoISD | PooledArms) -> Section:
     """How AutoISD will explore, and whether it can give an alarm."""
     reason, alarm = policy.explain().no_alarm_because, "An alarm will say if what was stable moves after all."
     alarm = f"No alarm can be given: {reason}." if reason else alarm

@@ -28,6 +28,7 @@ from invariant_bandits.policies.auto import AutoISD, Belief
 from invariant_bandits.policies.base import CompletePolicy
 from invariant_bandits.policies.linear import Common, LinUCB
 from invariant_bandits.policies.memory import Forever
+from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import Randomised, unwrapped
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
@@ -173,7 +174,7 @@ class Learner(ABC):
         if means[choice.place] == max(means):
             return "greedy"
         policy = unwrapped(self.policy_over(round.features.shape[1]))
-        return policy.why(round.features) if isinstance(policy, AutoISD) else "exploration"
+        return policy.why(round.features) if isinstance(policy, AutoISD | PooledArms) else "exploration"
 
     def means(self, round: Round) -> list[float]:
         """Expected rewards (K,)."""

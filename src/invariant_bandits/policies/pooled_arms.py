@@ -1,0 +1,216 @@
+"""PooledArms: thousands of labelled arms, each with a level of its own beside what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.arm_statistics import ArmLevels
+from invariant_bandits.decomposition.drift_prior import LARGEST_MEAN, LARGEST_VARIANCE
+from invariant_bandits.policies import base
+from invariant_bandits.policies.auto import AutoISD, chance, kernels
+from invariant_bandits.policies.base import BasePolicy, Scores, offered_array
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
+
+SHARED = "shared."
+OUTLIER = 10.0
+"""Standard deviations beyond which an error counts as so many, as in the filters."""
+ARRAYS: Mapping[str, ArraySpec] = {
+    "levels": ArraySpec(("A",), least=-LARGEST_MEAN, most=LARGEST_MEAN),
+    "variances": ArraySpec(("A",), least=0.0, most=LARGEST_VARIANCE),
+    "learned": ArraySpec(("A",), "int64", 0),
+    "sizes": ArraySpec((2,), least=0.0, most=LARGEST_VARIANCE),
+}
+
+
+@policy("pooled-arms")
+class PooledArms(BasePolicy):
+    """AutoISD over what arms share, and the level of every arm as a number with its variance.
+
+    Features are [place of the arm, what all arms share]. The shared part is learned by AutoISD, which takes
+    the level of the played arm as known up to its variance. The level is learned from what the shared part
+    leaves, by a scalar filter (extended, for clicks), and walks as levels did in the logs. An arm of which
+    nothing is known has level 0 and the variance of the population. A decision costs as much as there are
+    arms offered, not known. Without levels it is AutoISD itself.
+
+    Parameters
+    ----------
+    shared : AutoISD
+        Over [1, shared features], from the logs less the levels of the arms.
+    levels : ArmLevels, optional
+        Of the arms, in the order of their places.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> from invariant_bandits.decomposition.arm_statistics import ArmLevels
+    >>> from invariant_bandits.testing import example_past
+    >>> levels = ArmLevels(np.zeros(4), *np.zeros((2, 3)), np.ones(3), spread=1.0, step=0.0)
+    >>> arms = PooledArms(ib.AutoISD.from_past(example_past()), levels)
+    >>> rows = np.column_stack([[0.0, 1.0, 2.0], np.zeros((3, 3))])
+    >>> for _ in range(20):
+    ...     arms.update(rows[1], 3.0)
+    >>> arms.select(rows)
+    1
+    """
+
+    shown = ("dim", "arms")
+
+    def __init__(self, shared: AutoISD, levels: ArmLevels | None = None) -> None:
+        self.shared, self.dim = shared, shared.dim
+        self.levels, self.variances, sizes = np.zeros(0), np.zeros(0), (0.0, 0.0)
+        if levels is not None:
+            self.levels, self.variances = levels.levels.copy(), levels.variances.copy()
+            sizes = levels.spread, levels.step
+        self.spread, self.step = sizes
+        self.learned = np.zeros(len(self.levels), dtype=np.int64)
+
+    @classmethod
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """AutoISD of this past, without levels; options as of AutoISD."""
+        return cls(AutoISD.from_past(past, **options))
+
+    @property
+    def arms(self) -> int:
+        """How many arms have a level."""
+        return len(self.levels)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned."""
+        return self.shared.rounds
+
+    # -- deciding --
+
+    def _taken_apart(self, features: Any) -> tuple[Array, Array, Array]:
+        """Rows (K, p) of the shared part, and mean and variance (K,) of the levels of their arms."""
+        rows = offered_array(features, self.dim).copy()
+        codes = rows[:, 0].astype(np.int64)
+        if (codes != rows[:, 0]).any() or codes.min() < 0 or codes.max() >= self.arms:
+            given = f"from 0 to {self.arms - 1}, got {rows[:, 0].tolist()[:5]}"
+            raise InputError(f"features must begin with the place of an arm, {given}")
+        rows[:, 0] = 1.0
+        return rows, self.levels[codes], self._variance(codes)
+
+    def _variance(self, codes: Any) -> Any:
+        """Of levels, which have walked since they were learned last."""
+        return self.variances[codes] + self.step * (self.rounds - self.learned[codes])
+
+    def _score(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and variance (K,) of the shared part."""
+        parts = np.empty((2, len(rows)))
+        if kernels.score(rows, self.shared.mixture.buffer, parts) < 0:
+            self.shared._refuse(rows)
+        return parts[0], parts[1] ** 2
+
+    def select(self, features: Any) -> int:
+        """Index of the largest mean plus one standard deviation of what the logs leave open."""
+        return self._choose(features)[0]
+
+    def why(self, features: Any) -> str:
+        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
+        return str(kernels.REASONS[self._choose(features)[1]])
+
+    def _choose(self, features: Any) -> tuple[int, int]:
+        with self._lock:
+            if not self.arms:
+                return self.shared._choose(features)
+            rows, level, variance = self._taken_apart(features)
+            mean, _ = self._score(rows)
+            z = np.column_stack([rows, np.ones(len(rows))])[:, : len(self.shared.mixture.filters.mean)]
+            left_open = self.shared.mixture.left_open()
+            width = np.sqrt(np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance)
+            chosen, best = int(np.argmax(mean + level + width)), int(np.argmax(mean + level))
+            return chosen, kernels.GREEDY if chosen == best else kernels.EXPLORATION
+
+    def scores(self, features: Any) -> Scores:
+        """Expected rewards and their posterior standard deviations (K,), as of AutoISD."""
+        with self._lock:
+            if not self.arms:
+                return self.shared.scores(features)
+            rows, level, doubt = self._taken_apart(features)
+            mean, variance = self._score(rows)
+            mean, width = mean + level, np.sqrt(variance + doubt)
+            if self.shared.link == "logit":
+                mean, width = chance(mean), chance(mean + width) - chance(mean)
+            return Scores(mean, width)
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        rounds = base.batch_array(features, self.dim)
+        with self._lock:
+            return np.array([self.select(offered) for offered in rounds], dtype=np.int64)
+
+    # -- learning --
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen arm with features (p,)."""
+        with self._lock:
+            if not self.arms:
+                self.shared.update(features, reward)
+                return
+            chosen = base.chosen_array(features, self.dim)
+            rows, levels, variances = self._taken_apart(chosen[None])
+            (mean,), (spread,) = self._score(rows)
+            level, doubt = float(levels[0]), float(variances[0])
+            noise = self.shared.mixture.believed_noise
+            self.shared.learn_beside(rows[0], reward, level, doubt)
+            error, total = reward - mean - level, spread + doubt + noise
+            if self.shared.link == "logit":
+                error, total, _, _ = kernels.click_evidence(reward, mean + level, spread + doubt, 1.0)
+            error = float(np.clip(error, -OUTLIER * np.sqrt(total), OUTLIER * np.sqrt(total)))
+            code, gain = int(chosen[0]), doubt / total
+            self.levels[code], self.variances[code] = level + gain * error, doubt * (1.0 - gain)
+            self.learned[code] = self.rounds
+
+    def with_arm(self, features: Sequence[float] | None = None) -> Self:
+        """This policy with one arm more: it has the level of the population, and its variance. What its
+        features say is in the shared part.
+        """
+        if not self.arms:
+            raise InputError("this policy knows no labelled arms: it was not started with levels")
+        with self._lock:
+            state = self.arrays()
+            new = {"levels": 0.0, "variances": self.spread, "learned": self.rounds}
+            grown = {
+                name: np.append(state[name], np.array(value, state[name].dtype))
+                for name, value in new.items()
+            }
+            return self.from_state(self.settings(), state | grown)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the policy of the shared part can do or say, such as `explain`, `prior` and `alarm`."""
+        if name.startswith("_") or name in ("shared", "levels"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.shared, name)
+
+    # -- storing --
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the shared part."""
+        return self.shared.settings()
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Levels, variances, when each was learned last, spread and step; and those of the shared part."""
+        with self._lock:
+            own = {name: getattr(self, name).copy() for name in ("levels", "variances", "learned")}
+            sizes = np.array([self.spread, self.step])
+            return {**own, "sizes": sizes, **prefixed(SHARED, self.shared.arrays())}
+
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """The numbers of A arms, and the arrays of the shared part."""
+        shared = AutoISD.state_schema(settings, list(under(dict.fromkeys(names), SHARED)))
+        return StateSchema(ARRAYS, parts={SHARED: shared})
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        made = cls(AutoISD.from_state(settings, under(arrays, SHARED)))
+        for name in ("levels", "variances", "learned"):
+            setattr(made, name, np.array(arrays[name]))
+        made.spread, made.step = arrays["sizes"].tolist()
+        return made
