@@ -534,8 +534,6 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
 
 
 CODINGS = ("own", "shared", "pooled")
-MOST_LEVELS = 500
-"""More arms than these have levels that are pooled, and nothing else of their own."""
 MOST_COEFFICIENTS = 150
 """More coefficients than these are shared between the arms, unless the user says otherwise."""
 ROUNDS_PER_COEFFICIENT = 10

@@ -45,7 +45,9 @@ from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-MOST_ARMS = 20_000
+MOST_ARMS, MOST_LEVELS, LEAST_PLAYS = 20_000, 500, 2
+"""Arms of a log, those that need not share all slopes, and rounds per arm that a log of more must have."""
+ANOTHER_ARM = "say which column is the arm (--arm COLUMN), or 'none'"
 MOST_CATEGORIES = 100_000
 SPLIT_SHARE = 0.1
 """More rounds than this share must come again to count as split rather than logged twice."""
@@ -187,7 +189,7 @@ class ArmProbe:
         self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
             many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
-            raise InputError(f"{many}; say which column is the arm (--arm COLUMN), or 'none'")
+            raise InputError(f"{many}; {ANOTHER_ARM}")
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
@@ -218,7 +220,10 @@ class ArmProbe:
         """Return the arms that were used."""
         if not self.span:
             raise InputError(f"column {self.schema.arm!r} has no label in any row with a time")
-        labels = sort_labels(list(self.span))
+        labels, plays = sort_labels(list(self.span)), self.plays.total()
+        if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
+            many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
+            raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
         return {"arm_uses": tuple(Arm(label, *self.span[label], self.plays[label]) for label in labels)}
 
 

@@ -24,14 +24,13 @@ from invariant_bandits.checks import Array, InputError, finite_array, whole_numb
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import (
-    MOST_LEVELS,
     ArmFeatures,
     Dropped,
     FeatureMap,
     FeatureOptions,
     has_binary_rewards,
 )
-from invariant_bandits.logs.log import Log, Windows, lots, open_log, windows_of
+from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, lots, open_log, windows_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import AnyFeatures, Features, Reader, Rounds, reader_of, starting_features
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features

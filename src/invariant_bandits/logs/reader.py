@@ -13,8 +13,8 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.features import MOST_LEVELS, ArmFeatures, Column, FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
+from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import MOST_LEVELS, Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.logs.sources import Source, Task

@@ -25,7 +25,6 @@ from invariant_bandits.decomposition.arm_statistics import (
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import (
-    MOST_LEVELS,
     ArmFeatures,
     Dropped,
     FeatureMap,
@@ -33,7 +32,7 @@ from invariant_bandits.logs.features import (
     has_binary_rewards,
     prune,
 )
-from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
 from invariant_bandits.logs.read import (
     SMALLEST_WEIGHT,
     ArmSample,
@@ -160,9 +159,9 @@ def fit_logs(
         How columns become features; names or patterns of columns are those of the schema.
     catalogue, arms :
         Of a log with labels of arms, as in `open_log`.
-    arm_model : "own", "shared" or "auto", optional
-        Whether every arm has coefficients of its own, or arms share the slopes of the context; "auto" if the
-        log has enough rounds for that.
+    arm_model : "own", "shared", "pooled" or "auto", optional
+        Whether every arm has coefficients of its own, arms share the slopes of the context, or there are
+        thousands whose levels are pooled; "auto": as many as the log allows.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
