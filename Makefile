@@ -148,6 +148,9 @@ study-peers: setup  ## the same rounds through our policies and those of other p
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
 	$(BIN)/python -m studies autoisd
 
+pictures-proofs: setup  ## the picture of docs/method/proofs.md (half a minute)
+	$(BIN)/python -m studies proofs
+
 pictures-concepts: setup  ## the drawings of docs/concepts (seconds)
 	$(BIN)/python -m studies concepts
 

@@ -225,5 +225,15 @@ def concepts(figures: Figures = Path("docs/figures")) -> None:
     console.print(f"pictures to {figures}")
 
 
+@study.command()
+def proofs(figures: Figures = Path("docs/figures")) -> None:
+    """Draw the picture of docs/method/proofs.md."""
+    from invariant_bandits.reports import plots
+    from studies.proofs import draw
+
+    written = [plots.save(draw(theme), figures / f"proofs-{theme}", ["png"]) for theme in THEMES]
+    console.print(f"{len(written)} pictures to {figures}")
+
+
 if __name__ == "__main__":
     study()
