@@ -192,3 +192,19 @@ def test_no_name_forges_a_line_of_the_log(as_json: bool) -> None:
         assert about["message"] == "made a\nroot: all\x1b[2J"
     else:
         assert line.endswith(r"INFO audit made a\nroot: all\x1b[2J")
+
+
+def test_the_access_log_has_a_line_per_request_and_health_only_in_detail(
+    loops: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "invariant_bandits.service.access")
+    for path in ("/healthz", "/v1/models", "/nowhere/100%25"):
+        loops.get(path)
+    lines = [record for record in caplog.records if record.name == "invariant_bandits.service.access"]
+    requests = [json.loads(LogFormatter(as_json=True).format(record)) for record in lines]
+    assert [(line["path"], line["status"]) for line in requests] == [
+        ("/v1/models", 200),
+        ("/nowhere/100%", 404),
+    ]
+    assert all(line["method"] == "GET" and line["milliseconds"] >= 0.0 for line in requests)
+    assert "GET /nowhere/100% 404" in lines[-1].getMessage()

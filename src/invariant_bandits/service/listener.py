@@ -152,7 +152,7 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
         "status": status,
         "milliseconds": round(1e3 * seconds, 3),
     }
-    access_log.log(level, " ".join(map(str, about.values())).replace("%", "%%"), extra={"request": about})
+    access_log.log(level, "%s", " ".join(map(str, about.values())), extra={"request": about})
 
 
 class LogFormatter(logging.Formatter):

@@ -468,15 +468,14 @@ RULES, SETTINGS = "personalizer rules", "personalizer settings"
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = get_args(Aggregation)
 SHORTEST_WAIT, LONGEST_WAIT = 5.0, 2 * DAY
-DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
-"""Rewards are learned as they come, from a log that is kept."""
-ECHOED = (
-    "rewardWaitTime",
-    "isAutoOptimizationEnabled",
-    "autoOptimizationFrequency",
-    "autoOptimizationStartDate",
-)
-"""Like those of DEFAULTS shown again as they were set."""
+DEFAULTS: dict[str, Any] = {
+    "rewardWaitTime": "PT0S",
+    "modelExportFrequency": "PT0S",
+    "logRetentionDays": -1,
+    "modelRetrainDays": 0,
+    "logMirrorEnabled": False,
+}
+"""What is shown until it is set: rewards are learned as they come, from a log that is kept."""
 START_EPSILON = 0.2
 START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
 """Learning settings of a new loop in the original."""
@@ -534,8 +533,7 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
             mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
         )
         commands.configure(model, configuration, by=call.caller)(state, batch)
-        fields = msgspec.to_builtins(body)
-        document = {name: fields[name] for name in (*DEFAULTS, *ECHOED) if fields[name] is not None}
+        document = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
         document["lastConfigurationEditDate"] = moment(batch.moment)
         batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
         return _rules(configuration, document)
@@ -568,18 +566,14 @@ def _check(body: ServiceConfiguration) -> float:
 def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, Any]:
     """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
     no_default, wait = 0.0 if rules.reward_wait is None else None, rules.reward_wait or 0.0
-    echoed = dict(document or {})
-    if span_of(echoed.get("rewardWaitTime", "PT0S"), "rewardWaitTime") != wait:  # set by another protocol
-        echoed["rewardWaitTime"] = duration(wait)
-    return {
-        "rewardWaitTime": "PT0S",
+    shown = {**DEFAULTS, **(document or {})}
+    if span_of(shown["rewardWaitTime"], "rewardWaitTime") != wait:  # set by another protocol
+        shown["rewardWaitTime"] = duration(wait)
+    return shown | {
         "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
-        "logMirrorEnabled": False,
-        **DEFAULTS,
-        **echoed,
     }
 
 
