@@ -56,3 +56,12 @@ def test_the_state_after_64_clients_is_that_of_the_log_and_a_second_process_is_r
     assert "in use" in told["second_process"], told
     assert told["state_is_live_state"], told
     assert (told["lost"], told["doubled"], told["state_is_replay"], told["exit"]) == (0, 0, True, 0), told
+
+
+def test_a_store_with_retention_stays_bounded_over_a_day_and_is_replayed() -> None:
+    from retention import is_bounded, run
+
+    told = run(hours=24.0, per_hour=160, keep_hours=4.0)
+    assert told["state_is_replay"], told
+    assert told["mistakes"] == [], told
+    assert is_bounded(told, 4.0), told

@@ -32,6 +32,8 @@ def serve(
     learn_at: str = "03:30",
     learn_every: float | None = None,
     activate: str = "better",
+    keep_days: float | None = None,
+    keep_events: int | None = None,
     allow_host: list[str] | None = None,
     root_path: str = "",
     log_level: str = "info",
@@ -63,6 +65,7 @@ def serve(
     held_out = {"holdout_to": holdout_to, "holdout_key": holdout_key}
     every = None if learn_every is None else 3_600.0 * learn_every
     from invariant_bandits.service.background import RefitSchedule
+    from invariant_bandits.service.engine import Retention
     from invariant_bandits.service.listener import log_to_stderr
     from invariant_bandits.service.serve import ServiceSettings, serve
 
@@ -78,6 +81,7 @@ def serve(
         role=fleet_role,
         logs=log_files,
         plan=RefitSchedule(every, at, activation),
+        retention=None if keep_days is None and keep_events is None else Retention(keep_days, keep_events),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
@@ -207,6 +211,19 @@ def replay(store: str, as_json: bool = False) -> None:
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
 
+def backup(store: str, out: Path, force: bool = False) -> None:
+    """Copy a store, also one in use, as it is at one moment; the copy is verified."""
+    from invariant_bandits.service.store.open_store import copy_store
+
+    head = copy_store(store, out, force=force)
+    console.print(f"{out}: {head.seq:,} events, digest {head.digest.hex()}")
+
+
+def restore(copy: str, out: Path, force: bool = False) -> None:
+    """Make a store of a copy; events that came after the copy are not in it."""
+    backup(copy, out, force)
+
+
 def compact(
     store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False
 ) -> None:
@@ -285,4 +302,4 @@ def _time_of(option: str, text: str | None) -> float | None:
 
 
 store_commands = typer.Typer(no_args_is_help=True, help="Look after the events of a service.")
-register(store_commands, verify, repair, replay, export, compact)
+register(store_commands, verify, repair, replay, export, compact, backup, restore)

@@ -518,6 +518,12 @@ def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by:
 
 
 @returns_command
+def retain(state: State, batch: EventBatch, first: int) -> None:
+    """Remove what a rule does not keep, all before event `first`; to be done alone."""
+    batch.cut = replay.plan_cut(state.store, state, first, reversed(state.store.snapshot_seqs()))
+
+
+@returns_command
 def move_clock(state: State, batch: EventBatch, by: float) -> None:
     """Follow a clock that was set otherwise by so many seconds, with all waits."""
     batch.add(state, [events.ClockMoved(batch.tick() + by, by)])

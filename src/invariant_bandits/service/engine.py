@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
+from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
 from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
@@ -37,6 +39,12 @@ LONGEST_STEP = 3.0
 """Seconds after which requests or a store that take so long make the service unready."""
 NEXT_TRY = 1.0
 """Seconds after a failed connection in which requests are refused without another attempt."""
+RETAIN_EVERY = 1.0
+"""Seconds between two looks for events that are not kept any longer."""
+MOST_REMOVED = 8192
+"""So many events are removed at a time, so that requests wait for some hundredths of a second."""
+PARTS = 16
+"""Events are removed when there are so many times fewer of them than are kept, or MOST_REMOVED."""
 MOST_FOLLOWED = 2048
 """So many events of others are followed before requests have their turn again."""
 
@@ -113,6 +121,31 @@ class ServiceClock:
         self._time, self._jumped = self._time + by, None
 
 
+@dataclass(frozen=True)
+class Retention:
+    """How much of the past a running service keeps; what is neither asks for stays.
+
+    Parameters
+    ----------
+    days : float or None
+        Events older than this are removed.
+    events : int or None
+        Events beyond the latest so many are removed.
+    """
+
+    days: float | None = None
+    events: int | None = None
+
+    def first_kept(self, store: Any, moment: float, end: int) -> int:
+        """Return the number of the first event to keep, at most `MOST_REMOVED` after the present one."""
+        start: int = store.start().seq
+        first = max(start, end - self.events) if self.events is not None else start
+        if self.days is not None:
+            last = min(start + MOST_REMOVED + 1, end)
+            first = max(first, replay.first_since(store, moment - self.days * DAY, start, last))
+        return min(first, start + MOST_REMOVED)
+
+
 class Engine:
     """Serves models from a store.
 
@@ -128,6 +161,8 @@ class Engine:
         Seconds between two attempts at a store that has failed.
     largest_batch : int
         Commands that share a commit.
+    retention : Retention or None
+        How much of the past is kept; all if it is None.
     state : State or None
         To begin with; that of the store if it is None.
     """
@@ -141,6 +176,7 @@ class Engine:
         publish_every: float = math.inf,
         retry_every: float = 1.0,
         largest_batch: int = 256,
+        retention: Retention | None = None,
         state: State | None = None,
     ) -> None:
         self.store, self.clock = store, clock
@@ -149,6 +185,7 @@ class Engine:
         self.failure: BaseException | None = None
         self.available = True
         self.verification: Verification | None = None
+        self.retention, self._retained = retention, -math.inf
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
@@ -266,11 +303,22 @@ class Engine:
         jump = self._time.steady_jump()
         if jump is not None:
             self._follow_clock(jump)
+        if self.retention is not None and self.available:
+            with contextlib.suppress(UnavailableError):
+                self._retain(self.retention, moment)
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+
+    def _retain(self, rule: Retention, moment: float) -> None:
+        """Remove a part of what is not kept any longer."""
+        if self._time.ticks() - self._retained >= RETAIN_EVERY:
+            self._retained = self._time.ticks()
+            first, start = rule.first_kept(self.store, moment, self.state.seq), self.store.start().seq
+            if first - start >= min(MOST_REMOVED, (self.state.seq - first) // PARTS + 1):
+                self._serve([QueuedCommand(commands.retain(first), alone=True)])
 
     def _follow_clock(self, jump: float) -> None:
         """Have all waits and later events follow the clock."""
@@ -393,7 +441,8 @@ class Engine:
         if batch.cut is not None:
             self.state.records.forget()  # what is known of a decision is what a restart would know
             with contextlib.suppress(UnavailableError):
-                self.store.shrink(fully=False)
+                if batch.events:  # what was asked to be removed leaves no trace
+                    self.store.shrink(fully=False)
             if batch.cut.erased:
                 self._restore()
                 return
@@ -460,7 +509,8 @@ class Engine:
     def _snapshot(self) -> None:
         self._published = time.monotonic()
         self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
-        self.store.save_snapshot(self.state.seq, self.state.to_bytes())
+        kept = self.state.seq - self.store.start().seq if self.retention is not None else math.inf
+        self.store.save_snapshot(self.state.seq, self.state.to_bytes(), gap=kept / PARTS)
 
     def _show(self, moment: float) -> None:
         """Publish a new view of the state for readers."""

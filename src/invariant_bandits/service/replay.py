@@ -196,8 +196,11 @@ def compact(store: Any, before: float) -> Compacted:
     return Compacted(cut.first - start, end - cut.first)
 
 
-def plan_cut(store: Any, state: State, first: int) -> Cut | None:
+def plan_cut(store: Any, state: State, first: int, bases: Iterable[int] = ()) -> Cut | None:
     """Return how all batches before the one of event `first` can be removed; None if there are none.
+
+    A replay begins with the first of the snapshots `bases` after which nothing refers to what is removed, or
+    else with the present state.
 
     Decisions that wait for rewards stay, with all events after them. A reward that comes later for a decision
     that was removed is kept and counted as one without a decision.
@@ -209,8 +212,10 @@ def plan_cut(store: Any, state: State, first: int) -> Cut | None:
         first = next((row.batch for row in store.rows(start, first) if row.key in needed), first)
     if first <= start:
         return None
-    base = min((seq for seq in store.snapshot_seqs() if seq >= first), default=None)
-    return Cut(first, state.seq, state.to_bytes()) if base is None else Cut(first, base)
+    for base in bases:
+        if base >= first and not store.is_referred_to(start, first, base):
+            return Cut(first, base)
+    return Cut(first, state.seq, state.to_bytes())
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:

@@ -29,7 +29,7 @@ from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.background import Learning, RefitSchedule, compare, in_words
 from invariant_bandits.service.dashboard import Dashboard
-from invariant_bandits.service.engine import Decider, Engine
+from invariant_bandits.service.engine import Decider, Engine, Retention
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.listener import Listener, RequestMiddleware, route_path
@@ -249,6 +249,8 @@ class ServiceSettings:
         Logs by the name of the model that is fitted to them, unless the store has it already.
     plan : RefitSchedule
         When and how models learn from their own history in the background.
+    retention : Retention or None
+        How much of the past is kept; all if it is None.
     allow_hosts : sequence of str
         Further host names under which the service may be asked, see `check_host`.
     root_path : str
@@ -267,6 +269,7 @@ class ServiceSettings:
     role: FleetRole = "alone"
     logs: Mapping[str, str] = field(default_factory=dict)
     plan: RefitSchedule = field(default_factory=RefitSchedule)
+    retention: Retention | None = None
     allow_hosts: Sequence[str] = ()
     root_path: str = ""
     holdout: Mapping[str, Any] = field(default_factory=dict)
@@ -294,6 +297,7 @@ def open_service(
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say)
+    engine.retention = settings.retention if settings.role != "decider" else None
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from invariant_bandits.checks import InputError
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.service.store import sql
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
@@ -28,7 +29,8 @@ from invariant_bandits.service.store.sql import (
     UnavailableError,
     UnreachableError,
 )
-from invariant_bandits.service.store.sqlite import SqliteDatabase
+from invariant_bandits.service.store.sqlite import FileLock, SqliteDatabase
+from invariant_bandits.storage import atomic_write
 
 
 def database_of(address: str | Path, *, writing: bool = False, **options: Any) -> Database:
@@ -68,6 +70,35 @@ def open_store(
     ([b'something happened'], 1)
     """
     return SqlStore(database_of(address, writing=writing, learning=learning, check=check, wait=wait))
+
+
+def copy_store(source: str | Path, target: str | Path, *, force: bool = False) -> Head:
+    """Copy a store, which may be in use, as it is at one moment; return the end of its chain.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        SQLite files. The copy is verified before it has its name, and only its owner can read it.
+    force : bool
+        Whether a store that is not in use may be replaced.
+    """
+    if is_address(str(source)) or is_address(str(target)):
+        dump = "pg_dump takes a consistent copy, pg_restore brings it back"
+        raise InputError(f"a store in PostgreSQL is copied with its own tools: {dump}; then run store verify")
+    path = Path(os.path.realpath(target))
+    with closing(open_store(source, writing=False)) as opened, ExitStack() as stack:
+        if path.exists():
+            if not force:
+                raise InputError(f"{target} exists; --force replaces it")
+            stack.callback(FileLock(path).release)
+        with atomic_write(path) as scratch:
+            scratch.chmod(0o600)
+            opened.copy_to(scratch)
+            verify(scratch)
+        for end in ("-wal", "-shm"):
+            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+    with closing(open_store(path, writing=False)) as copied:
+        return copied.head()
 
 
 # -- verification --

@@ -7,12 +7,14 @@ to lock the end of the chain, and to make the tables.
 
 from __future__ import annotations
 
+import math
 import secrets
+import sqlite3
 import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -508,6 +510,14 @@ class SqlStore:
         keys = self.read("SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?", prefix, after)
         return {key for (key,) in keys}
 
+    def is_referred_to(self, first: int, last: int, since: int) -> bool:
+        """Whether events from number `first` to before `last` belong to decisions with events from number
+        `since` on.
+        """
+        later = "SELECT 1 FROM events WHERE key = old.key AND seq >= ?"
+        query = f"SELECT 1 FROM events AS old WHERE seq >= ? AND seq < ? AND EXISTS ({later}) LIMIT 1"
+        return bool(self.read(query, first, last, since))
+
     def content(self, digest: str) -> bytes:
         """Return a content by its SHA-256 in hexadecimal digits."""
         contents = self.read("SELECT body FROM contents WHERE digest = ?", digest)
@@ -640,14 +650,25 @@ class SqlStore:
                 self.follow(others)
             raise OvertakenError(others)
 
-    def save_snapshot(self, seq: int, body: bytes) -> None:
-        """Keep the state after the first `seq` events; older snapshots but one are dropped."""
+    def save_snapshot(self, seq: int, body: bytes, *, gap: float = math.inf) -> None:
+        """Keep the state after the first `seq` events, the snapshot before it, and of older ones those that
+        are `gap` events apart, to which the start of a replay can move.
+        """
         with self._transaction():
             self._writer.execute(SNAPSHOT, seq, body, snapshot_digest(seq, body))
-            self._writer.execute(
-                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
-                " AND seq NOT IN (SELECT base FROM cut)"
-            )
+            kept = [base for (base,) in self._writer.execute("SELECT base FROM cut")] or [0]
+            older = self._writer.execute("SELECT seq FROM snapshots ORDER BY seq DESC")
+            for (number,) in reversed(older[2:]):
+                if number not in kept and number - kept[-1] < gap:
+                    self._writer.execute("DELETE FROM snapshots WHERE seq = ?", number)
+                else:
+                    kept.append(number)
+
+    def copy_to(self, path: Path) -> None:
+        """Copy a SQLite file as it is at one moment."""
+        with closing(sqlite3.connect(path)) as copy:
+            self._writer.raw.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
 
     def shrink(self, *, fully: bool = True) -> None:
         """Leave no trace of removed events on the disk, and fully, return their space to the file system."""
