@@ -75,8 +75,7 @@ class Deadlines:
 
     def shift(self, by: float) -> None:
         """Move all ends by so many seconds, but for those that are due at once."""
-        moved = Deadlines((end and end + by, id) for end, id in self)
-        self._ends, self._sorted = moved._ends, moved._sorted
+        vars(self).update(vars(Deadlines([(end and end + by, id) for end, id in self])))
 
     @property
     def next_end(self) -> float:
