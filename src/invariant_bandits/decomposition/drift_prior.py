@@ -891,8 +891,8 @@ class DriftPrior:
     link : "identity" or "logit"
         What is linear: the expected reward, or its log-odds.
     signal_variance : float, optional
-        Variance of the expected reward over the logged actions, at the mean coefficients; None if it is not
-        known.
+        Variance of the expected reward over the offered actions, where the logs have them, else over the
+        logged ones, at the mean coefficients; None if it is not known.
     feature_mean, feature_precision : arrays, shapes (p,), (p, p)
         Mean of the features of the logged actions along the basis, and the inverse of their covariance; empty
         if they are not known.
@@ -972,6 +972,9 @@ class DriftPrior:
         pooled, pooled_covariance = paths.weighted_mean()
         mean, mean_covariance, drift = random_effects(paths, iterations)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
+        offered = variance  # a selective policy's own choices vary less, and would hide the signal
+        if moments.offered is not None:
+            offered = moments.offered.scatter.sum(axis=0).diagonal() / moments.offered.count.sum()
         center = basis @ mean
         least = 1e-12 * float(moments.reward_square.sum()) / moments.rounds
         square = max(float((center**2 * variance).mean()), least)
@@ -995,7 +998,7 @@ class DriftPrior:
             baseline_variance=between,
             baseline_error=error,
             baseline_moves=moves,
-            signal_variance=float((center**2 * variance).sum()),
+            signal_variance=float((center**2 * offered).sum()),
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps)[:, None],
