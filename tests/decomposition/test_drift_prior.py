@@ -186,7 +186,7 @@ def test_the_signal_of_a_selective_log_is_that_of_the_offered_actions():
     rewards = chosen @ gamma + rng.normal(size=20_000)
     signals = [
         DriftPrior.from_moments(
-            WindowedMoments.from_arrays(chosen, rewards, windows=8, offered=sets), np.eye(3)
+            ib.WindowedMoments.from_arrays(chosen, rewards, windows=8, offered=sets), np.eye(3)
         ).signal_variance
         for sets in (offered, None)
     ]
