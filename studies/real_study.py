@@ -505,7 +505,9 @@ def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         " because a decomposition cannot be estimated there. Earlier versions of AutoISD were played on"
         " these second halves three times, with other draws of the logged actions. What this version does"
         " differently was decided on the first halves and on simulated worlds alone, about twenty"
-        " configurations; this page is its one run.",
+        " configurations; this page is its one run. Since then AutoISD's trust goes by the signal among all"
+        " offered actions instead of the logged ones; where logs choose uniformly, as here, the two differ"
+        " by sampling error only.",
         "",
     ]
 
