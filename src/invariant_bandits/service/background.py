@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
@@ -43,7 +44,14 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, finite, learner_from_bytes
+from invariant_bandits.service.learners import (
+    FittedLearner,
+    Learner,
+    OpenLearner,
+    finite,
+    learner_from_bytes,
+    named_numbers,
+)
 from invariant_bandits.service.state import ConflictError, Records, State, record_of, teach
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sql import UnavailableError
@@ -56,6 +64,8 @@ FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
+FEWEST_ARMS = 3
+"""Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
 LOWEST_PRIORITY = 15
@@ -115,7 +125,11 @@ def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str
 
 
 def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
-    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
+    """AutoISD over labelled arms; else over the most frequent named features, those that cannot be estimated
+    left out.
+    """
+    if (of_arms := _fitted_to_arms(learner, decisions, count)) is not None:
+        return of_arms
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
@@ -144,6 +158,41 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     made = learner.with_policy(policy, places)
     words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
     return made, words
+
+
+def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str] | None:
+    """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
+    there are too few arms or decisions for it.
+    """
+    plays: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
+    for decided, _ in decisions():
+        if decided.actions is not None or not decided.labels:
+            return None
+        plays[str(decided.action)] += 1
+        uses.update(named_numbers(decided.context, "context").keys())
+    arms = [label for label, often in plays.most_common(MOST_FEATURES) if often >= FEWEST_USES]
+    room = max(MOST_FEATURES // max(len(arms), 1) - 1, 0)
+    slopes = [name for name, often in uses.most_common(room) if often >= FEWEST_USES]
+    names = [f"a:{label}{part}" for label in arms for part in ("", *(f"|{slope}" for slope in slopes))]
+    windows = min(count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS)
+    if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
+        return None
+    contexts, played, rewards = array("d"), array("q"), array("d")
+    for decided, reward in decisions():
+        if decided.action in arms:
+            numbers = named_numbers(decided.context, "context")
+            contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
+            played.append(arms.index(str(decided.action)))
+            rewards.append(reward)
+    table = np.array(contexts).reshape(len(played), -1)
+    statistics = ArmStatistics.from_rounds(
+        table, np.array(played), np.array(rewards), windows=windows, link="identity"
+    )
+    words = (
+        f"{count:,} decisions in {windows} windows, {len(arms)} arms, {len(slopes)} of {len(uses)} features"
+    )
+    return learner.with_policy(AutoISD.from_arms(statistics), names), words
 
 
 def follow(

@@ -566,6 +566,8 @@ START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
 MOST_PLACES = 1024
 """Largest limit: learning costs its square in time and memory."""
+MOST_ARM_PLACES = 128
+"""Places up to which arms that come later are added to a policy that was fitted."""
 MOST_PATTERNS = 256
 """Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
@@ -703,6 +705,8 @@ class OpenLearner(Learner, kind="open"):
         for name in (name for row in numbers for name in row) if self.grows else ():
             if name not in places and len(places) < self.limit:
                 places[name] = len(places)
+        for label in names if self._takes_arms else ():
+            self._place_arm(label, places)
         if keep and key is not None:
             self._remember_pattern(key, numbers)
         features = np.zeros((len(numbers), self._room(len(places))))
@@ -743,6 +747,18 @@ class OpenLearner(Learner, kind="open"):
         self._patterns[key] = (rows, cells[..., 0].astype(np.intp), cells[..., 1])
 
     @property
+    def _takes_arms(self) -> bool:
+        """Whether arms that come later start from a prior over arms."""
+        return isinstance(self.policy, AutoISD) and self.policy.prior.population is not None
+
+    def _place_arm(self, label: str, places: dict[str, int]) -> None:
+        """Give a new arm the places that every arm has, after the others, as long as there is room."""
+        first, *others = list(self.places)[: self.policy.prior.layout.own]  # type: ignore[attr-defined]
+        if f"a:{label}" not in places and len(places) + 1 + len(others) <= MOST_ARM_PLACES:
+            for name in (first, *others):
+                places[f"a:{label}{name.removeprefix(first)}"] = len(places)
+
+    @property
     def grows(self) -> bool:
         """Whether new names get places; a policy that was fitted to some leaves others out."""
         return isinstance(self.policy, LinUCB)
@@ -750,7 +766,7 @@ class OpenLearner(Learner, kind="open"):
     def _room(self, taken: int) -> int:
         """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
         if not self.grows:
-            return self.policy.dim
+            return max(self.policy.dim, taken)
         room = SMALLEST
         while room < taken:
             room *= 2
@@ -758,9 +774,11 @@ class OpenLearner(Learner, kind="open"):
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
-        old = self.policy.dim
+        old, policy = self.policy.dim, self.policy
+        while isinstance(policy, AutoISD) and policy.dim < places:
+            policy = policy.with_arm()
         if places <= old or not isinstance(self.policy, LinUCB):
-            return self.policy
+            return policy
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
         wider = np.zeros((places, places + 1))
