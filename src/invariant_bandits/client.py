@@ -37,7 +37,7 @@ class ServiceError(Exception):
     status : int
         HTTP status; 0 if there was no answer.
     field : str or None
-        The part of the request that is meant.
+        Part of the request that is wrong.
 
     >>> import invariant_bandits as ib
     >>> def is_worth_another_try(error: ib.ServiceError) -> bool:
@@ -58,13 +58,13 @@ class ServedDecision:
     Attributes
     ----------
     id : str
-        What rewards are reported under.
+        Identifier under which rewards are reported.
     action : str or int
         The label of the chosen arm, or the place of the chosen row.
     propensity : float
         Probability with which it was chosen.
     version, model : str
-        Who decided.
+        Version and model that decided.
     scores : dict of str to float or None
         Expected rewards, if they were asked for.
     deferred : bool
@@ -307,22 +307,22 @@ class _Calls:
 class Client(_Calls, AbstractContextManager["Client"]):
     """Asks a service for decisions and reports rewards.
 
-    Every decision is asked for under an id, every reward reported under a key, both made here if none is
-    given. So a call that failed half-way is tried again without being done twice.
+    Every decision has an id and every reward a key. The client makes them if the caller gives none, so a
+    call that failed half-way can be repeated and still counts once.
 
     Parameters
     ----------
     url : str
-        Where the service is, such as "http://127.0.0.1:8080".
+        Address of the service, such as "http://127.0.0.1:8080".
     token : str, optional
-        What it asks for.
+        Token, where the service needs one.
     timeout : float
         Seconds to wait for one answer.
     retries, backoff : int, float
-        How often a call is tried again if there is no answer or the service is busy (429, 502, 503, 504), and
-        how many seconds are waited at most before the first time; then twice as long every time.
+        How often a call is repeated if there is no answer or the service is busy (429, 502, 503, 504), and
+        the longest wait in seconds before the first repetition; the wait doubles each time.
     transport : httpx.BaseTransport, optional
-        Something else than the network, for tests.
+        Replaces the network in tests.
 
     >>> def one_round():
     ...     with Client("http://127.0.0.1:8080") as client:
@@ -351,7 +351,7 @@ class Client(_Calls, AbstractContextManager["Client"]):
 
 
 class AsyncClient(_Calls, AbstractAsyncContextManager["AsyncClient"]):
-    """The same as `Client`, to be awaited; it has the same parameters.
+    """Client whose methods are coroutines; it has the parameters of `Client`.
 
     >>> async def one_round():
     ...     async with AsyncClient("http://127.0.0.1:8080") as client:

@@ -76,8 +76,8 @@ def joint_diagonalize(
     weights : array, shape (m,), optional
         Their sample sizes, positive; all the same, and unknown, unless given.
     tolerance : float
-        Sweeps stop when no pair of columns turns by more, in radians. If sample sizes are known they stop,
-        too, when many of them in turn gain less likelihood than sampling could produce.
+        Sweeps stop when no pair of columns turns by more, in radians. If sample sizes are known they also
+        stop when several sweeps in turn gain less likelihood than sampling error explains.
     max_sweeps : int
         At most so many for each criterion; a ConvergenceWarning says when they were not enough.
 

@@ -398,7 +398,7 @@ def compare(
     fit_until : number or datetime, optional
         Policies are fitted on the rounds before this time, instead of `fit_fraction`.
     windows : int
-        Into how many the first part is cut.
+        Number of windows of the first part.
     edges : array, shape (m + 1,), optional
         Times that bound the windows, instead of `windows`.
     propensities : "logged", "estimated" or "uniform"
@@ -419,7 +419,7 @@ def compare(
     confidence : float
         Coverage of the intervals, such as 0.95.
     seed : int
-        Of what an estimator draws.
+        Seed of estimators that draw.
     jobs : int
         Processes, forked.
     progress : callable, optional
@@ -430,7 +430,7 @@ def compare(
     Returns
     -------
     Comparison
-        With values, paired differences and verdicts.
+        Values, paired differences and verdicts.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -660,7 +660,7 @@ def rolling_origins(
     first : float
         Share of the rounds that lie before the first origin, strictly between 0 and 1.
     windows : int
-        Into how many the rounds before an origin are cut.
+        Number of windows of the rounds before an origin.
     past_of : callable, optional
         (rounds before the origin, longest horizon) -> Past, instead of `Past.from_feedback`.
     jobs : int

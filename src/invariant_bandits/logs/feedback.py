@@ -120,10 +120,10 @@ PER_ROW = ("offered", "offered_propensities", "offered_rewards")
 
 @dataclass(frozen=True, eq=False)
 class Feedback:
-    """n logged rounds in time order; make it with `from_arrays` or `from_full_information`, which check.
+    """Logged rounds in time order. Make it with `from_arrays` or `from_full_information`.
 
-    What has a value per offered action may be StoredRows, in a file, where it is too much for memory: `parts`
-    are always arrays.
+    Arrays with one value per offered action may be StoredRows, which lie in a file, if they are too large for
+    memory. `parts` always yields arrays.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class Feedback:
     rewards : array, shape (n,)
         Reward of the logged action.
     times : array, shape (n,), or None
-        When the rounds were; numbers or datetimes that do not decrease.
+        Times of the rounds: numbers or datetimes that do not decrease.
     propensities : array, shape (n,), or None
         Probability with which the logged action was chosen.
     offered_propensities : array, shape (rows,), or None
@@ -192,7 +192,7 @@ class Feedback:
         counts : array of int, shape (n,), optional
             How many actions each round offers, where they differ.
         times : array, shape (n,), optional
-            When the rounds were; numbers or datetimes that do not decrease.
+            Times of the rounds: numbers or datetimes that do not decrease.
         propensities : array, shape (n,), or (n, K) or (rows,), optional
             Probabilities of the logged actions, or of all offered ones.
         offered_rewards : array, shape (n, K) or (rows,), optional
@@ -241,7 +241,7 @@ class Feedback:
         counts : array of int, shape (n,), optional
             How many actions each round offers, where they differ.
         times : array, shape (n,), optional
-            When the rounds were; numbers or datetimes that do not decrease.
+            Times of the rounds: numbers or datetimes that do not decrease.
 
         >>> import numpy as np
         >>> Feedback.from_full_information(np.ones((4, 3, 2)), np.zeros((4, 3)), seed=0)

@@ -347,8 +347,8 @@ def lots(rows: Array) -> Array:
 class Log:
     """An opened log: its source, what its columns mean, its first rows, and what a first pass over it found.
 
-    Every question about a log takes a `Log` where it takes a source; files are then opened once, their first
-    rows read once, and the first pass made once. Make it with `open_log`.
+    Every function that takes a source takes a `Log` as well. Files are then opened and surveyed only once.
+    Make it with `open_log`.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ class Log:
     Attributes
     ----------
     schema : Schema
-        All of it, patterns replaced by columns.
+        Complete schema, patterns replaced by columns.
     notes : tuple of str
         What was done to the log.
 
@@ -523,7 +523,7 @@ class Log:
 def open_log(
     source: Any, schema: SchemaLike = None, *, catalogue: Any = None, arms: Sequence[str] | None = None
 ) -> Log:
-    """Open a log, to ask several things of it without opening and surveying it each time.
+    """Open a log once, so that several functions can use it without surveying it again.
 
     Parameters
     ----------

@@ -24,15 +24,15 @@ class Decision:
     Attributes
     ----------
     id : str
-        What its reward is reported under.
+        Identifier under which its reward is reported.
     action : str or int
-        Label of the chosen arm; for models of feature rows, its place among the offered.
+        Label of the chosen arm; for models of feature rows, its index among the offered actions.
     propensity : float
         Probability with which it was chosen.
     scores : mapping of str or int to float
         Expected reward of every offered action.
     version : str
-        Of the model that decided.
+        Version of the model that decided.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

@@ -134,17 +134,17 @@ def fit_logs(
     arm_model: str | None = None,
     keep_going: bool = False,
 ) -> Model:
-    """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
+    """Read a log and fit a model to it; see `read_moments` for how logs are read and cut into windows.
 
-    Windows with hardly any rounds join a neighbour, as does the first or last one with less than a quarter of
-    the usual rounds; features that no window can estimate are left out. The model says so, and what each
-    window is silent about.
+    A window with hardly any rounds joins a neighbour, and so does a first or last window with less than a
+    quarter of the usual rounds. Features that no window can estimate are left out. The model's notes say
+    so.
 
     Parameters
     ----------
     policy : str
-        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name
-        says that it is cold.
+        Name of a registered policy. It has learned the logged rounds if it can, unless its name ends in
+        "-cold".
     confidence : float
         η, the probability of failure.
     exploration : float, optional
@@ -154,7 +154,7 @@ def fit_logs(
         Share of the believed gain that AutoISD may spend on tests of neglected actions; None for no limit,
         which suits a few arms that are always the same and whose values may change.
     horizon : int, optional
-        How many rounds will be served, for policies that want to know.
+        How many rounds will be served, for policies that plan ahead.
     features : FeatureOptions, FeatureMap or list of str, optional
         How columns become features; names or patterns of columns are those of the schema.
     catalogue, arms :

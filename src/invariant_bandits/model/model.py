@@ -47,7 +47,7 @@ POLICY = "policy."
 
 @dataclass(eq=False)
 class Model(ThreadSafe):
-    """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
+    """Fitted model of a log: a policy that goes on learning, and what the log said.
 
     Threads may share it: every method sees one state, and a reward is learned once, even if several threads
     report it.
@@ -55,35 +55,35 @@ class Model(ThreadSafe):
     Attributes
     ----------
     policy : Policy
-        Takes the features of `feature_map`.
+        The policy; it takes the features of `feature_map`.
     policy_name : str
-        As asked for, such as "auto-isd".
+        Its registered name, such as "auto-isd".
     feature_map : FeatureMap or ArmFeatures
         Raw columns -> features; of labelled arms, context and label -> features.
     schema, quality : Schema, QualityReport
         How the log was read.
     moments : WindowedMoments
-        Of the log, per window, mapped features.
+        Moments of the log per window, after the feature map.
     baseline : float
-        Is subtracted from the rewards that the policy learns, where it has no intercept.
+        Number that is subtracted from rewards before a policy without an intercept learns them.
     dropped : tuple of Dropped
         Features left out, and why.
     notes : tuple of str
-        What else happened on the way.
+        What else was done while fitting.
     value : mapping or None
-        What evaluation said of the policy, plain values.
+        Result of the evaluation on the log, as plain values.
     version : str
-        Of the package that fitted.
+        Version of the package that fitted it.
     fit : InvariantSubspaceDecomposition or None
-        Of the moments; found again when it is asked for if it is not given.
+        Decomposition of the moments; computed when it is first needed.
     ledger : Ledger
         Decisions that wait for their rewards.
     unknown_categories : mapping of str to Counter
         By column, how often a category was asked for that the logs do not have, since it was made or loaded.
     arms : ArmTable or None
-        The labelled arms, if actions are such; retired ones stay in it.
+        The labelled arms, if there are any; retired ones stay in the table.
     log_odds : LogOdds or None
-        What the windows say on the scale of log-odds, if rewards of labelled arms are 0 or 1.
+        Statistics of the windows on the log-odds scale, if rewards of labelled arms are 0 or 1.
 
     >>> import tempfile, numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -281,8 +281,8 @@ class Model(ThreadSafe):
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
 
-        Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms
-        with a column of labels, all active arms without one.
+        `offered` holds raw columns, each with one value per action or one value for all; or a list of rows; or
+        a frame. For labelled arms it has a column of labels, or none for all active arms.
         """
         with self._lock:
             columns = self._columns(offered)

@@ -167,13 +167,13 @@ class Update:
     Attributes
     ----------
     model, before : Model
-        With and without the new rounds.
+        The model with and without the new rounds.
     new : WindowedMoments
-        Of the new rounds, before short windows were joined, in the features of `before`.
+        Moments of the new rounds in the features of `before`, before short windows were joined.
     quality : QualityReport
-        Of the new log alone.
+        Quality of the new log alone.
     moves : tuple of Move
-        Per feature that the new rounds vary, the strongest evidence first.
+        Each coefficient before and now, the strongest evidence of a move first.
     stable_p_value : float or None
         How likely the new rounds were if nothing along the stable directions had moved; None if there are
         none.

@@ -39,7 +39,7 @@ finite.
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a policy thinks of the offered actions.
+    """Expected rewards and widths of the offered actions.
 
     Attributes
     ----------

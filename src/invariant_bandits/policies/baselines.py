@@ -40,7 +40,7 @@ class Greedy(LinearPolicy):
     feature_bound : float
         L ≥ ‖φ‖, for the widths.
     memory : Memory
-        What of the online past counts.
+        Which online rounds count.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.Greedy(2)

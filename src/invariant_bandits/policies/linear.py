@@ -65,7 +65,7 @@ class LinearPolicy(BasePolicy):
     exploration : float
         Factor on the widths, or on the spread of the draws.
     memory : Memory
-        What of the online past counts.
+        Which online rounds count.
     invariant : isd.InvariantPart, optional
         What lasts. None: all coefficients are learned online, q = p.
     draws : Draws, optional
@@ -392,7 +392,7 @@ class LinTS(LinearPolicy):
     seed : int or numpy.random.Generator
         Draws the coefficients.
     memory : Memory
-        What of the online past counts.
+        Which online rounds count.
     **common :
         As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
 

@@ -25,8 +25,8 @@ DEFAULT_CONFIDENCE = 0.01
 class Past:
     """What is known before the first round that a policy plays.
 
-    Everything a policy starts from: `Policy.from_past(past, **options)`. What is not given is worked out from
-    the rest when it is first asked for, once.
+    Every policy starts from it: `from_past(past, **options)`. What the caller does not give is computed from
+    the rest when it is first needed.
 
     Parameters
     ----------

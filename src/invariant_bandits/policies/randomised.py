@@ -31,15 +31,15 @@ class Randomised(BasePolicy):
     """Any policy with some chance for every action, so that its log shows what other policies would have
     earned.
 
-    An action is played with probability w + (1 − Σw)·q, where q is the wrapped policy's own probability of
-    it, one for its choice if it does not draw, and w is the action's share of chance. Decisions are drawn
-    from exactly these `propensities`, for any wrapped policy: write them into the log. It learns as it would
+    An action is played with probability w + (1 − Σw)·q. Here q is its probability under the wrapped policy (1
+    for the choice of a policy that does not draw), and w the share that randomisation gives it. Decisions are
+    drawn from exactly these `propensities`: write them into the log. The wrapped policy learns as it would
     alone.
 
     Parameters
     ----------
     policy : Policy
-        The policy that is wrapped; it is learned with and stored inside. One of your own needs dim, rounds,
+        The wrapped policy. One of your own needs dim, rounds,
         select and update, and scores for "inverse-gap".
     floor : float, optional
         Share of the decisions, from 0 to 1, that is drawn uniformly: w = floor/K for each of K actions, and
@@ -52,7 +52,7 @@ class Randomised(BasePolicy):
         is at most (K − 1)/sharpness of these standard deviations per round, as far as the expected rewards
         are right.
     sharpness : float
-        How fast the chance falls with the gap.
+        How fast the probability falls with the gap.
     seed : int or numpy.random.Generator
         Draws the actions. The draw is a function of seed, rounds learned and features.
 

@@ -203,8 +203,7 @@ def name_of(policy: Any) -> str:
 
 @dataclass(frozen=True)
 class Contender:
-    """A registered policy with options, as plain data: it can be written down, compared and stored beside
-    results.
+    """Name and options of a registered policy, as plain data that can be stored with results.
 
     >>> Contender("linucb", {"exploration": 0.3})
     Contender(kind='linucb', options={'exploration': 0.3})

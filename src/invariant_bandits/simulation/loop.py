@@ -66,7 +66,7 @@ def simulate(
     replications : int
         Number of episodes.
     seed : int
-        What all randomness comes from.
+        Seed of all randomness.
     jobs : int
         Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is
         missing.
@@ -75,7 +75,7 @@ def simulate(
     trace : sequence of int
         Rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
     client : distributed.Client, optional
-        The repetitions are played on its cluster, with the same bits.
+        Dask cluster that plays the repetitions, with the same bits.
     first : int
         Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j −
         i.

@@ -24,7 +24,7 @@ SLOPE = 0.7
 @environment("stress")
 @dataclass(frozen=True)
 class StressEpisodes:
-    """Contextual rounds in which one thing is not as the logs say.
+    """Rounds with contexts in which the world differs from the logs in one respect.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class FixedArms:
     logged : int
         Logged rounds, arms drawn uniformly.
     windows : int
-        Of their moments.
+        Number of windows of their moments.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> episode = ib.FixedArms(arms=3, contexts=2).draw(10, np.random.default_rng(0))
