@@ -281,8 +281,8 @@ class Model(ThreadSafe):
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
 
-        `offered` holds raw columns, each with one value per action or one value for all; or a list of rows; or
-        a frame. For labelled arms it has a column of labels, or none for all active arms.
+        `offered` holds raw columns, each with one value per action or one value for all; or a list of rows;
+        or a frame. For labelled arms it has a column of labels, or none for all active arms.
         """
         with self._lock:
             columns = self._columns(offered)

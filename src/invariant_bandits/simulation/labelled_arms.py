@@ -103,8 +103,8 @@ class ArmEpisode(KnownEpisode):
 class LabelledArms:
     """Arms with coefficients of their own on the log-odds of a click; two of these drift in the logs.
 
-    In a log of twelve months one arm is launched at the end of the seventh and one retired at the end of the
-    sixth. The online rounds offer the arms that are left.
+    The log covers twelve months. One arm is launched after the seventh month and one is retired after the
+    sixth. The online rounds offer the remaining arms.
 
     Parameters
     ----------
