@@ -184,7 +184,11 @@ def _administrate(client: Any) -> None:
         interval = client.get_evaluation("e 1", interval_in_minutes=60, window="Rolling", **span)["content"]
         assert [policy["policySource"] for policy in interval["value"]] == ["Online", "Baseline", "Random"]
     kinds = {"filter_expression": "metadata=evaluationType eq 'Manual'"}
-    assert [evaluation["id"] for evaluation in client.list_evaluations(**kinds)] == ["e 1"]
+    client.create_evaluation("e 2", body | {"policies": []})
+    for more in (kinds, {"params": {"maxpagesize": 1}, "top": 5}, {}):
+        assert [evaluation["id"] for evaluation in client.list_evaluations(**more)] == ["e 1", "e 2"]
+    assert [evaluation["id"] for evaluation in client.list_evaluations(skip=1)] == ["e 2"]
+    assert list(client.list_evaluations(filter_expression="metadata=evaluationType eq 'Auto'")) == []
     client.apply_from_evaluation({"evaluationId": "e 1", "policyName": "linucb"})
     client.delete_evaluation("e 1")
     client.create_feature_importance("f1", body)

@@ -47,6 +47,7 @@ QUERY |= {
     "endTime": {**TEXT, "description": "Date or time as in ISO 8601"},
     "window": {"enum": ["Expanding", "Rolling"]},
     "top": {"type": "integer", "minimum": 0},
+    "maxpagesize": {"type": "integer", "minimum": 1},
     "skip": {"type": "integer", "minimum": 0, "default": 0},
 }
 TAGS = ("v1", "personalizer", "ofrep")

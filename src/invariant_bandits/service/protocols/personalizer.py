@@ -812,12 +812,19 @@ class Documents:
         return dict(document)
 
     async def list(self, call: Call, about: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """Return all documents, as `skip` and `top` ask; a plain list where the version is in the path."""
+        """Return all documents, as the query asks; a plain list where the version is in the path."""
         documents = await call.look_at_model(lambda served: dict(served.documents))
         shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
+        kind = re.search(r"evaluationType eq '(\w+)'", call.query.get("filter", ""))
+        shown = [each for each in shown if kind is None or each.get("evaluationType") == kind[1]]
         skip = _count(call.query.get("skip", "0"))
-        shown = shown[skip : skip + _count(call.query.get("top", str(len(shown))))]
-        return shown if call.path["endpoint"].versioned else {"value": shown}
+        top = min(_count(call.query.get("top", "999999999")), max(len(shown) - skip, 0))
+        size = min(_count(call.query.get("maxpagesize", "0")) or top, top)
+        answer: dict[str, Any] = {"value": shown[skip : skip + size]}
+        if size < top:
+            url = call.request.url.include_query_params(skip=skip + size, top=top - size)
+            answer["nextLink"] = str(url)
+        return answer["value"] if call.path["endpoint"].versioned else answer
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
@@ -855,7 +862,7 @@ NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated h
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
 CONTRACT = "InvalidEvaluationContract"
-SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip")
+SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip", "maxpagesize")
 """Parameters of queries."""
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
 EVALUATIONS = Documents("evaluation ", "EvaluationNotFound", "EvaluationAlreadyExists")
