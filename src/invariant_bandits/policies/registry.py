@@ -146,7 +146,7 @@ def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[
     >>> world = ib.PaperEpisodes(logged=500)
     >>> result = ib.simulate(["linucb-bold", "linucb"], world, 20, replications=2, seed=0)
     >>> sorted(result.regret)
-    ['LinUCB', 'linucb-bold']
+    ['linucb', 'linucb-bold']
     >>> POLICIES.remove("linucb-bold")
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
