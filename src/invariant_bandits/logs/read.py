@@ -870,8 +870,8 @@ def read_rounds(
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
     features = read_feature_map(log, options=feature_map)
     if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
-        many = f"{len(features.labels):,} arms were possible in every round"
-        raise InputError(f"{many}: rounds with all that was offered are read for at most {MOST_LEVELS} arms")
+        many = f"the log has {len(features.labels):,} arms"
+        raise InputError(f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms")
     reader, report = reader_of(log, features), QualityReport() if report is None else report
     batches = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
     for rounds in (

@@ -248,9 +248,12 @@ def _exploration(policy: AutoISD | PooledArms) -> Section:
     alarm = f"No alarm can be given: {reason}." if reason else alarm
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
+    tested = f"are tested {limits.get(policy.caution, spent)}"
+    if isinstance(policy, PooledArms):
+        tested = "are not tested: there are too many arms"
     words = (
-        "It plays the action of largest expected reward plus what the logs leave open. Neglected actions are"
-        f" tested {limits.get(policy.caution, spent)}."
+        "It plays the action of largest expected reward plus what the logs leave open. Neglected actions"
+        f" {tested}."
     )
     return Section("How it will explore", [words, alarm])
 
