@@ -14,6 +14,7 @@ import typer
 from invariant_bandits.cli.common import PROCESSORS, check_target, console, counting, one_thread_each
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.storage import replace_file
+from studies.harness import wrap_prose
 
 study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
 
@@ -51,7 +52,7 @@ def run_study(name: str, out: Path, figures: Path | None = None, **options: Any)
             plots.save(module.draw(outcome, theme), figures / f"{name}-{theme}", ["png"])
         folder = Path(os.path.relpath(figures, out.parent)).as_posix()  # as the page links to it
         page, pictures = module.report(outcome, pictures=folder), f", pictures to {figures}"
-    replace_file(out, page.encode())
+    replace_file(out, wrap_prose(page).encode())
     console.print(page, highlight=False)
     missed = sum(not verdict.reached for _, verdict in module.verdicts(outcome))
     console.print(f"written to {out}{pictures}; goals missed: {missed}")

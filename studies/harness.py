@@ -6,6 +6,8 @@ A study is a module with `run(...) -> StudyOutcome`, `verdicts(outcome)`, the go
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,6 +21,8 @@ from studies.goals import mean_of
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Progress = Callable[[str, int, int], None]
+PAGE_WIDTH = 100
+"""Longest line of prose in a page, in columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,20 @@ def gather(
         if progress is not None:
             progress(words, len(values), len(items))
     return [values[index] for index in range(len(items))]
+
+
+def wrap_prose(page: str) -> str:
+    """Break lines of prose after at most 100 columns; tables, code and pictures stay as they are."""
+    lines: list[str] = []
+    for line in page.splitlines():
+        is_prose = not line.lstrip().startswith(("|", "<", "#", "!", "```")) and not line.startswith("    ")
+        marker = re.match(r" *(?:[-*] |\d+\. )?", line)
+        indent = " " * (marker.end() if marker else 0)
+        wrapped = textwrap.wrap(
+            line, PAGE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines += wrapped if is_prose and wrapped else [line]
+    return "\n".join(lines) + "\n"
 
 
 def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> list[str]:

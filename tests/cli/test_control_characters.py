@@ -13,7 +13,7 @@ NAMES = ["pri\x1b[31mce", "a\x9b31mge", "si\u202eze", "ho\x07ur\r", "k\u2066ey",
 LABELS = ["A\x1b]0;title\x07", "B\u202e\u2028", "C\x85\x00", "D\ud83d"]
 VALUES = ["desk\x1b[2Jtop", "pho\u200fne"]
 KINDS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of Unicode: controls, formats, halves of signs, ends of lines and paragraphs."""
+"""Categories of Unicode: controls, formats, surrogates, ends of lines and paragraphs."""
 
 
 def steering(text):
@@ -22,7 +22,7 @@ def steering(text):
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """A labelled log whose every name, label and value has signs that are no writing; three arms with a
+    """A labelled log whose every name, label and value has control characters; three arms with a
     reason each.
     """
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("steering") / "log.jsonl"
