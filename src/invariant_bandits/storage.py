@@ -131,6 +131,19 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
         raise FileError(f"{path} is not readable as TOML: {error}") from None
 
 
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, with names such as "world.drift".
+
+    >>> flatten({"world": {"drift": 1.0, "blocks": [4, 1]}, "logged": 500})
+    {'world.drift': 1.0, 'world.blocks': [4, 1], 'logged': 500}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        inside = isinstance(value, dict)
+        flat |= flatten(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+    return flat
+
+
 # -- schemas --
 
 """(name, value) -> the value as it is used, or InputError; those of `checks` are such."""

@@ -72,7 +72,7 @@ def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(mo
         return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
 
     assert "Feb" in labels(overview)
-    plain = plots.coefficient_paths(model.decomposition)
+    plain = model.decomposition.plot(most=24)[0].figure
     plain.canvas.draw()
     assert all(re.fullmatch(r"\d+", words) for words in labels(plain))
     plt.close(plain)

@@ -36,16 +36,13 @@ def test_the_overview_is_written_in_every_format_and_theme(fit, tmp_path):
 
 
 def test_the_same_fit_gives_the_same_svg(fit, tmp_path):
-    first, second = (plots.save(plots.feature_stability(fit), tmp_path / name, ["svg"])[0] for name in "ab")
-    strip = [line for line in first.read_text().splitlines() if "clip" not in line and "id=" not in line]
-    again = [line for line in second.read_text().splitlines() if "clip" not in line and "id=" not in line]
-    assert strip == again
+    first, second = (plots.save(fit.plot()[0].figure, tmp_path / name, ["svg"])[0] for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_paths_come_with_the_strongest_evidence_first_and_say_what_drifts(fit):
-    titles = [
-        axis.get_title(loc="left") for axis in plots.coefficient_paths(fit).axes if axis.get_title(loc="left")
-    ]
+    titles = [axis.get_title(loc="left") for axis in fit.plot(most=24) if axis.get_title(loc="left")]
+    plots.plt.close("all")
     assert len(titles) == 10
     drifting = [" → " in title for title in titles]
     assert drifting == sorted(drifting, reverse=True)
@@ -53,7 +50,9 @@ def test_paths_come_with_the_strongest_evidence_first_and_say_what_drifts(fit):
 
 
 def test_blocks_are_framed_in_the_found_basis(fit):
-    frames = [len(axis.patches) for axis in plots.covariances(fit).axes]
+    figure = plots.overview(fit)
+    frames = [len(axis.patches) for axis in figure.axes]
+    plots.plt.close(figure)
     assert frames.count(len(fit.blocks_)) == plots.WINDOWS_SHOWN
 
 
@@ -67,8 +66,8 @@ def test_readable_directions_span_the_same_blocks(fit):
 @pytest.mark.parametrize("p", [1, 2, pytest.param(30, marks=pytest.mark.slow)])
 def test_every_size_can_be_drawn(p, tmp_path):
     found = fit_of_dimension(p)
-    for draw in (plots.overview, plots.covariances, plots.coefficient_paths, plots.feature_stability):
-        assert plots.save(draw(found), tmp_path / draw.__name__, ["png"])[0].exists()
+    for name, figure in (("overview", plots.overview(found)), ("paths", found.plot(most=24)[0].figure)):
+        assert plots.save(figure, tmp_path / name, ["png"])[0].exists()
 
 
 def test_an_unknown_theme_is_refused(fit):
@@ -111,8 +110,7 @@ def test_paths_have_gaps_where_windows_are_silent_and_tables_say_so(tmp_path):
     features[-300:, 1] = 0.0
     rewards = features @ [1.0, -1.0] + rng.normal(size=1200)
     silent = ib.InvariantSubspaceDecomposition(blocks=[[0], [1]]).fit(features, rewards, windows=4)
-    figure = plots.coefficient_paths(silent)
-    gaps = [np.isnan(axis.lines[1].get_ydata()).tolist() for axis in figure.axes]
+    gaps = [np.isnan(axis.lines[1].get_ydata()).tolist() for axis in silent.plot()]
     assert sorted(gaps) == [[False] * 4, [False] * 3 + [True]]
     last = {feature["name"]: feature["last_error"] for feature in values.features(silent)}
     assert last["x1"] is None

@@ -27,7 +27,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import ENVIRONMENTS, Environment, KnownEpisode, described
 from invariant_bandits.simulation.loop import Observer, SimulationResult, simulate
-from invariant_bandits.storage import FileError, read_toml, replace_file
+from invariant_bandits.storage import FileError, flatten, read_toml, replace_file
 
 PACKAGE = Path(invariant_bandits.__file__).parent
 PLAYING = ("checks.py", "moments", "decomposition", "policies", "simulation", "experiments/cells.py")
@@ -276,7 +276,7 @@ def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
     `SimulationResult.rows` says of the policy.
     """
     worlds = {name: result.settings["environment"] for name, result in results.items()}
-    settings = {name: {"environment": of["class"], **_flat(of["fields"])} for name, of in worlds.items()}
+    settings = {name: {"environment": of["class"], **flatten(of["fields"])} for name, of in worlds.items()}
     parts = dict.fromkeys(part for of in settings.values() for part in of)
     varied = [part for part in parts if len({json.dumps(of.get(part)) for of in settings.values()}) > 1]
     return [
@@ -294,15 +294,6 @@ def write_tidy(results: Mapping[str, SimulationResult], path: Path) -> Path:
     writer.writerows(rows)
     replace_file(path, text.getvalue().encode())
     return path
-
-
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested settings as one mapping, with names such as "world.drift"."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        inner = isinstance(value, Mapping)
-        flat |= _flat(value, f"{before}{name}.") if inner else {f"{before}{name}": value}
-    return flat
 
 
 def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) -> None:

@@ -57,7 +57,8 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     for path in paths:
         drawn = io.BytesIO()
         suffix = path.suffix[1:]
-        figure.savefig(drawn, format=suffix, bbox_inches="tight", metadata=UNSTAMPED.get(suffix))
+        with plt.rc_context({"svg.hashsalt": "invariant-bandits"}):  # the same picture is the same file
+            figure.savefig(drawn, format=suffix, bbox_inches="tight", metadata=UNSTAMPED.get(suffix))
         replace_file(path, drawn.getvalue())
     plt.close(figure)
     return paths
@@ -87,32 +88,6 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
         split = fit.split_
         found = f"{split.residual_dim} of {split.dim} dimensions drift"
         figure.suptitle(found, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    return figure
-
-
-def covariances(fit: Fit, *, theme_name: str = "light") -> Figure:
-    """Correlations of the features in a few windows: as logged (above) and in the found basis (below)."""
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(7.0, 3.7), layout="constrained")
-        _draw_covariances(figure, fit, colours)
-    return figure
-
-
-def coefficient_paths(fit: Fit, *, theme_name: str = "light", most: int = 24, edges: Any = None) -> Figure:
-    """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands.
-
-    edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
-    """
-    figure: Figure = fit.plot(most=most, edges=edges, theme=theme_name)[0].figure
-    return figure
-
-
-def feature_stability(fit: Fit, *, theme_name: str = "light", most: int = 40) -> Figure:
-    """Share of each original feature that lies in the stable part."""
-    features = min(fit.n_features_in_, most)
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(4.2, 1.0 + 0.24 * features), layout="constrained")
-        _draw_stability(figure.subplots(), fit, features, colours)
     return figure
 
 
@@ -168,7 +143,7 @@ def arm_rewards(
 ) -> Figure:
     """Mean reward (A, m) of the most played arms over the windows, with 95 % intervals.
 
-    error: standard errors (A, m); plays (A,): rounds of each arm; edges as in `coefficient_paths`.
+    error: standard errors (A, m); plays (A,): rounds of each arm; edges: times that bound the windows.
     """
     shown = np.argsort(-plays, kind="stable")[:MOST_ARMS]
     time = np.arange(1, mean.shape[1] + 1) if edges is None else edges[:-1]

@@ -15,7 +15,7 @@ from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import Batches, Task, TextSource
 from invariant_bandits.optional import LazyModule
 from invariant_bandits.optional import pyarrow as pa
-from invariant_bandits.storage import FileError
+from invariant_bandits.storage import FileError, flatten
 
 arrow_json: Any = LazyModule("pyarrow.json")
 
@@ -90,7 +90,7 @@ def _seen_schema(path: str) -> Any:
             raise FileError(too_nested)
         return schema
     except pa.ArrowInvalid:
-        objects = [_flat_object(row) for row in _objects(sample) if row is not None]
+        objects = [flatten(row) for row in _objects(sample) if row is not None]
     if not objects and sources.too_deep(sample):
         raise FileError(too_nested)
     if not objects:
@@ -175,7 +175,7 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
             return sources.flattened(read_json(block, schema)), schema, []
     objects = _objects(block)
     bad = [line for line, entry in enumerate(objects) if entry is None]
-    rows = [_flat_object(entry) for entry in objects if entry is not None]
+    rows = [flatten(entry) for entry in objects if entry is not None]
     kinds = {entry.name: entry.type for entry in _flat(wanted)}
     arrays = {name: _fitting([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
     return pa.table(arrays), wanted, bad
@@ -201,14 +201,6 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
             value = sources.value_of(line)
             objects[-1] = value if isinstance(value, dict) else None
     return objects
-
-
-def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        inside = isinstance(value, dict)
-        flat |= _flat_object(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
-    return flat
 
 
 def _fitting(values: list[Any], kind: Any) -> Any:
