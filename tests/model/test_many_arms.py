@@ -1,6 +1,7 @@
 """Logs of more labels than can have coefficients of their own: levels are pooled, slopes shared."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
@@ -97,3 +98,15 @@ def test_levels_that_walk_are_followed_to_the_end_of_the_log():
     often = world.plays >= 100
     error = np.sqrt(((policy.levels - world.own)[often] ** 2).mean())
     assert error < 0.6 * world.own[often].std()
+
+
+@pytest.mark.parametrize("rewards", ["tiny", "constant", "no clicks"])
+def test_odd_rewards_make_a_model_that_can_be_stored(rewards):
+    world = many_arms(4, rounds=3000, arms=600, clicks=rewards == "no clicks")
+    own = world.log.column("reward").to_numpy()
+    changed = {"tiny": 1e-8 * own, "constant": np.full(3000, 3.0), "no clicks": np.zeros(3000)}[rewards]
+    log = world.log.set_column(4, "reward", pa.array(changed))
+    model = ib.fit_logs(log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue)
+    assert model.policy.link == ("logit" if rewards == "no clicks" else "identity")
+    model.learn(model.decide(CONTEXT, arms=list(model.arms.active[:20])), float(changed[0]))
+    model.to_bytes()

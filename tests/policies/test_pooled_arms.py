@@ -68,6 +68,20 @@ def test_arms_that_were_never_played_have_the_population_alone():
     assert levels.fitted[0] < levels.fitted[1] < levels.fitted[2]
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_levels_are_in_units_of_the_reward(scale):
+    rng = np.random.default_rng(6)
+    codes, phi, window = rng.integers(30, size=900), np.ones((900, 1)), np.arange(900) // 450
+    rewards = rng.normal(size=30)[codes] + rng.normal(size=900)
+
+    def levels(unit):
+        chunk = (phi, unit * rewards, codes, window)
+        return fit_levels(lambda: [chunk], dim=1, arms=30, windows=2, clicks=False)
+
+    assert levels(scale).fitted == pytest.approx(scale * levels(1.0).fitted, rel=1e-2)
+    assert levels(scale).variances == pytest.approx(scale**2 * levels(1.0).variances, rel=1e-2)
+
+
 def test_drift_of_levels_is_found_where_it_is_and_not_where_it_is_not():
     # In 20 logs without drift the test at three standard deviations errs with probability 0.03 in all.
     rng = np.random.default_rng(2)

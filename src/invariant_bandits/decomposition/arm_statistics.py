@@ -297,8 +297,10 @@ def fit_levels(
     (2.0, 0.25)
     """
     theta, levels, spread, noise = np.zeros(dim), np.zeros(arms), 1.0, None if clicks else 1.0
+    least = 0.0
     for _ in range(LEVEL_PASSES):
         sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
+        least = least or max(EXACT * sums.squares / sums.rounds, TINY)
         H, E, K = sums.H.sum(axis=0), sums.E.sum(axis=0), sums.K
         seen = H > 0.0
         center = levels + E / np.where(seen, H, 1.0)
@@ -314,7 +316,7 @@ def fit_levels(
         settled = largest <= LEVEL_TOLERANCE * float(np.abs(theta).max())
         if noise is not None:
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
-            now = max(sums.squares * noise**2 / free, LEAST_SPREAD * LEAST_SPREAD)
+            now = max(sums.squares * noise**2 / free, least)
             settled, noise = settled and abs(now - noise) <= LEVEL_TOLERANCE * noise, now
         if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
             break

@@ -871,7 +871,7 @@ def has_binary_rewards(moments: WindowedMoments) -> bool:
     squares = second + n * mean**2
     cubes = third + 3.0 * mean * second + n * mean**3
     quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
-    return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * max(squares, 1.0))
+    return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * squares)
 
 
 def effective_rounds(moments: WindowedMoments) -> int:
