@@ -317,10 +317,9 @@ def estimated(
 ) -> Estimate:
     """The ratio Σ gains / Σ weights with its interval, or a refusal.
 
-    An estimator that weighs rewards should hand over both, `rewards` and `reach`. Otherwise the gains are
-    taken for rewards that reach the value as they are: an unseen one is as large as the gains are, in a
-    difference it may help one policy and harm the other, and more than two sizes of gain with fewer than 20
-    other than 0 are refused.
+    An estimator that weighs rewards should pass both `rewards` and `reach`. Without them every gain counts as
+    a reward of its own. An unseen reward is then assumed to be as large as the gains, and differences between
+    policies get wider intervals.
 
     Parameters
     ----------

@@ -186,14 +186,16 @@ class OutlierWarning(UserWarning):
 class AutoISD(BasePolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
-    Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each
-    is one or more Kalman filters over the coefficients (and the reward baseline), weighed by how well they
-    predicted so far; the weaker the logs' signal, the slower the weights move (`mixture.trust`). It plays the
-    action of largest mean plus half a standard deviation of what the logs leave open, a whole one with
-    labelled arms, or one of all that is open once filters that do not trust the logs hold more than half of
-    the weight. A neglected action is tested
-    when being wrong about it would cost more, over the rounds to come, than finding out, as far as `caution`
-    allows. Start it with `from_history`.
+    The hypotheses are: nothing changed; drift as in the logs; invariance broken; logs useless. Each consists
+    of Kalman filters over the coefficients and the reward baseline. Filters are weighed by how well they
+    predict. The weaker the signal of the logs, the slower the weights move (`mixture.trust`).
+
+    The policy plays the action with the largest sum of mean and width. The width is half a standard deviation
+    of what the logs leave open, and a whole one for labelled arms. Once filters that do not trust the logs
+    hold more than half of the weight, it is one standard deviation of the whole mixture. A neglected action
+    is tested if being wrong about it would cost more than finding out, within the limit of `caution`.
+
+    Start it with `from_history`.
 
     Parameters
     ----------
