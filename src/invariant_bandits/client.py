@@ -189,6 +189,7 @@ class _Calls:
         model: str = "default",
         scores: bool = False,
         defer: bool = False,
+        unit: str | None = None,
     ) -> ClientCall[ServedDecision]:
         """Ask for a decision.
 
@@ -207,10 +208,13 @@ class _Calls:
             Whether expected rewards are wanted.
         defer : bool
             Whether it counts only once it is activated.
+        unit : str, optional
+            Who is decided about: the holdout goes by it.
         """
         body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
         body |= {} if context is None else {"context": dict(context)}
         body |= {} if arms is None else {"arms": list(arms)}
+        body |= {} if unit is None else {"unit": unit}
         body |= {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
         return ClientCall("POST", "/v1/decisions", lambda answer: ServedDecision(**answer), {"json": body})
 
@@ -226,6 +230,14 @@ class _Calls:
             return [ServedDecision(**each) for each in answer["decisions"]]
 
         return ClientCall("POST", "/v1/decisions", read, {"json": body})
+
+    @ClientMethod
+    @staticmethod
+    def decisions(**query: str | float) -> ClientCall[dict[str, Any]]:
+        """Return a page of decisions, the latest first, each with why it was made, and the `next` to ask for
+        as `before`; by `model`, `arm`, `status`, `search`, `since`, `until`, `before` and `limit`.
+        """
+        return ClientCall("GET", "/v1/decisions", lambda answer: answer, {"params": query})
 
     @ClientMethod
     @staticmethod

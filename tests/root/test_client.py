@@ -168,3 +168,15 @@ def test_a_model_is_uploaded_and_decides_only_if_asked_to(engine: Engine) -> Non
         assert refused.value.status == 409
         third = client.upload(model.to_bytes(), activate=True, allow_differences=True)
         assert client.model()["version"] == third
+
+
+def test_decisions_are_listed_and_units_are_held_out(engine: Engine) -> None:
+    engine.call(commands.configure("default", Configuration(holdout=0.5)), alone=True)
+    with client_of(Unlucky(engine, 0)) as client:
+        for n in range(20):
+            client.decide({}, id=f"visit {n}", unit=f"user {n % 2}")
+        page = client.decisions(search="visit", limit=5)
+        assert [decision["id"] for decision in page["decisions"]] == [f"visit {n}" for n in range(19, 14, -1)]
+        others = client.decisions(before=page["next"], limit=100)["decisions"]
+        groups = {decision["id"]: decision["group"] for decision in page["decisions"] + others}
+        assert len({groups[f"visit {n}"] for n in range(0, 20, 2)}) == 1
