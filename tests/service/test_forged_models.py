@@ -51,13 +51,6 @@ def with_settings(content: bytes, change: Callable[[dict[str, Any]], Any]) -> by
     return put_together((kind, arrays, {"said": json.dumps(settings if changed is None else changed)}))
 
 
-def with_state(content: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """The exported model around another state of its learner."""
-    kind, arrays, about = taken_apart(content)
-    changed = change(arrays["state"].tobytes())
-    return put_together((kind, {**arrays, "state": np.frombuffer(changed, np.uint8)}, about))
-
-
 def wrong_setting(content: bytes, rng: np.random.Generator) -> bytes:
     """A setting with a value that it cannot have, or one that is missing, new or nested."""
     name = str(rng.choice(list(WRONG_SETTINGS)))
@@ -75,15 +68,14 @@ def wrong_setting(content: bytes, rng: np.random.Generator) -> bytes:
             settings[name] = value
         return None
 
-    return with_state(content, lambda state: with_settings(state, change))
+    return with_settings(content, change)
 
 
 def nested(content: bytes, rng: np.random.Generator) -> bytes:
     """ServiceSettings nested so deeply that reading them fails."""
     deep = int(rng.integers(2_000, 200_000))
-    kind, arrays, _ = taken_apart(taken_apart(content)[1]["state"].tobytes())
-    said = put_together((kind, arrays, {"said": "[" * deep + "]" * deep}))
-    return with_state(content, lambda state: said)
+    kind, arrays, _ = taken_apart(content)
+    return put_together((kind, arrays, {"said": "[" * deep + "]" * deep}))
 
 
 def wrong_size(content: bytes, rng: np.random.Generator) -> bytes:
@@ -91,16 +83,15 @@ def wrong_size(content: bytes, rng: np.random.Generator) -> bytes:
     exist.
     """
     how = rng.integers(4)
-    if how == 0:
-        kind, arrays, _ = taken_apart(content)
-        return put_together((kind, arrays, {"learner": str(rng.choice(["model", "closed", "", "open "]))}))
-    if how == 1:
-        return with_state(content, lambda state: state[: int(rng.integers(len(state)))])
-    if how == 2:
-        return with_state(content, lambda state: with_settings(state, lambda said: said.update(limit=1)))
     kind, arrays, about = taken_apart(content)
+    if how == 0:
+        return put_together((str(rng.choice(["model", "closed", "", "open "])), arrays, about))
+    if how == 1:
+        return content[: int(rng.integers(len(content)))]
+    if how == 2:
+        return with_settings(content, lambda said: said.update(limit=1))
     dtype = str(rng.choice(["float64", "int64", "bool"]))
-    return put_together((kind, {"state": arrays["state"][:8].astype(dtype)}, about))
+    return put_together((kind, {name: array[:8].astype(dtype) for name, array in arrays.items()}, about))
 
 
 def damaged(content: bytes, rng: np.random.Generator) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from invariant_bandits.model.model import Model
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.store.open_store import open_store, verify
@@ -81,6 +82,8 @@ def test_a_model_is_exported_imported_and_reset(loops: TestClient, fitted_file: 
     refused(loops.put(f"{V1}/model", content=content[:-1]), 400, "InvalidModelImportFormat")
     refused(loops.put(f"{V1}/model", content=b"PK"), 400, "InvalidModelImportFormat")
     assert loops.put(f"{V1}/model", content=fitted_file.read_bytes()).status_code == 204
+    exported = loops.get(f"{V1}/model").content
+    assert Model.from_bytes(exported, "the export").to_bytes() == Model.load(fitted_file).to_bytes()
     assert loops.get("/v1/model").json()["logged_rounds"] == 4_000
     assert loops.delete(f"{V1}/model").status_code == 204
     assert loops.get("/v1/model").json()["logged_rounds"] == 4_000

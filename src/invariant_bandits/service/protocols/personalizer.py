@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -125,19 +126,9 @@ def personalizer(
 
 # -- errors and times --
 
-NAMES = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "OperationNotAllowed",
-    404: "ResourceNotFound",
-    405: "OperationNotAllowed",
-    409: "Conflict",
-    413: "PayloadSizeExceeded",
-    429: "TooManyRequests",
-    500: "InternalServerError",
-    503: "ServiceUnavailable",
-}
-"""What the protocol calls an error, where an operation has no name of its own for it."""
+NAMES = {404: "ResourceNotFound", 413: "PayloadSizeExceeded"}
+NAMES |= dict.fromkeys((403, 405), "OperationNotAllowed")
+"""What the protocol calls an error, where the operation has no name for it and HTTP's is another."""
 
 
 def error_response(refused: RefusedError, scope: Scope) -> Response:
@@ -146,7 +137,7 @@ def error_response(refused: RefusedError, scope: Scope) -> Response:
     invalid = getattr(getattr(scope.get("endpoint"), "__self__", None), "invalid", "")
     if status not in (400, 409) or refused.name:
         invalid = ""
-    name = refused.name or invalid or NAMES.get(status, "BadRequest")
+    name = refused.name or invalid or NAMES.get(status) or HTTPStatus(status).phrase.replace(" ", "")
     inner = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
     target = responses.printable(refused.field or "")
     answer = ErrorResponse(ErrorBody(name, responses.printable(refused.message), inner, target))
@@ -660,8 +651,12 @@ def _epsilon(arguments: str) -> float | None:
 @personalizer("GET", "/model", "admin", media="application/octet-stream")
 async def export(call: Call) -> Response:
     """Download the active version as it is now, in a file with its checksum."""
-    octets = await call.look_at_model(lambda served: served.learner.to_bytes())
-    return Response(octets, media_type="application/octet-stream")
+
+    def octets(served: ServedModel) -> bytes:
+        learner = served.learner
+        return learner.model.to_bytes() if isinstance(learner, FittedLearner) else learner.to_bytes()
+
+    return Response(await call.look_at_model(octets), media_type="application/octet-stream")
 
 
 @personalizer("PUT", "/model", "admin", bytes, status=204)
@@ -683,9 +678,8 @@ async def replace_model(call: Call, body: bytes) -> None:
 def _imported(content: bytes, seed: int) -> Learner:
     """Return the learner in an exported file, or in one that `fit` has written, or raise FileError."""
     name = "the imported file"
-    for kind in learners.Learner.kinds:
-        with suppress(FileError):
-            return learners.learner_from_bytes(kind, content, name)
+    with suppress(FileError):
+        return OpenLearner.from_bytes(content, name)
     return FittedLearner(Model.from_bytes(content, name), seed)
 
 
