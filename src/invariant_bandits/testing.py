@@ -21,7 +21,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import load, save
-from invariant_bandits.policies.base import CompletePolicy, learn_from, to_bytes
+from invariant_bandits.policies.base import learn_from, missing_parts, to_bytes
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, build_policy, find_policy
 
@@ -142,8 +142,7 @@ def law(check: Law) -> Law:
 def the_interface_is_whole(make: Make) -> None:
     """Every method of CompletePolicy is there."""
     policy = make()
-    parts = {*vars(CompletePolicy), *CompletePolicy.__annotations__, "select", "update"}
-    missing = sorted(part for part in parts if not part.startswith("_") and not hasattr(policy, part))
+    missing = missing_parts(policy)
     assert not missing, f"{type(policy).__name__} lacks {', '.join(missing)}: models and files need them"
     assert policy.dim == DIM
     assert policy.rounds >= 0

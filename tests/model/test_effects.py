@@ -1,6 +1,6 @@
 """Effects over the windows: planted changes are found, with their size and time, in units of the reward."""
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +10,7 @@ from invariant_bandits.decomposition.effects import effect_paths
 from invariant_bandits.reports import model_page, values
 from news_logs import BREAK, SCHEMA, news_log
 
-mpl.use("Agg")
+plt.switch_backend("Agg")
 START = np.datetime64("2024-01-01", "us")
 
 
@@ -160,14 +160,14 @@ def test_a_short_last_week_is_not_a_window_of_its_own(labelled):
 
 
 def test_plots_take_axes_and_return_them(model):
-    _, axes = mpl.pyplot.subplots(1, 2)
+    _, axes = plt.subplots(1, 2)
     drawn = model.plot(axes, theme="dark")
     assert drawn.tolist() == list(axes)
     assert axes[0].get_title(loc="left").startswith("b × age\n")
     assert axes[0].get_ylabel() == "probability points"
     assert len(model.plot(most=4)) == 6
     assert model.plot(axes[0]).tolist() == [axes[0]]
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 def test_notebooks_show_results_with_nothing_in_them_as_markup(model):

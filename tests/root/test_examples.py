@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
@@ -146,6 +147,14 @@ def test_the_laws_name_what_a_policy_lacks(run):
         AssertionError, match=r"Gradient lacks arrays, dim, from_past, from_state, propensities"
     ):
         testing.check_policy("gradient")
+
+
+def test_a_model_names_what_a_policy_lacks(run):
+    run("own_policy")
+    logs = ib.PaperWorld().log(400, np.random.default_rng(0))
+    table = {f"x{j}": column for j, column in enumerate(logs.features.T)} | {"reward": logs.rewards}
+    with pytest.raises(ib.InputError, match="a model stores its policy, and Gradient lacks arrays, dim"):
+        ib.fit_logs(pa.table(table), policy="gradient", windows=4)
 
 
 def test_an_estimator_of_ones_own(run):

@@ -30,7 +30,14 @@ from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import CompletePolicy, Draws, Scores, learn_from, reward_number
+from invariant_bandits.policies.base import (
+    CompletePolicy,
+    Draws,
+    Scores,
+    learn_from,
+    missing_parts,
+    reward_number,
+)
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
@@ -117,6 +124,9 @@ class Model(ThreadSafe):
     def __post_init__(self) -> None:
         self._identity: str | None = None
         self.unknown_categories = dict[str, Counter[str]]()
+        if missing := missing_parts(self.policy):
+            kind = type(self.policy).__name__
+            raise InputError(f"policy: a model stores its policy, and {kind} lacks {', '.join(missing)}")
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
         if len(set(sizes if self.arms is None else sizes[:2])) > 1:
             raise InputError(f"policy, feature_map and moments must have the same features, got {sizes}")

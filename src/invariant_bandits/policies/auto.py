@@ -158,15 +158,9 @@ class Belief:
         -------
         array of Axes, shape (2,)
         """
-        size = np.abs(self.shifts) / self.errors
-        moved = {
-            f"{j + 1}: {self.names[j]}": (
-                float(self.shifts[j]),
-                float(self.shifts[j] - 2.0 * self.errors[j]),
-                float(self.shifts[j] + 2.0 * self.errors[j]),
-            )
-            for j in np.argsort(-size)[:most]
-        }
+        low, high = self.shifts - 2.0 * self.errors, self.shifts + 2.0 * self.errors
+        furthest = np.argsort(-np.abs(self.shifts) / self.errors)[:most]
+        moved = {f"{j + 1}: {self.names[j]}": (self.shifts[j], low[j], high[j]) for j in furthest}
         with plotting.canvas(axes, theme, 9.6, 0.9 + 0.34 * max(len(moved), 4), columns=2) as (pair, _):
             plotting.shares_chart(self.hypotheses, axes=pair[0], theme_name=theme)
             words = "change of the coefficient since the logs"

@@ -136,6 +136,12 @@ class CompletePolicy(Policy, Protocol):
         """The policy that had these `settings` and `arrays`."""
 
 
+def missing_parts(policy: Any) -> list[str]:
+    """Names of the methods and attributes of CompletePolicy that a policy lacks."""
+    parts = {*vars(CompletePolicy), *CompletePolicy.__annotations__, *vars(Policy)}
+    return sorted(part for part in parts if not part.startswith("_") and not hasattr(policy, part))
+
+
 class BasePolicy(ThreadSafe):
     """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by
     threads.
