@@ -200,7 +200,7 @@ def test_many_tiny_windows_do_not_make_features_look_collinear():
 def test_too_little_log_and_unknown_policies_are_refused():
     with pytest.raises(ib.InputError, match="at least 2 with 18 rounds each"):
         ib.fit_logs(shop_log(16), NO_ACTION)
-    with pytest.raises(ib.InputError, match="policy must be one of .*auto-isd"):
+    with pytest.raises(ib.InputError, match=r"policy must be one of .*auto-isd"):
         ib.fit_logs(shop_log(), NO_ACTION, policy="best")
 
 
