@@ -272,6 +272,11 @@ def weak_call_centre(folder: Path, seed: int, rounds: int = 20_000) -> WildLog:
     return call_centre(folder, seed, rounds, drifts=2.0 / 3.0)
 
 
+def weaker_call_centre(folder: Path, seed: int, rounds: int = 20_000) -> WildLog:
+    """The call centre with drift of two fifths the size."""
+    return call_centre(folder, seed, rounds, drifts=0.4)
+
+
 def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Coupons that a till prints, with what they were worth when they came back; families tire of points."""
     rng = np.random.default_rng(seed)
@@ -348,9 +353,9 @@ WILD_LOGS: dict[str, Callable[..., WildLog]] = {
     maker.__name__: maker for maker in (email_campaign, ride_pricing, news_articles, dosing, call_centre)
 }
 OTHER_LOGS: dict[str, Callable[..., WildLog]] = {
-    maker.__name__: maker for maker in (weak_call_centre, loyalty_coupons, ad_bidding)
+    maker.__name__: maker for maker in (weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
 }
-"""A weaker drift, and two kinds whose column names were chosen without regard to the usual names of roles."""
+"""Weaker drift, and two kinds whose column names were chosen without regard to the usual names of roles."""
 
 
 def _choose(rng: Any, utilities: Any, active: Any = None) -> tuple[Any, Any]:

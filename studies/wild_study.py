@@ -4,7 +4,7 @@ policies as the truth does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +28,6 @@ from studies.harness import Progress, StudyOutcome, cell_seed, gather
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 
 KINDS = WILD_LOGS | OTHER_LOGS
-HELD_OUT = ("loyalty_coupons", "ad_bidding")
 COMPARED_ROUNDS = 20_000
 """Rounds of a log that policies are compared on, at most."""
 LEAST_NAMED, LEAST_FOUND, LEAST_SHARE = 0.9, 4, 0.98
@@ -110,8 +109,7 @@ def order_draw(place: tuple[str, int]) -> Order:
     kind, seed = place
     with TemporaryDirectory() as folder:
         log = KINDS[kind](Path(folder), seed, rounds=COMPARED_ROUNDS)
-        said = log.roles if kind in HELD_OUT else log.options
-        read = read_feedback(open_log(str(log.path), said or None))
+        read = read_feedback(open_log(str(log.path), log.options or None))
         chances = "logged" if "propensity" in log.roles else "uniform"
         result = compare(read.feedback, windows=read.windows, propensities=chances)
     truth = _Truth(log, read)
@@ -170,18 +168,18 @@ def run(
     """
     whole_number("replications", replications, 2)
 
-    def seeds(first: int, count: int) -> list[tuple[str, int]]:
-        return [
+    def by_kind(draw: Any, kinds: Iterable[str], first: int, count: int, words: str) -> dict[str, Any]:
+        places = [
             (kind, cell_seed(seed, first + 1000 * place + i))
-            for place, kind in enumerate(KINDS)
+            for place, kind in enumerate(kinds)
             for i in range(count)
         ]
+        values = gather(draw, places, jobs, progress, words)
+        return {kind: values[i * count : (i + 1) * count] for i, kind in enumerate(kinds)}
 
-    draws = gather(read_draw, seeds(0, replications), jobs, progress, "logs read")
-    orders = gather(order_draw, seeds(500, compared), jobs, progress, "logs compared")
-    by_kind = {kind: draws[i * replications : (i + 1) * replications] for i, kind in enumerate(KINDS)}
-    compared_by_kind = {kind: orders[i * compared : (i + 1) * compared] for i, kind in enumerate(KINDS)}
-    return StudyOutcome(by_kind, replications, seed, {"orders": compared_by_kind, "compared": compared})
+    orders = by_kind(order_draw, WILD_LOGS, 500, compared, "logs compared")
+    draws = by_kind(read_draw, KINDS, 0, replications, "logs read")
+    return StudyOutcome(draws, replications, seed, {"orders": orders, "compared": compared})
 
 
 def _title(kind: str) -> str:
@@ -269,11 +267,12 @@ def report(outcome: StudyOutcome) -> str:
         lines.append(f"| {_title(kind)} | {' | '.join(cells)} |")
     lines += [
         "",
-        "The weak call centre has two thirds of the drift. Loyalty coupons and ad bidding were written as a"
-        " check, with column names that nobody had adapted the lists of usual names to. **At their first try"
-        " no reward was found in either (redeemed, margin), in all of six draws;** with it named, neither"
-        " action nor propensity was found, and one leaking column of ad bidding stayed in one of two draws."
-        " The table shows them after this was mended, so it is no longer a held-out check.",
+        "The weak and the weaker call centre have two thirds and two fifths of the drift. Loyalty coupons"
+        " and ad bidding were written as a check, with column names that the lists of usual names were not"
+        " adapted to. **At their first try no reward was found in either (redeemed, margin), in all of six"
+        " draws.** With it named, neither action nor propensity was found, and one leaking column of ad"
+        " bidding stayed in one of two draws. The table shows them after this was mended, so they are no"
+        " longer held out.",
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
