@@ -1,7 +1,8 @@
 """Reading a big log: a bare pyarrow + NumPy pass, ours, Dask and Spark, in one run; ratios, memory and
-agreement.
+agreement. Then `fit` of a labelled log of clicks in four formats beside one DuckDB scan of the same files.
 
-Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark] Each pass
+Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark]
+With --labelled only the table of the labelled log is made, as Markdown. Each pass
 runs in a process of its own, so that its peak memory is its own (of clusters: the client's); starting up is
 timed apart. Seconds, and processor seconds of all threads, are the least of three runs: a busy machine
 disturbs less.
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,104 @@ def measured(engine: str, path: Path, folder: Path, **environment: str) -> tuple
     return json.loads(done.stdout.splitlines()[-1]), np.load(out)
 
 
+ARMS, CONTEXT, RUNS, ROWS_PER_TINY_GROUP = 5, ("age", "visits", "price"), 3, 200
+
+
+def write_labelled(folder: Path, rows: int) -> dict[str, str]:
+    """A log of clicks with time, arm, propensity, three numbers and a category; kind -> where it is."""
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    places = {"Parquet": "log.parquet", "CSV": "log.csv", "JSON lines": "log.jsonl", "hive folders": "days"}
+    kinds = {kind: str(folder / name) for kind, name in places.items()}
+    if (folder / "done").exists():
+        return kinds
+    rng, writer = np.random.default_rng(0), None
+    for start in range(0, rows, 250_000):
+        n = min(250_000, rows - start)
+        numbers = {name: rng.normal(size=n).round(3) for name in CONTEXT}
+        arm = rng.integers(0, ARMS, n)
+        odds = -1.2 + 0.2 * arm + 0.3 * numbers["age"] * (arm - 2)
+        share = (start + np.arange(n)) / rows
+        table = pa.table(
+            {
+                "time": BEGIN + (share * (END - BEGIN).astype(float)).astype("timedelta64[us]"),
+                "arm": np.array([f"banner {label}" for label in "ABCDE"])[arm],
+                "clicked": (rng.random(n) < 1.0 / (1.0 + np.exp(-odds))).astype(int),
+                "propensity": np.full(n, 1.0 / ARMS),
+                **numbers,
+                "country": np.array(["DE", "FR", "IT", "PL"])[rng.integers(0, 4, n)],
+            }
+        )
+        writer = writer or pq.ParquetWriter(kinds["Parquet"], table.schema)
+        writer.write_table(table, row_group_size=100_000)
+        days = table.column("time").to_numpy().astype("datetime64[D]")
+        cuts = [0, *(np.flatnonzero(days[1:] != days[:-1]) + 1).tolist(), n]
+        for first, last in pairwise(cuts):
+            day = Path(kinds["hive folders"]) / f"day={days[first]}"
+            day.mkdir(parents=True, exist_ok=True)
+            part = day / f"{start + first}.parquet"
+            pq.write_table(table.slice(first, last - first), part, row_group_size=ROWS_PER_TINY_GROUP)
+    assert writer is not None
+    writer.close()
+    for kind, how in (("CSV", "csv, header"), ("JSON lines", "json")):
+        duckdb.sql(f"copy (from '{kinds['Parquet']}') to '{kinds[kind]}' (format {how})")
+    (folder / "done").touch()
+    return kinds
+
+
+def one_labelled(engine: str, path: str) -> None:
+    """Fit the log, or aggregate it with DuckDB as `fit` does: products of context and click, by arm, window
+    and country; prints processor seconds and peak memory. Called in its own process.
+    """
+    if engine == "fit":
+        import invariant_bandits as ib
+
+        ib.fit_logs(f"{path}.small.csv")  # imports and compiled functions
+        worked = time.process_time()
+        rounds = ib.fit_logs(path).moments.rounds
+    else:
+        import duckdb
+
+        duckdb.sql("set threads = 2")
+        files = f"read_parquet('{path}/*/*.parquet')" if Path(path).is_dir() else f"'{path}'"
+        terms = ["1", *CONTEXT, "clicked"]
+        sums = [f"sum({a} * {b})" for place, a in enumerate(terms) for b in terms[place:]]
+        window = (
+            f"(epoch(time::timestamp) - {BEGIN.astype('datetime64[s]').astype(int)}) // {350 * 86400 // 8}"
+        )
+        worked = time.process_time()
+        query = f"select arm, {window}, country, {', '.join(sums)} from {files} group by all"
+        rounds = sum(row[3] for row in duckdb.sql(query).fetchall())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"work": time.process_time() - worked, "peak": peak, "rounds": int(rounds)}))
+
+
+def labelled_table(folder: Path, rows: int) -> None:
+    """Processor seconds (the least of three interleaved runs), their ratio, and peak memory."""
+    kinds = write_labelled(folder, rows)
+    print("| format | `fit`, processor s | one DuckDB scan | ratio | `fit`, peak MB | DuckDB, peak MB |")
+    print("|---|---|---|---|---|---|")
+    for kind, path in kinds.items():
+        with (
+            open(kinds["CSV"]) as log,
+            open(f"{path}.small.csv", "w") as small,
+        ):
+            small.writelines(line for line, _ in zip(log, range(5000), strict=False))
+        runs: dict[str, list[dict[str, float]]] = {"fit": [], "duckdb": []}
+        for _ in range(RUNS):
+            for engine, done in runs.items():
+                command = [sys.executable, __file__, "--one-labelled", engine, "--path", path]
+                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                done.append(json.loads(said.splitlines()[-1]))
+        assert {run["rounds"] for done in runs.values() for run in done} == {rows}
+        work = {engine: min(run["work"] for run in done) for engine, done in runs.items()}
+        peak = {engine: max(run["peak"] for run in done) for engine, done in runs.items()}
+        cells = [f"{seconds:.1f}" for seconds in work.values()] + [f"{work['fit'] / work['duckdb']:.1f} ×"]
+        print(f"| {' | '.join([kind, *cells, *(f'{size:.0f}' for size in peak.values())])} |", flush=True)
+
+
 def first_look(path: Path) -> None:
     """Schema, moments and fit of the first million rows, as a new user would ask for them, in a fresh
     process.
@@ -159,14 +259,22 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--engines", default="local,dask,spark")
+    parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--one")
+    parser.add_argument("--one-labelled")
     parser.add_argument("--path")
     parser.add_argument("--out")
     given = parser.parse_args()
     if given.one:
         one_pass(given.one, given.path, given.out)
         return
+    if given.one_labelled:
+        one_labelled(given.one_labelled, given.path)
+        return
     given.folder.mkdir(parents=True, exist_ok=True)
+    labelled_table(given.folder, given.rows)
+    if given.labelled:
+        return
     path = given.folder / f"log-{given.rows}.parquet"
     for name, rows in (
         (path, given.rows),
