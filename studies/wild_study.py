@@ -28,7 +28,7 @@ from studies.harness import Progress, StudyOutcome, cell_seed, gather
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 
 KINDS = WILD_LOGS | OTHER_LOGS
-COMPARED_ROUNDS = 10_000
+COMPARED_ROUNDS = 6_000
 """Rounds of a log that policies are compared on, at most."""
 LEAST_NAMED, LEAST_FOUND, LEAST_SHARE = 0.9, 4, 0.98
 LINUCB = ("linucb-cold", "linucb-warm")

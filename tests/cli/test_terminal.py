@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from invariant_bandits.cli import common
 from invariant_bandits.cli.app import commands
 from invariant_bandits.reports.page import number, table_lines
 from invariant_bandits.simulation.sample_logs import write_samples
+from studies.wild_logs import WILD_LOGS
 
 MAIN = "from invariant_bandits.cli import main\nmain()"
 HOME = str(Path(ib.__file__).parents[1])
@@ -53,6 +55,50 @@ def test_help_fits_the_terminal_and_leaves_words_whole(words, columns):
         assert "..." not in shown.split("Commands:")[-1]
         for command in commands:
             assert re.search(rf"^  {command.__name__.strip('_')} ", shown, re.MULTILINE)
+
+
+def in_terminal(words, answers, prompt, cwd):
+    """Run the command in a pseudo-terminal, answer every prompt; (exit code, what was shown)."""
+    ours, theirs = os.openpty()
+    surroundings = os.environ | {"PYTHONPATH": HOME, "COLUMNS": "150", "TERM": "dumb"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
+        cwd=cwd,
+        env=surroundings,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown, waiting = b"", list(answers)
+    while True:
+        try:
+            shown += os.read(ours, 65_536)
+        except OSError:  # the command has ended and closed the terminal
+            break
+        if waiting and shown.count(prompt) > len(answers) - len(waiting):
+            os.write(ours, waiting.pop(0))
+    os.close(ours)
+    return process.wait(), shown.decode()
+
+
+@pytest.mark.system
+def test_roles_are_changed_by_keyboard_and_the_same_command_without_asking_is_printed(tmp_path):
+    """The log of a call centre has two columns that may be the action; the user says which, after a slip."""
+    log = WILD_LOGS["call_centre"](tmp_path, 0, rounds=3000)
+    words = ["fit", str(log.path), "--ask", "-o", "asked.model", "--no-value"]
+    answers = (b"\n", b"33 arm\n", b"3 arm\n", b"4 ignored\n", b"\n")
+    code, shown = in_terminal(words, answers, b"or Enter to go on: ", tmp_path)
+    assert code == 0, shown
+    assert "no column was found to be the action" in shown
+    assert "type a number of the list and a role" in shown
+    same = next(line for line in shown.splitlines() if line.startswith("  invariant-bandits fit"))
+    assert same.endswith("--no-value --arm Guide --ignore Region")
+    again = [word.replace("asked", "named") for word in shlex.split(same)[1:]]
+    assert run(*again, cwd=tmp_path).returncode == 0
+    asked, named = (ib.Model.load(tmp_path / name) for name in ("asked.model", "named.model"))
+    assert asked.schema == named.schema
+    assert asked.arms.labels == ("Kurz", "Länger", "Persönlich")
+    assert "Region" not in asked.schema.features
 
 
 @pytest.mark.system

@@ -1,5 +1,7 @@
 """The sample logs: their forms agree, and what was planted is in them."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from pyarrow import csv
@@ -51,6 +53,19 @@ def test_clicks_follow_the_planted_log_odds():
     for column in context[known].T:
         z = (column * error).sum() / np.sqrt((column**2 * (chance * (1.0 - chance))[known]).sum())
         assert abs(z) < 4.5
+
+
+def test_the_next_week_goes_on_where_the_banners_end(tmp_path):
+    """3,200 rounds of eight weeks and 400 more; banner_A is retired, and drift has gone on."""
+    write_samples(tmp_path, rounds=3200)
+    before, after = (csv.read_csv(tmp_path / name) for name in ("banners.csv", "next-week.csv"))
+    assert (len(before), len(after)) == (3200, 400)
+    assert after["time"][0].as_py() - before["time"][-1].as_py() == timedelta(days=56) / 3200
+    assert "banner_A" not in after["banner"].to_pylist()
+    last, first = banner_log(3200).coefficients[-1], banner_log(3200, next_week=True).coefficients[0]
+    assert np.abs(last - first).max() < 0.01
+    model = ib.fit_logs(tmp_path / "banners.csv", every="7d")
+    assert ib.update_model(model, tmp_path / "next-week.csv").model.moments.windows == 9
 
 
 def test_samples_are_the_same_again_and_replace_nothing_unasked(tmp_path):

@@ -492,9 +492,10 @@ def convert(source: str, out: Path, schema: Path | None = None, force: bool = Fa
     console.print(f"{out}: {converted(source, out, schema, force=force).describe()}")
 
 
-def sample(folder: Path, rounds: int = 4000, seed: int = 0, force: bool = False) -> None:
+def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
-    from invariant_bandits.simulation.sample_logs import write_samples
+    from invariant_bandits.simulation.sample_logs import planted_truth, write_samples
 
     for path, words in write_samples(folder, rounds, seed, replace=force).items():
         console.print(f"{path}: {words}")
+    console.print("\n".join(["", "What is planted in them:", *planted_truth()]))

@@ -219,7 +219,8 @@ class ArmProbe:
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the arms that were used."""
         if not self.span:
-            raise InputError(f"column {self.schema.arm!r} has no label in any row with a time")
+            time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
+            raise InputError(f"column {self.schema.arm!r} has no label in any row with a {time}")
         labels, plays = sort_labels(list(self.span)), self.plays.total()
         if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
             many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
@@ -592,7 +593,8 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     edges = None if survey.times is None else survey.times.equal_shares(count)
     if edges is None and survey.times is not None and not survey.times.in_order:
         few = f"too few times differ for {count} windows"
-        raise InputError(f"the rows are not in the order of time, and {few}; ask for fewer, or sort the log")
+        do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
+        raise InputError(f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}")
     return Windows(count, edges)
 
 
@@ -603,7 +605,7 @@ def _given_edges(edges: Any, dates: bool) -> Array:
     try:
         return checked_edges(np.array(times, dtype=MICROSECONDS))
     except (TypeError, ValueError) as error:
-        raise InputError(f"edges must be dates because the times are, got {edges!r}: {error}") from None
+        raise InputError(f"edges must be dates as the times are (--time), got {edges!r}: {error}") from None
 
 
 def calendar_edges(every: Any, first: Any, last: Any) -> Array:
@@ -623,7 +625,7 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
     array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
     """
     if first is None:
-        raise InputError("every needs times: the log has no time column, or no usable time in it")
+        raise InputError("every needs times: no usable time was found; name their column (--time COLUMN)")
     if not isinstance(first, np.datetime64):
         step, begin = _positive_step(every), float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
@@ -703,7 +705,8 @@ def _positive_step(every: Any) -> float:
     except (TypeError, ValueError):
         step = np.nan
     if not 0.0 < step < np.inf:
-        raise InputError(f"every must be a positive number because the times are numbers, got {every!r}")
+        numbers = "a positive number because the times (--time) are numbers"
+        raise InputError(f"every must be {numbers}, got {every!r}")
     return step
 
 

@@ -21,6 +21,10 @@ from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from invariant_bandits.storage import atomic_write
 
 BEGINNING, DAYS = np.datetime64("2024-01-01", "us"), 56
+BANNER_ROUNDS, ROUNDS = 20_000, 4000
+"""Of the labelled log, whose clicks say little each: a fifth of them would leave the order of policies to
+chance. And of the others.
+"""
 BANNERS = ("banner_A", "banner_B", "banner_C", "banner_D", "banner_E")
 DEVICES = ("desktop", "phone", "tablet")
 RETIRED_AFTER, LAUNCHED_IN = 0.75, 0.4
@@ -30,11 +34,20 @@ LEAST_SHOWN = 0.5
 MISSING_AGES = 0.04
 ROWS_PER_GROUP = 1000
 WORDS = {
-    "banners.csv": "a row per decision: time, age, device, hour, banner, clicked, propensity",
+    "banners.csv": "a row per decision, eight weeks: time, age, device, hour, banner, clicked, propensity",
+    "next-week.csv": "the week after, for update",
     "rows.parquet": "a row per offered action, with round ids and propensities",
     "lists.parquet": "a row per round, all offered actions as lists",
     "chosen.parquet": "a row per round, features of the chosen action only",
 }
+TRUTH = (
+    "banners: the effect of age on banner_B turns from +0.6 to -0.6 per ten years in the log-odds of a click,"
+    " that of phones on banner_C swings by 0.7; all others last. banner_A is retired after week 6, banner_E"
+    " launched in week 4.",
+    "rows, lists, chosen: ten features, five actions; effects last in {} directions and drift in the other {}"
+    " (truth: invariant_bandits.simulation.sample_logs.paper_logs()[1].split).",
+)
+"""What is planted in the sample logs."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +67,17 @@ class BannerLog:
     coefficients: Array
 
 
-def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
-    """Clicks on five banners over eight weeks; two effects drift, all others stay.
+def banner_log(rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = False) -> BannerLog:
+    """Clicks on five banners over eight weeks, or in the week after; two effects drift, all others stay.
 
     The effect of age on banner_B turns around in the course of the log, that of phones on banner_C comes and
     goes. banner_A is retired after three quarters of the time, banner_E launched after two fifths.
     """
-    rng = np.random.default_rng(seed)
-    share = np.arange(rounds) / rounds
+    rng = np.random.default_rng((seed, 1) if next_week else seed)
+    before, rows = (rounds, rounds // 8) if next_week else (0, rounds)
+    share, times = (before + np.arange(rows)) / rounds, _times(rounds, before, rows)
+    rounds = rows
     age, device = rng.normal(40.0, 12.0, rounds), rng.choice(3, rounds, p=(0.35, 0.5, 0.15))
-    times = _times(rounds)
     hour = (times - times.astype("datetime64[D]")).astype("timedelta64[h]").astype(np.int64)
     evening = (hour >= 18).astype(float)
     context = np.column_stack([np.ones(rounds), (age - 40.0) / 10.0, device == 1, evening])
@@ -118,8 +132,14 @@ def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], Logge
     return tables | {"rows": rows}, logs
 
 
+def planted_truth() -> tuple[str, ...]:
+    """What the sample logs hold, a sentence per world."""
+    split = paper_logs(200)[1].split
+    return TRUTH[0], TRUTH[1].format(split.invariant_dim, split.residual_dim)
+
+
 def write_samples(
-    folder: str | Path, rounds: int = 4000, seed: int = 0, *, replace: bool = False
+    folder: str | Path, rounds: int | None = None, seed: int = 0, *, replace: bool = False
 ) -> dict[Path, str]:
     """Write all sample logs; path -> what is in it.
 
@@ -127,8 +147,8 @@ def write_samples(
     ----------
     folder : path
         Made if it is not there.
-    rounds : int
-        Rounds per log, at least 200.
+    rounds : int, optional
+        Rounds per log, at least 200. If not given 20,000 of the labelled one and 4,000 of the others.
     seed : int
         Seed of all randomness.
     replace : bool
@@ -136,25 +156,27 @@ def write_samples(
     """
     csv, parquet = require("pyarrow.csv", "write_samples"), require("pyarrow.parquet", "write_samples")
     pa = require("pyarrow", "write_samples")
-    folder, rounds = Path(folder), whole_number("rounds", rounds, 200)
+    folder, rounds = Path(folder), None if rounds is None else whole_number("rounds", rounds, 200)
     paths = {name: folder / name for name in WORDS}
     there = [str(path) for path in paths.values() if path.exists()]
     if there and not replace:
         raise InputError(f"{', '.join(there)} would be overwritten; choose another folder or --force")
     folder.mkdir(parents=True, exist_ok=True)
-    banners = banner_log(rounds, seed).columns
-    banners["age"] = pa.array(banners["age"], from_pandas=True)
-    with atomic_write(paths["banners.csv"]) as scratch:
-        csv.write_csv(pa.table(banners), scratch)
-    for name, table in paper_logs(rounds, seed)[0].items():
+    for name in ("banners.csv", "next-week.csv"):
+        banners = banner_log(rounds or BANNER_ROUNDS, seed, next_week=name == "next-week.csv").columns
+        banners["age"] = pa.array(banners["age"], from_pandas=True)
+        with atomic_write(paths[name]) as scratch:
+            csv.write_csv(pa.table(banners), scratch)
+    for name, table in paper_logs(rounds or ROUNDS, seed)[0].items():
         with atomic_write(paths[f"{name}.parquet"]) as scratch:
             parquet.write_table(table, scratch, row_group_size=ROWS_PER_GROUP)
     return {path: WORDS[name] for name, path in paths.items()}
 
 
-def _times(rounds: int) -> Any:
+def _times(rounds: int, before: int = 0, rows: int | None = None) -> Any:
+    """Times of rounds that fill eight weeks, or of so many `rows` after those `before`."""
     step = np.timedelta64(DAYS, "D").astype("timedelta64[us]") // rounds
-    return BEGINNING + step * np.arange(rounds)
+    return BEGINNING + step * (before + np.arange(rounds if rows is None else rows))
 
 
 def _row_per_action(offered: Array, actions: Any, rewards: Array, times: Any, names: Any) -> Any:
