@@ -135,6 +135,7 @@ def measured(engine: str, path: Path, folder: Path, **environment: str) -> tuple
     return json.loads(done.stdout.splitlines()[-1]), np.load(out)
 
 
+COUNTRIES = ("DE", "FR", "IT", "PL")
 ARMS, CONTEXT, RUNS, ROWS_PER_TINY_GROUP = 5, ("age", "visits", "price"), 3, 200
 
 
@@ -162,7 +163,7 @@ def write_labelled(folder: Path, rows: int) -> dict[str, str]:
                 "clicked": (rng.random(n) < 1.0 / (1.0 + np.exp(-odds))).astype(int),
                 "propensity": np.full(n, 1.0 / ARMS),
                 **numbers,
-                "country": np.array(["DE", "FR", "IT", "PL"])[rng.integers(0, 4, n)],
+                "country": np.array(COUNTRIES)[rng.integers(0, 4, n)],
             }
         )
         writer = writer or pq.ParquetWriter(kinds["Parquet"], table.schema)
@@ -183,8 +184,8 @@ def write_labelled(folder: Path, rows: int) -> dict[str, str]:
 
 
 def one_labelled(engine: str, path: str) -> None:
-    """Fit the log, or aggregate it with DuckDB as `fit` does: products of context and click, by arm, window
-    and country; prints processor seconds and peak memory. Called in its own process.
+    """Fit the log, or aggregate it with DuckDB as `fit` does: products of context and click, by arm and
+    window; prints processor seconds and peak memory. Called in its own process.
     """
     if engine == "fit":
         import invariant_bandits as ib
@@ -197,14 +198,15 @@ def one_labelled(engine: str, path: str) -> None:
 
         duckdb.sql("set threads = 2")
         files = f"read_parquet('{path}/*/*.parquet')" if Path(path).is_dir() else f"'{path}'"
-        terms = ["1", *CONTEXT, "clicked"]
+        terms = ["1", *CONTEXT, *(f"(country = '{name}')::int" for name in COUNTRIES[1:]), "clicked"]
         sums = [f"sum({a} * {b})" for place, a in enumerate(terms) for b in terms[place:]]
-        window = (
-            f"(epoch(time::timestamp) - {BEGIN.astype('datetime64[s]').astype(int)}) // {350 * 86400 // 8}"
-        )
+        began = BEGIN.astype("datetime64[s]").astype(int)
+        window = f"floor((epoch(time::timestamp) - {began}) / {350 * 86400 // 8})::int"
         worked = time.process_time()
-        query = f"select arm, {window}, country, {', '.join(sums)} from {files} group by all"
-        rounds = sum(row[3] for row in duckdb.sql(query).fetchall())
+        query = f"select arm, {window}, {', '.join(sums)} from {files} group by all"
+        groups = duckdb.sql(query).fetchall()
+        assert len(groups) == ARMS * 8, len(groups)
+        rounds = sum(row[2] for row in groups)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"work": time.process_time() - worked, "peak": peak, "rounds": int(rounds)}))
 

@@ -155,7 +155,7 @@ def test_a_missing_extra_is_one_line_that_names_it(logs):
 
 
 @pytest.mark.system
-def test_compiling_is_announced_once_and_only_if_it_happens(tmp_path):
+def test_compiling_is_announced_once_on_a_machine_and_only_if_it_happens(tmp_path):
     code = """
 from invariant_bandits.cli.common import announce_compiling
 import numba
@@ -165,16 +165,17 @@ print("loaded", flush=True)
 numba.njit(lambda x: x + 1)(1)
 numba.njit(lambda x: x + 2)(1)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": HOME},
-    )
-    assert done.stderr.splitlines() == [
-        "compiling the inner loops, once after installation; this takes up to a minute"
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": HOME, "XDG_CACHE_HOME": str(tmp_path)},
+        ).stderr.splitlines()
+        for _ in range(2)
     ]
+    assert shown == [["compiling the inner loops, once after installation; this takes up to a minute"], []]
 
 
 WAITS = {

@@ -30,7 +30,7 @@ def test_a_week_is_added_to_the_model_and_what_changed_is_said(run_apart, tmp_pa
     assert code == 0, words
     said = " ".join(out.split())
     assert "250 new rounds, 1 window more; 0 rounds of the new log were left out." in said
-    assert "Nothing says that what was stable before has moved" in said
+    assert "Nothing says that what showed no drift before has moved" in said
     assert "Drifting dimensions: 3 of 10, as before." in said
     assert ">What changed since</h2>" in (tmp_path / "n.html").read_text()
     assert (tmp_path / "m.model").read_bytes() == before

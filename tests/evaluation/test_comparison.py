@@ -330,3 +330,12 @@ def test_a_frame_is_compared_as_what_is_read_from_it():
     read = ib.read_feedback(frame, windows=4)
     values = [ib.compare(log, **asked).line("linucb-cold").value for log in (frame, read, read.feedback)]
     assert values[0].value == values[1].value == values[2].value
+
+
+def test_features_of_a_labelled_log_are_called_by_their_names():
+    """An arm that was launched after the rounds that policies are fitted on has no data there."""
+    rng = np.random.default_rng(6)
+    arm = np.where(np.arange(1200) < 800, rng.choice(["a", "b"], 1200), rng.choice(["a", "new"], 1200))
+    columns = {"arm": arm, "x": rng.normal(size=1200), "reward": rng.normal(size=1200), "propensity": 0.5}
+    result = ib.compare(pd.DataFrame(columns), ["isd-linucb", "uniform"], estimators=["DR"], windows=4)
+    assert "features are constant: arm=new" in result.failures["isd-linucb"]

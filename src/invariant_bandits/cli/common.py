@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import mmap
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -19,6 +18,7 @@ import typer
 from rich import progress
 from rich.console import Console
 
+from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, escape_control_chars
 from invariant_bandits.storage import kind_of, read_toml
 
@@ -189,16 +189,18 @@ def reading() -> Iterator[Callable[[int, int | None, float], None]]:
 
 @cache
 def announce_compiling() -> None:
-    """Announce the first compilation of this process or of its workers, once, on standard error."""
+    """Announce the first compilation by this version on this machine, once, on standard error."""
     from numba.core import event
 
     events: Any = event
-    announced = mmap.mmap(-1, 1)  # shared with forked workers
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    mark = caches / "invariant-bandits" / f"compiled-{__version__}"
 
     class Announcement(events.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
-            if announced[0] == 0:
-                announced[0] = 1
+            with suppress(OSError):  # already marked, perhaps by another worker; or it cannot be
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch(exist_ok=False)
                 print(COMPILING, file=sys.stderr, flush=True)
 
         def on_end(self, event: Any) -> None:

@@ -163,7 +163,9 @@ class Past:
         """
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             intercept = self._arm_statistics is None  # labelled arms have levels
-            return InvariantSubspaceDecomposition(intercept=intercept).fit(self.moments)
+            names = getattr(getattr(self.logs, "arm_features", None), "names", None)
+            decomposition = InvariantSubspaceDecomposition(intercept=intercept, feature_names=names)
+            return decomposition.fit(self.moments)
 
     @cached_property
     def drift_prior(self) -> DriftPrior:

@@ -238,13 +238,16 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     each, same, stable = (f"{100.0 * max(part, 0.0):.3g} %" for part in shares)
     return (
         f"Share of the variance of rewards within windows that the features explain: {each} with coefficients"
-        f" of each window's own, {same} with the same ones in all windows, {stable} by the stable part alone."
+        f" of each window's own, {same} with the same ones in all windows, {stable} by the part without detected drift."
     )
 
 
 def _exploration(policy: AutoISD | PooledArms) -> Section:
     """How AutoISD will explore, and whether it can give an alarm."""
-    reason, alarm = policy.explain().no_alarm_because, "An alarm will say if what was stable moves after all."
+    reason, alarm = (
+        policy.explain().no_alarm_because,
+        "An alarm will say if it drifts after all where no drift was detected.",
+    )
     alarm = f"No alarm can be given: {reason}." if reason else alarm
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
@@ -293,15 +296,16 @@ def _changes(update: Update) -> Section:
 
 
 def _changes_in_words(update: Update) -> list[str]:
-    """How much was added, whether what was stable moved, what drifts, and where rewards went."""
+    """How much was added, whether what showed no drift moved, what drifts, and where rewards went."""
     before, after, p_value = update.before, update.model, update.stable_p_value
     more = after.moments.windows - before.moments.windows
     added = f"{more} window{'s' * (more > 1)} more" if more > 0 else "added to the last window"
-    alarm = "Whether what was stable has moved cannot be known from the new rounds."
+    alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
     if update.alarm:
-        alarm = f"ALARM: what was stable before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
+        moved = "what showed no drift before has moved"
+        alarm = f"ALARM: {moved} (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
     elif p_value is not None:
-        alarm = f"Nothing says that what was stable before has moved (p = {p_value:.2g})."
+        alarm = f"Nothing says that what showed no drift before has moved (p = {p_value:.2g})."
     (drifts_before, _), (drifts, every) = drifting(before), drifting(after)
     mean_before, mean_now, z = update.reward_shift
     lines = [

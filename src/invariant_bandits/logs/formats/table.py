@@ -63,10 +63,6 @@ def _are_rows(source: Any) -> bool:
     return isinstance(source, list | tuple) and bool(source) and isinstance(source[0], Mapping)
 
 
-def _is_dataset(source: Any) -> bool:
-    return hasattr(source, "get_fragments") and hasattr(source, "scanner")
-
-
 @log_format("stream", label="a stream of Arrow batches", accepts=lambda x: hasattr(x, "__arrow_c_stream__"))
 def open_stream(source: Any) -> StreamSource:
     """Keep what an object gives that speaks Arrow: a reader, a DuckDB relation."""
@@ -84,31 +80,11 @@ def open_lazy_frame(source: Any) -> StreamSource:
     return StreamSource(pa.RecordBatchReader.from_batches(empty.schema, batches))
 
 
-@log_format("dataset", label="a pyarrow dataset", accepts=_is_dataset)
-class DatasetSource(Source):
-    """A `pyarrow.dataset.Dataset`, of which only the columns in use are read, batch by batch.
-
-    Parameters
-    ----------
-    dataset : pyarrow.dataset.Dataset
-        The rows.
-    """
-
-    in_files = False
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset, self.arrow_schema = dataset, schema_without_views(dataset.schema)
-        require_usable_names("dataset", self.arrow_schema.names)
-        self.tasks = (Task("dataset", 0, 0, 0),)
-
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of the dataset."""
-        ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-        row = 0
-        for batch in self.dataset.to_batches(columns=list(columns), batch_size=BATCH_ROWS, **ahead):
-            if len(batch):
-                yield row, batch_without_views(batch)
-                row += len(batch)
+@log_format("dataset", label="a pyarrow dataset", accepts=lambda source: hasattr(source, "get_fragments"))
+def open_dataset(source: Any) -> StreamSource:
+    """Keep the rows of a `pyarrow.dataset.Dataset`."""
+    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+    return StreamSource(source.scanner(batch_size=BATCH_ROWS, **ahead).to_reader())
 
 
 @log_format("rows", label="a list of mappings", accepts=_are_rows)
