@@ -238,7 +238,8 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     each, same, stable = (f"{100.0 * max(part, 0.0):.3g} %" for part in shares)
     return (
         f"Share of the variance of rewards within windows that the features explain: {each} with coefficients"
-        f" of each window's own, {same} with the same ones in all windows, {stable} by the part without detected drift."
+        f" of each window's own, {same} with the same ones in all windows, {stable} by the part without"
+        " detected drift."
     )
 
 
