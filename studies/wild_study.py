@@ -242,7 +242,8 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Logs of other systems, measured",
         "",
-        f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded. Every"
+        f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded"
+        f" (`python -m studies wild --replications {outcome.replications} --compared {compared}`). Every"
         " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads"
         " it without any option (the call centre with `--arm Guide`, once it was seen to stop).",
         "",
@@ -271,8 +272,8 @@ def report(outcome: StudyOutcome) -> str:
         " and ad bidding were written as a check, with column names that the lists of usual names were not"
         " adapted to. **At their first try no reward was found in either (redeemed, margin), in all of six"
         " draws.** With it named, neither action nor propensity was found, and one leaking column of ad"
-        " bidding stayed in one of two draws. The table shows them after this was mended, so they are no"
-        " longer held out.",
+        " bidding stayed in one of two draws. The table shows them after this was mended, and after two slips"
+        " in what ad bidding plants were corrected, so they are no longer held out.",
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
