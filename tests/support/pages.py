@@ -3,6 +3,7 @@
 One fence, one promise. ```python with >>> is a doctest of pytest. ```python without it, and ```sh, run in
 the order of the page in one empty folder. ```console holds commands that take a cluster, a network or an
 hour: they are held against the command's options, the Makefile and the extras. ```toml and ```json parse.
+```text on a page that runs is what was printed before it.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Runner:
                 elif block.runs:
                     for command in commands(block.text):
                         self._run_command(command, patch)
+                elif block.language == "text":
+                    self._check_output(block)
         return self.names
 
     def _run_command(self, command: str, patch: pytest.MonkeyPatch) -> None:
@@ -121,6 +124,13 @@ class Runner:
             assert done.returncode == 0, f"{command}\n{done.stderr}"
             assert '"error"' not in done.stdout, f"{command}\n{done.stdout}"
             print(done.stdout)
+
+    def _check_output(self, block: Block) -> None:
+        """Fail if a line of a text block was not printed so far, whatever the line breaks; ... is any text."""
+        printed = " ".join(self.output.getvalue().split())
+        for line in filter(None, map(str.split, block.text.splitlines())):
+            pattern = re.escape(" ".join(line)).replace(re.escape("..."), ".*?")
+            assert re.search(pattern, printed), f"line {block.line}: {' '.join(line)} was not printed"
 
     def _addressed(self, text: str) -> str:
         """Point a text at the service that the page has started last."""
