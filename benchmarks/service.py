@@ -1,14 +1,15 @@
-"""Durable decisions per second and their latency, against the same service without a store and against bare
-syncs.
+"""Durable decisions and rewards per second, their latency and processor time, against bare syncs.
 
-The clients are raw sockets in processes of their own on the same machine. Every ratio is taken within one
-run, its parts in turn, so that whatever else the machine does hits all of them.
+The clients are raw sockets in processes of their own on the same machine; the service is the one that users
+start. Parts take turns within one run, so that whatever else the machine does hits all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -16,32 +17,64 @@ import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROWS, FEATURES = 10, 20
-KINDS = ("rows", "labels")
+ROWS, FEATURES, TOGETHER = 10, 20, 32
+"""Offered actions, their features, and decisions in a batch."""
+SETTLED = 4_000
+"""Decisions per second of load that every client has at hand to be rewarded."""
+GOALS = {
+    "rows": ("ten rows of 20 features", 4_000),
+    "labels": ("ten labelled arms", 4_000),
+    "rows together": (f"ten rows, in batches of {TOGETHER}", 15_000),
+    "labels together": (f"ten labelled arms, in batches of {TOGETHER}", 15_000),
+    "rewards": ("rewards, one each", 5_000),
+}
+"""What is asked for, and how many decisions or rewards per second are the goal on two idle cores."""
 
 
-def body(kind: str, rng: np.random.Generator) -> bytes:
-    """One request: ten rows of twenty features, or a context of one number and ten labelled arms (21
-    features).
-    """
+def question(kind: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Ten rows of twenty features, or a context of one number and ten labelled arms (21 features)."""
     if kind == "rows":
-        arms: list[Any] = rng.normal(size=(ROWS, FEATURES)).round(4).tolist()
-        return json.dumps({"arms": arms, "model": "rows"}).encode()
-    return json.dumps({"context": {"age": round(float(rng.normal()), 4)}, "model": "labels"}).encode()
+        return {"arms": rng.normal(size=(ROWS, FEATURES)).round(4).tolist(), "model": "rows"}
+    return {"context": {"age": round(float(rng.normal()), 4)}, "model": "labels"}
 
 
-def request(content: bytes) -> bytes:
-    head = "POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(content)}"
-    return head.encode() + b"\r\n\r\n" + content
+def requests(port: int, kind: str, seconds: float) -> Iterator[bytes]:
+    """Requests of a kind, without end; rewards each for another decision."""
+    rng, name = np.random.default_rng(os.getpid()), kind.partition(" ")[0]
+    if kind == "rewards":
+        return (
+            request("/v1/rewards", {"id": id, "value": 1.0}) for id in decided(port, int(SETTLED * seconds))
+        )
+    many = [question(name, rng) for _ in range(64)]
+    if kind == name:
+        return itertools.cycle([request("/v1/decisions", body) for body in many])
+    batches = [{"decisions": many[:TOGETHER]}, {"decisions": many[TOGETHER:]}]
+    return itertools.cycle([request("/v1/decisions", body) for body in batches])
+
+
+def decided(port: int, count: int) -> list[str]:
+    """Ids of decisions that were made for it."""
+    connection, ids = http.client.HTTPConnection("127.0.0.1", port), list[str]()
+    asked = {"decisions": [question("labels", np.random.default_rng(0))] * 500}
+    while len(ids) < count:
+        connection.request("POST", "/v1/decisions", json.dumps(asked))
+        ids += [one["id"] for one in json.loads(connection.getresponse().read())["decisions"]]
+    return ids
+
+
+def request(path: str, body: Any) -> bytes:
+    """One request as it is sent."""
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 # -- clients --
@@ -50,8 +83,8 @@ def request(content: bytes) -> bytes:
 class Client(asyncio.Protocol):
     """One connection that asks again as soon as it was answered."""
 
-    def __init__(self, requests: list[bytes], times: list[float]) -> None:
-        self.requests, self.times, self.number, self.got = requests, times, 0, b""
+    def __init__(self, requests: Iterator[bytes], times: list[float]) -> None:
+        self.requests, self.times, self.got = requests, times, b""
 
     def connection_made(self, transport: Any) -> None:
         """The first request."""
@@ -61,8 +94,7 @@ class Client(asyncio.Protocol):
     def ask(self) -> None:
         """The next request."""
         self.began = time.perf_counter()
-        self.number += 1
-        self.transport.write(self.requests[self.number % len(self.requests)])
+        self.transport.write(next(self.requests, b""))
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
@@ -81,122 +113,72 @@ class Client(asyncio.Protocol):
 
 
 def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -> None:
-    """Ask over so many connections for so long; tell how long each answer took."""
-    rng, times = np.random.default_rng(os.getpid()), list[float]()
-    requests = [request(body(kind, rng)) for _ in range(64)]
+    """Ask over so many connections for so long; tell how long each answer took, and for how long it asked."""
+    times, bodies = list[float](), requests(port, kind, seconds)
 
-    async def play() -> None:
+    async def play() -> float:
         loop = asyncio.get_running_loop()
+        began = time.perf_counter()
         made = [
-            await loop.create_connection(lambda: Client(requests, times), "127.0.0.1", port)
+            await loop.create_connection(lambda: Client(bodies, times), "127.0.0.1", port)
             for _ in range(connections)
         ]
         await asyncio.sleep(seconds)
         for transport, _ in made:
             transport.abort()
+        return time.perf_counter() - began
 
     try:
         import uvloop
 
-        uvloop.run(play())
+        told.put((times, uvloop.run(play())))
     except ImportError:
-        asyncio.run(play())
-    told.put(times)
+        told.put((times, asyncio.run(play())))
 
 
-def load(port: int, connections: int, seconds: float, kind: str, processes: int) -> dict[str, float]:
-    """Answers per second, and quantiles of their latency in milliseconds."""
+def load(
+    server: Running, connections: int, seconds: float, kind: str, processes: int = 2
+) -> dict[str, float]:
+    """Decisions or rewards per second, quantiles of the latency of an answer, and processor time of each."""
     spawn = multiprocessing.get_context("spawn")
     told = spawn.Queue()
     parts = [connections // processes + (n < connections % processes) for n in range(processes)]
-    those = [spawn.Process(target=ask_for, args=(port, part, seconds, kind, told)) for part in parts]
+    those = [spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, told)) for part in parts]
+    before = server.processor_seconds()
     for one in those:
         one.start()
-    times = sorted(time for _ in those for time in told.get())
+    got = [told.get() for _ in those]
+    spent = server.processor_seconds() - before
     for one in those:
         one.join()
+    times = sorted(time for times, _ in got for time in times)
+    together = TOGETHER if kind.endswith("together") else 1
     middle, late = times[len(times) // 2], times[int(0.99 * len(times))]
-    return {"per_second": len(times) / seconds, "p50_ms": 1e3 * middle, "p99_ms": 1e3 * late}
+    return {
+        "per_second": sum(together * len(times) / length for times, length in got),
+        "p50_ms": 1e3 * middle,
+        "p99_ms": 1e3 * late,
+        "processor_us": 1e6 * spent / len(times) / together,
+    }
 
 
 # -- the service, in a process of its own --
 
 
-def forgetful() -> Any:
-    """A store that keeps nothing: what the same application would do without one."""
-    from invariant_bandits.service.store.sql import START, Head, Row
-
-    class Nothing:
-        seed, seq, shared = 7, 0, False
-        contents: dict[str, bytes] = {}  # noqa: RUF012 - one of a kind
-
-        def head(self) -> Head:
-            return Head(self.seq, START)
-
-        start = head
-
-        def append(self, events: Any, contents: Any = (), seen: int | None = None) -> list[Row]:
-            import hashlib
-
-            self.contents |= {hashlib.sha256(content).hexdigest(): content for content in contents}
-            first, self.seq = self.seq, self.seq + len(events)
-            return [Row(first, first, None, b"")] * len(events)
-
-        def rows(self, first: int = 0, last: int | None = None) -> Any:
-            return iter(())
-
-        def of_key(self, key: str) -> list[Row]:
-            return []
-
-        def keys_from(self, prefix: str) -> set[str]:
-            return set()
-
-        def content(self, digest: str) -> bytes:
-            return self.contents[digest]
-
-        def save_snapshot(self, seq: int, body: bytes) -> None:
-            pass
-
-        def latest_snapshot(self) -> None:
-            return None
-
-        base = reopen = close = abandon = latest_snapshot
-
-    return Nothing()
-
-
-def serve(path: str | None, ready: Any, computing: Any) -> None:
+def serve(path: str, port: int, computing: Any) -> None:
     """Serve two models until killed; count the seconds that deciding takes."""
-    import uvicorn
-
     from invariant_bandits.service import commands
-    from invariant_bandits.service.engine import Engine
     from invariant_bandits.service.learners import FittedLearner, OpenLearner
-    from invariant_bandits.service.operations import Service
-    from invariant_bandits.service.serve import application
-    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.serve import ServiceSettings, open_service, run
 
-    engine = Engine(forgetful() if path is None else open_store(path))
     for place, name in enumerate(("decide", "round_of")):
         time_calls((FittedLearner, OpenLearner), name, computing, place)
-    engine.start()
+    settings = ServiceSettings(store=path, port=port)
+    service = open_service(settings, empty_model=False)
     arms = {f"arm {k}": True for k in range(ROWS)}
     for name, learner in (("rows", fitted_rows()), ("labels", OpenLearner(arms, seed=7))):
-        engine.call(commands.add_version(name, learner, "given"), alone=True)
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        application(Service(engine)), log_level="warning", access_log=False, server_header=False
-    )
-    server = uvicorn.Server(config)
-
-    def tell() -> None:
-        while not server.started:
-            time.sleep(0.01)
-        ready.put(listening.getsockname()[1])
-
-    threading.Thread(target=tell, daemon=True).start()
-    server.run(sockets=[listening])
+        service.engine.call(commands.add_version(name, learner, "given"), alone=True)
+    run(service, settings)
 
 
 def fitted_rows() -> Any:
@@ -231,12 +213,16 @@ def time_calls(kinds: Any, name: str, computing: Any, place: int) -> None:
 class Running:
     """A service to measure."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str) -> None:
         spawn = multiprocessing.get_context("spawn")
-        ready, self.computing = spawn.Queue(), spawn.Array("d", 2)
-        self.process = spawn.Process(target=serve, args=(path, ready, self.computing))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.computing = spawn.RawArray("d", 2)
+        self.process = spawn.Process(target=serve, args=(path, self.port, self.computing))
         self.process.start()
-        self.port = ready.get(timeout=300)
+        while socket.socket().connect_ex(("127.0.0.1", self.port)):
+            time.sleep(0.05)
 
     def processor_seconds(self) -> float:
         """Of the whole process so far."""
@@ -263,56 +249,48 @@ def sync_milliseconds(folder: str, count: int = 200) -> float:
 
 def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict[str, Any]:
     """All figures; the medians of several rounds whose parts take turns."""
-    durable, without = Running(str(Path(folder) / "d.db")), Running(None)
-    told: dict[str, Any] = {"load_average": os.getloadavg()[0], "processors": os.cpu_count()}
+    server = Running(str(Path(folder) / "d.db"))
+    many: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    syncs = []
     try:
-        for kind in KINDS:
-            for server in (durable, without):
-                load(server.port, 4, 1.0, kind, 1)  # warm
-            many: dict[str, list[Any]] = defaultdict(list)
-            for _ in range(rounds):
-                before, computed = durable.processor_seconds(), list(durable.computing)
-                many["durable"].append(load(durable.port, connections, seconds, kind, 2))
-                spent = durable.processor_seconds() - before
-                many["spent"].append(1e6 * spent / seconds / many["durable"][-1]["per_second"])
-                many["deciding"].append((durable.computing[0] - computed[0]) / spent)
-                many["reading"].append((durable.computing[1] - computed[1]) / spent)
-                before = without.processor_seconds()
-                many["without"].append(load(without.port, connections, seconds, kind, 2))
-                spent = without.processor_seconds() - before
-                many["spent_without"].append(1e6 * spent / seconds / many["without"][-1]["per_second"])
-                many["sync_ms"].append(sync_milliseconds(folder))
-                computed = list(durable.computing)
-                many["alone"].append(load(durable.port, 1, seconds, kind, 1))
-                many["deciding_alone"].append((durable.computing[0] - computed[0]) / seconds)
-            told[kind] = summary(many)
+        for kind in GOALS:
+            load(server, 4, 1.0, kind, 1)  # warm
+        for _ in range(rounds):
+            for kind in GOALS:
+                computed = sum(server.computing)
+                for name, value in load(server, connections, seconds, kind).items():
+                    many[kind][name].append(value)
+                many[kind]["deciding"].append((sum(server.computing) - computed) / seconds)
+            syncs.append(sync_milliseconds(folder))
+            for name, value in load(server, 1, seconds, "rows", 1).items():
+                many["one client"][name].append(value)
     finally:
-        durable.kill()
-        without.kill()
-    return told
-
-
-def summary(many: dict[str, list[Any]]) -> dict[str, float]:
-    """Medians over rounds."""
-    pairs = list(zip(many["durable"], many["without"], strict=True))
-    extra = [item["p50_ms"] - sync for item, sync in zip(many["alone"], many["sync_ms"], strict=True)]
-    return {
-        "durable_per_second": statistics.median(item["per_second"] for item in many["durable"]),
-        "durable_p50_ms": statistics.median(item["p50_ms"] for item in many["durable"]),
-        "durable_p99_ms": statistics.median(item["p99_ms"] for item in many["durable"]),
-        "without_store_per_second": statistics.median(item["per_second"] for item in many["without"]),
-        "share_of_without": statistics.median(
-            item["per_second"] / other["per_second"] for item, other in pairs
-        ),
-        "alone_p50_ms": statistics.median(item["p50_ms"] for item in many["alone"]),
-        "sync_ms": statistics.median(many["sync_ms"]),
-        "alone_beyond_sync_ms": statistics.median(extra),
-        "processor_us_per_request": statistics.median(many["spent"]),
-        "processor_us_without_store": statistics.median(many["spent_without"]),
-        "deciding_share_of_processor": statistics.median(many["deciding"]),
-        "reading_share_of_processor": statistics.median(many["reading"]),
-        "deciding_share_of_request_alone": statistics.median(many["deciding_alone"]),
+        server.kill()
+    medians = {
+        kind: {name: statistics.median(values) for name, values in figures.items()}
+        for kind, figures in many.items()
     }
+    about = {"processors": os.cpu_count(), "load_average": os.getloadavg()[0]}
+    return {**about, "sync_ms": statistics.median(syncs), **medians}
+
+
+def table(results: dict[str, Any]) -> str:
+    """The figures and their goals, as a table in Markdown."""
+    lines = [
+        "| | per second | goal | median, ms | p99, ms | processor time each, µs | deciding, cores |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for kind, (words, goal) in GOALS.items():
+        figures = results[kind]
+        numbers = (figures["per_second"], f"{goal:,}", figures["p50_ms"], figures["p99_ms"])
+        row = [words, f"{numbers[0]:,.0f}", numbers[1], f"{numbers[2]:.1f}", f"{numbers[3]:.1f}"]
+        row += [f"{figures['processor_us']:.0f}", f"{figures['deciding']:.2f}"]
+        lines.append(f"| {' | '.join(row)} |")
+    alone, sync = results["one client"], results["sync_ms"]
+    latency = f"{alone['p50_ms']:.2f} | {alone['p99_ms']:.2f} (goal {3 * sync:.2f}: three syncs)"
+    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} | |")
+    about = f"{results['processors']} processors, load average {results['load_average']:.1f}"
+    return "\n".join([*lines, "", f"A page written and synced: {sync:.2f} ms; {about}."])
 
 
 if __name__ == "__main__":
@@ -324,10 +302,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         results = measured(folder, given.seconds, given.rounds, given.connections)
-    if given.json:
-        print(json.dumps(results))
-        sys.exit()
-    print(f"load average {results['load_average']:.1f} on {results['processors']} processors")
-    for kind in KINDS:
-        for name, value in results[kind].items():
-            print(f"{kind:>8} {name:<28} {value:10.3f}")
+    print(json.dumps(results) if given.json else table(results))
+    sys.exit()
