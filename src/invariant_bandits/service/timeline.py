@@ -197,9 +197,9 @@ class Timeline:
         self.in_alarm = alarm
         if self.last.count < self.length:
             return
-        beliefs = getattr(policy, "beliefs", None)
+        mixture = getattr(policy, "mixture", None)
         self.segments.append(self.last)
-        self.points.append((time, None if beliefs is None else beliefs()))
+        self.points.append((time, None if mixture is None else mixture.hypothesis_weights()))
         self.whole += self.last
         self.last = RewardSums()
         if len(self.segments) >= MOST_SEGMENTS:
