@@ -194,7 +194,7 @@ def related(
 def peers(
     out: Page = Path("docs/studies/peers.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 20,
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 12,
     seed: Seed = 20261302,
     jobs: Jobs = PROCESSORS,
 ) -> None:

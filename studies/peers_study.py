@@ -42,8 +42,8 @@ WORLDS: Mapping[str, World] = {
     ),
     "invariance broken by 1": World(PaperEpisodes(logged=3500, violation=1.0), 500),
     "nothing drifts": World(PaperEpisodes(PaperWorld(varying=None), logged=3500), 500),
-    "labelled arms, clicks of 30 %": World(LabelledArms(logged=12_000, later="drift"), 2000, True),
-    "labelled arms, clicks of 3 %": World(LabelledArms(logged=12_000, later="drift", rate=0.03), 2000, True),
+    "labelled arms, clicks of 30 %": World(LabelledArms(logged=6_000, later="drift"), 1000, True),
+    "labelled arms, clicks of 3 %": World(LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True),
 }
 
 
@@ -128,8 +128,8 @@ def play(make: Callable[[Any], Any], episode: Any) -> Played:
 def run(
     worlds: Mapping[str, World] = WORLDS,
     *,
-    replications: int = 20,
-    tuning_replications: int = 4,
+    replications: int = 12,
+    tuning_replications: int = 3,
     seed: int = 20261302,
     jobs: int = 2,
     progress: Progress | None = None,
@@ -219,7 +219,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *([""] if behind else []),
         f"{outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded. All"
         " policies of a world play the same rounds. Every peer plays through its real package. Its setting,"
-        " and whether it learns the logs first, is the best of a grid on 4 other repetitions; AutoISD is"
+        " and whether it learns the logs first, is the best of a grid on 3 other repetitions; AutoISD is"
         " not tuned. Peers with one model per arm play where arms have labels.",
         "",
         *([f"Not installed, so not played: {', '.join(missing)}.", ""] if missing else []),
