@@ -370,7 +370,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "Worlds of fixed arms have more repetitions, except where no arm changed and constants are varied: a"
         " few runs that settle on a wrong arm decide their mean. Of all cells about one in 400 exceeds three"
-        " standard errors by chance. This page is one run from end to end; nothing was chosen by it.",
+        " standard errors by chance. This page is one run from end to end; nothing was chosen by it. Since"
+        " then AutoISD's trust goes by the signal among all offered actions instead of the logged ones;"
+        " where logs choose uniformly, as here, the two differ by sampling error only.",
         "",
         *short_lines(outcome),
         *_constant_lines(outcome),
