@@ -81,7 +81,7 @@ bench-more: $(TEST_STAMP)  ## diagonalisers, reading engines and the service, ea
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/service.py
 
 chaos: $(TEST_STAMP)  ## a service that is killed, cut off from power, filled, crowded, damaged; nothing acknowledged may be lost
-	@for script in kill9 power_loss disk_full flip concurrency restart soak; do \
+	@for script in kill9 power_loss disk_full flip concurrency restart retention soak; do \
 	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python chaos/$$script.py || exit 1; done
 
 attack: $(TEST_STAMP)  ## the long versions of all attacks, with tables of what was tried, refused and survived (hours)
