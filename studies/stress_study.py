@@ -274,7 +274,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "The settings of AutoISD were chosen on other seeds, on worlds of these kinds and on the first halves"
         " of real data, about a hundred configurations of 20 to 200 repetitions. Earlier versions were run"
-        " on other seeds of this page, which is the one run of this version.",
+        " on other seeds of this page, which is the one run of this version. Since then AutoISD's trust goes"
+        " by the signal among all offered actions instead of the logged ones; where logs choose uniformly,"
+        " as here, the two differ by sampling error only.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
