@@ -34,7 +34,7 @@ GOALS = {
     "labels": ("ten labelled arms", 4_000),
     "rows together": (f"ten rows, in batches of {TOGETHER}", 15_000),
     "labels together": (f"ten labelled arms, in batches of {TOGETHER}", 15_000),
-    "rewards": ("rewards, one each", 5_000),
+    "rewards": ("rewards, one each; processor time with their decisions", 5_000),
 }
 """What is asked for, and how many decisions or rewards per second are the goal on two idle cores."""
 
