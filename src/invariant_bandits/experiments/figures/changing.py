@@ -11,7 +11,13 @@ from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, below, ratio
 from invariant_bandits.experiments.figures import drawing
-from invariant_bandits.experiments.figures.experiment import REASONS, PublishedResult, add_experiment
+from invariant_bandits.experiments.figures.experiment import (
+    REASONS,
+    TEXTS,
+    PublishedResult,
+    add_experiment,
+    claim_words,
+)
 from invariant_bandits.experiments.figures.stationary import LOGGED_CELLS
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports.plots import regret_chart
@@ -58,9 +64,8 @@ add_experiment(
     cells=(ROTATION,),
     claims=tuple(
         below(
-            f"{policy} below {factor:g} × {rival}",
-            f"Under fast rotation {policy} has at most {factor:g} times the regret of {rival}.",
-            *("ratio of mean regrets", (ROTATION.name,), (policy, rival), factor, source),
+            *claim_words("fast-rotation", "below", policy=policy, rival=rival, factor=factor),
+            *((ROTATION.name,), (policy, rival), factor, source),
         )
         for policy, rival, factor, source in (
             (ISD_SW, SW, 0.5, "paper"),
@@ -117,22 +122,15 @@ add_experiment(
     cells=(UNBROKEN, *VIOLATED_CELLS),
     claims=(
         Claim(
-            "ISD-linUCB breaks when invariance does",
-            "When the stable part jumps by 2, ISD-linUCB is worse than LinUCB.",
-            "ratio of mean regrets",
+            *claim_words("violated-invariance", "breaks"),
             ratio(VIOLATED["jump"][2.0].name, who.ISD_ESTIMATED, who.LINUCB),
             *(Bound(low=1.0), (VIOLATED["jump"][2.0].name,), "ours"),
         ),
         below(
-            "AutoISD below LinUCB whatever happens to invariance",
-            "AutoISD stays below LinUCB, kept or violated.",
-            *("largest ratio of mean regrets", (UNBROKEN.name, *BROKEN), (who.AUTO, who.LINUCB)),
+            *claim_words("violated-invariance", "below LinUCB"),
+            *((UNBROKEN.name, *BROKEN), (who.AUTO, who.LINUCB)),
         ),
-        below(
-            "AutoISD below tuned LinUCB whatever happens to invariance",
-            "… and below LinUCB with a tuned exploration (0.3).",
-            *("largest ratio of mean regrets", BROKEN, (who.AUTO, who.LINUCB_TUNED)),
-        ),
+        below(*claim_words("violated-invariance", "below tuned"), BROKEN, (who.AUTO, who.LINUCB_TUNED)),
     ),
     draw=draw_violated,
 )
@@ -140,20 +138,14 @@ add_experiment(
 PLAYED = (who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
 FIXED, AUTO_FREE = "20 fixed actions (T = 1,000)", "AutoISD, caution None"
 OWN = {
-    "nothing drifts (T0 = 1,000)": ("no-drift", PaperEpisodes(PaperWorld(varying=None), logged=1000)),
-    "weak drift (0.2)": ("weak-drift", PaperEpisodes(PaperWorld(drift=0.2), logged=3500)),
-    "logs of a greedy policy": ("greedy-logs", PaperEpisodes(PaperWorld(logging="greedy"), logged=3500)),
-    "logs of an ε-greedy policy": (
-        "epsilon-greedy-logs",
-        PaperEpisodes(PaperWorld(logging="epsilon-greedy"), logged=3500),
-    ),
-    "well-conditioned (T0 = 1,000)": (
-        "well-conditioned",
-        PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
-    ),
-    "heavy-tailed noise (t, 3 degrees)": ("heavy-tails", PaperEpisodes(PaperWorld(noise="t"), logged=3500)),
-    "abrupt changes online": ("abrupt", PaperEpisodes(logged=3500, online="abrupt")),
-    "recurring changes online": ("recurring", PaperEpisodes(logged=3500, online="recurring")),
+    "no-drift": PaperEpisodes(PaperWorld(varying=None), logged=1000),
+    "weak-drift": PaperEpisodes(PaperWorld(drift=0.2), logged=3500),
+    "greedy-logs": PaperEpisodes(PaperWorld(logging="greedy"), logged=3500),
+    "epsilon-greedy-logs": PaperEpisodes(PaperWorld(logging="epsilon-greedy"), logged=3500),
+    "well-conditioned": PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
+    "heavy-tails": PaperEpisodes(PaperWorld(noise="t"), logged=3500),
+    "abrupt": PaperEpisodes(logged=3500, online="abrupt"),
+    "recurring": PaperEpisodes(logged=3500, online="recurring"),
 }
 WORLDS = {
     "the paper (T0 = 1,000)": LOGGED_CELLS[1000],
@@ -161,7 +153,7 @@ WORLDS = {
     "stable part jumps by 2": VIOLATED["jump"][2.0],
     "stable part creeps by 2": VIOLATED["creep"][2.0],
     "fast rotation online": ROTATION,
-    **{words: Cell(name, environment, 500, named(*PLAYED)) for words, (name, environment) in OWN.items()},
+    **{TEXTS["hedge"]["worlds"][name]: Cell(name, of, 500, named(*PLAYED)) for name, of in OWN.items()},
     FIXED: Cell(
         "fixed-actions",
         PaperEpisodes(logged=3500, fixed_actions=20),
@@ -190,9 +182,8 @@ add_experiment(
     cells=WORLDS.values(),
     claims=tuple(
         below(
-            f"{auto} below {rival}: {words}",
-            f"{auto} has a lower mean regret than {rival}, in every world where both play.",
-            *("ratio of mean regrets", (cell.name,), (auto, rival)),
+            *claim_words("hedge", "below", policy=auto, rival=rival, world=words),
+            *((cell.name,), (auto, rival)),
         )
         for auto in (who.AUTO, AUTO_FREE)
         for rival in PLAYED

@@ -85,6 +85,12 @@ def add_experiment(
     EXPERIMENTS.add(Experiment(name, tuple(cells), tuple(claims), draw, **more))
 
 
+def claim_words(experiment: str, claim: str, **values: Any) -> tuple[str, str, str]:
+    """Name, statement and quantity of a claim, from texts.toml; values: what stands in braces there."""
+    name, statement, quantity = (words.format(**values) for words in TEXTS[experiment]["claims"][claim])
+    return name, statement, quantity
+
+
 def chosen(names: Iterable[str]) -> list[Experiment]:
     """The experiments of these names in their order, all of them in that of the report if there is none."""
     names = list(dict.fromkeys(names))

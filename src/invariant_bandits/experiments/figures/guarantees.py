@@ -11,7 +11,7 @@ from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.figures.drawing import legend, look, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import add_experiment
+from invariant_bandits.experiments.figures.experiment import add_experiment, claim_words
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
 from invariant_bandits.simulation.episodes import HypercubeEpisodes, PaperEpisodes
@@ -51,9 +51,7 @@ add_experiment(
     cells=HYPERCUBE_CELLS.values(),
     claims=tuple(
         Claim(
-            f"lower bound: {policy}",
-            "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T of regret.",
-            "mean regret in units of the bound, smallest over p_res",
+            *claim_words("lower-bound", "bound", policy=policy),
             *(smallest_multiple(policy), Bound(low=1.0), tuple(HYPERCUBE.values())),
         )
         for policy in HYPERCUBE_POLICIES
@@ -97,10 +95,7 @@ add_experiment(
     cells=(COVERAGE,),
     claims=tuple(
         Claim(
-            f"covered, {policy}, T0 = {LOGGED}",
-            "mean ± width holds the true means of all offered actions in at least 1 − η of the rounds,"
-            " η = 1/T.",
-            "share of rounds covered",
+            *claim_words("coverage", "covered", policy=policy, logged=LOGGED),
             *(share_of_rounds(policy), Bound(low=1.0 - 1.0 / HORIZON), (COVERAGE.name,)),
             source="ours" if policy == who.AUTO else "paper",
         )

@@ -15,7 +15,12 @@ from invariant_bandits.experiments import claims
 from invariant_bandits.experiments.cells import AUTO, ISD_ESTIMATED, ISD_ORACLE, ISD_PUBLISHED, LINUCB, Cell
 from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, below
 from invariant_bandits.experiments.figures import drawing
-from invariant_bandits.experiments.figures.experiment import REASONS, PublishedResult, add_experiment
+from invariant_bandits.experiments.figures.experiment import (
+    REASONS,
+    PublishedResult,
+    add_experiment,
+    claim_words,
+)
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -42,18 +47,17 @@ DIMENSION_CELLS = {
 DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 
 
-def grows_linearly(
-    cells: dict[int, str], policy: str, unit: str, grows: tuple[str, str], linear: tuple[str, str]
-) -> tuple[Claim, Claim]:
+def grows_linearly(experiment: str, cells: dict[int, str], policy: str) -> tuple[Claim, Claim]:
     """The claims that the mean regret of a policy grows with a setting, and that it does so on a straight
-    line; grows and linear: their names and statements.
+    line.
     """
-    every, r_squared = tuple(cells.values()), "R² of a straight line through the means"
-    line = claims.straightness(cells, policy)
-    return (
-        Claim(*grows, f"regret per further {unit}", claims.trend(cells, policy), Bound(low=0.0), every),
-        Claim(*linear, r_squared, line, Bound(low=0.9), every),
+    grows, linear = (claim_words(experiment, claim) for claim in ("grows", "linear"))
+    trend, line, every = (
+        claims.trend(cells, policy),
+        claims.straightness(cells, policy),
+        tuple(cells.values()),
     )
+    return Claim(*grows, trend, Bound(low=0.0), every), Claim(*linear, line, Bound(low=0.9), every)
 
 
 def draw_residual(results: Results, theme_name: str) -> Figure:
@@ -80,21 +84,12 @@ add_experiment(
     claims=(
         *(
             Claim(
-                f"sublinear in T, p_res = {p_res}",
-                "The regret of ISD-linUCB grows sublinearly in T.",
-                "slope of log regret over log t",
+                *claim_words("residual-dimension", "sublinear", p_res=p_res),
                 *(claims.growth_exponent(cell, ISD_ORACLE), Bound(high=1.0), (cell,)),
             )
             for p_res, cell in RESIDUAL.items()
         ),
-        *grows_linearly(
-            *(RESIDUAL, ISD_ORACLE, "dimension"),
-            (
-                "grows with p_res",
-                "The regret of ISD-linUCB grows with the number of drifting dimensions.",
-            ),
-            ("linear in p_res", "It does so (approximately) linearly."),
-        ),
+        *grows_linearly("residual-dimension", RESIDUAL, ISD_ORACLE),
     ),
     draw=draw_residual,
     levels=tuple(
@@ -107,24 +102,13 @@ add_experiment(
     name="dimension",
     cells=DIMENSION_CELLS.values(),
     claims=(
-        *grows_linearly(
-            *(DIMENSION, LINUCB, "feature"),
-            ("LinUCB grows with p", "The regret of LinUCB increases with the number of features p."),
-            ("LinUCB linear in p", "It does so linearly."),
-        ),
+        *grows_linearly("dimension", DIMENSION, LINUCB),
         Claim(
-            "ISD-linUCB flat in p",
-            "The regret of ISD-linUCB remains approximately constant, since p_res is fixed.",
-            "its slope over p, as a share of LinUCB's",
+            *claim_words("dimension", "flat"),
             claims.ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
             *(Bound(low=-0.2, high=0.2), tuple(DIMENSION.values())),
         ),
-        below(
-            "AutoISD below ISD-linUCB for every p",
-            "AutoISD, which does not know the split, stays below ISD-linUCB, which does.",
-            "largest ratio of mean regrets over p",
-            *(DIMENSION.values(), (AUTO, ISD_ORACLE)),
-        ),
+        below(*claim_words("dimension", "below"), DIMENSION.values(), (AUTO, ISD_ORACLE)),
     ),
     draw=drawing.over_setting_figure(DIMENSION, (LINUCB, ISD_ORACLE, AUTO), FEATURES),
     levels=(
@@ -139,15 +123,13 @@ def comparable(cells: Iterable[str], over: str) -> tuple[Claim, ...]:
     cells = tuple(cells)
     return tuple(
         Claim(
-            f"{policy} comparable, not {side}, over {over}",
-            f"In this stationary online phase {policy} is comparable to LinUCB, for every {over}.",
-            f"{which} ratio of its mean regret to LinUCB's",
+            *claim_words("dimension-comparison", side, policy=policy, over=over),
             *(statistic(cells, policy, LINUCB), bound, cells),
         )
         for policy in FORGETTING
-        for side, which, statistic, bound in (
-            ("above", "largest", claims.largest_ratio, Bound(high=1.1)),
-            ("below", "smallest", claims.smallest_ratio, Bound(low=0.9)),
+        for side, statistic, bound in (
+            ("above", claims.largest_ratio, Bound(high=1.1)),
+            ("below", claims.smallest_ratio, Bound(low=0.9)),
         )
     )
 
@@ -187,26 +169,13 @@ def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
 def _estimated_claims(policy: str, right_only: bool) -> tuple[Claim, ...]:
     source = "recipe" if policy == ISD_PUBLISHED else "paper"
     runs, only = f"{RECIPES[policy]}, {COUNTED[right_only]}", policy if right_only else None
+    close, closer, low = (
+        claim_words("logged-rounds", claim, runs=runs) for claim in ("close", "closer", "below LinUCB")
+    )
     return (
-        below(
-            f"close to the oracle at T0 = 8000: {runs}",
-            "With growing T0 the regret of ISD-linUCB with the estimated split approaches the oracle's:"
-            " at 8,000 rounds it is there.",
-            "mean regret over the oracle's, T0 = 8000",
-            *((MOST,), (policy, ISD_ORACLE), 1.15, source, only),
-        ),
-        Claim(
-            f"closer with more logs: {runs}",
-            "… and it is no further away than at 1,000.",
-            "change of that ratio from T0 = 1000 to 8000",
-            *(_gap_shrinks(policy), Bound(high=0.1), LOGGED, source, only),
-        ),
-        below(
-            f"below LinUCB for every T0: {runs}",
-            "The regret of ISD-linUCB with the estimated split is lower than LinUCB's for all T0.",
-            "largest ratio to LinUCB over T0",
-            *(LOGGED, (policy, LINUCB), 1.0, source, only),
-        ),
+        below(*close, (MOST,), (policy, ISD_ORACLE), 1.15, source, only),
+        Claim(*closer, _gap_shrinks(policy), Bound(high=0.1), LOGGED, source, only),
+        below(*low, LOGGED, (policy, LINUCB), 1.0, source, only),
     )
 
 
@@ -259,12 +228,7 @@ add_experiment(
             for right_only in COUNTED
             for claim in _estimated_claims(policy, right_only)
         ),
-        below(
-            "AutoISD below the oracle for every T0",
-            "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all runs.",
-            "largest ratio of mean regrets over T0",
-            *(LOGGED, (AUTO, ISD_ORACLE)),
-        ),
+        below(*claim_words("logged-rounds", "below the oracle"), LOGGED, (AUTO, ISD_ORACLE)),
     ),
     draw=draw_logged,
     levels=tuple(
@@ -339,9 +303,7 @@ add_experiment(
     cells=SPLIT_CELLS.values(),
     claims=tuple(
         Claim(
-            f"error falls as 1/√T0: {label}, {runs}",
-            "The distance between the estimated and the true subspaces, times √T0, stays constant.",
-            "slope of the log median of ‖Π̂−Π‖ over log T0",
+            *claim_words("projection-error", "falls", recipe=label, runs=runs),
             *(rate(recipe, right_only), Bound(-0.65, -0.35)),
             tuple(cell.name for cell in SPLIT_CELLS.values()),
             "recipe" if recipe == ISD_PUBLISHED else "paper",
