@@ -353,7 +353,6 @@ def only_run_in(folder: Path) -> Iterator[None]:
 
 def keep_time(folder: Path, name: str, seconds: float) -> None:
     """Store how long a cell took beside the others."""
-    folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / TIMINGS, json.dumps({**timings(folder), name: seconds}, indent=1).encode())
 
 

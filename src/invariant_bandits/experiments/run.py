@@ -39,28 +39,10 @@ from invariant_bandits.storage import FileError, replace_file
 
 RUN, CLAIMS, REPORT, REGRET = "run.json", "claims.json", "report.html", "regret.csv"
 CELLS, FIGURES, TABLES = "cells", "figures", "tables"
-LATEX = {
-    "‖Π̂−Π‖": r"$\|\hat\Pi-\Pi\|$",
-    "√T0": r"$\sqrt{T_0}$",
-    "R²": "$R^2$",
-    "√": r"$\surd$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "ε": r"$\varepsilon$",
-    "η": r"$\eta$",
-    "–": "--",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-}
+LATEX = {**TEXTS["latex"], **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
 """What LaTeX writes otherwise."""
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
 DEFAULT_SEED = 20261116
-SOURCES = {
-    "paper": "the paper's claims, all runs kept",
-    "recipe": "the same claims with the published estimation recipe",
-    "ours": "our own claims",
-}
 
 
 @dataclass(frozen=True)
@@ -137,7 +119,6 @@ def _read_run(folder: Path) -> Run:
 
 
 def _write_run(folder: Path, run: Run) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RUN, json.dumps(asdict(run), indent=1).encode())
 
 
@@ -246,7 +227,7 @@ def headline(reproduction: Reproduction) -> str:
     """
     words = []
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
-    for source, whose in SOURCES.items():
+    for source, whose in TEXTS["sources"].items():
         counts = Counter(verdict.word for claim, verdict in judged if claim.source == source)
         if total := counts.total():
             rest = ", ".join(f"{n} {word.removesuffix('s')}" for word, n in counts.items() if word != HOLDS)
@@ -259,12 +240,8 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     run, minutes = reproduction.run, sum(reproduction.seconds.values()) / 60
     yield page.heading("The paper, reproduced", level=1)
     yield page.paragraph(headline(reproduction))
-    yield page.paragraph(
-        f"{run.replications} repetitions per cell, seed {run.seed}, {len(reproduction.results)} cells;"
-        f" {minutes:.1f} minutes of simulation, processes: {run.processes}. Within a"
-        " repetition all policies play the same logs, features and noise. Regret is dynamic and cumulative.",
-        soft=True,
-    )
+    about = TEXTS["report"]["run"].format(run=run, cells=len(reproduction.results), minutes=minutes)
+    yield page.paragraph(about, soft=True)
     titles = {each.name: f"{each.text('title')} ({each.text('paper')})" for each in reproduction.experiments}
     yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
@@ -334,7 +311,7 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
 MEANS = "Regret at the horizon: mean ± standard error (worst run)."
 
 
-def _means(results: Results, experiment: Experiment) -> tuple[Sequence[str], Sequence[Sequence[page.Cell]]]:
+def _means(results: Results, experiment: Experiment) -> Table:
     """Headings, and the mean ± standard error (worst) of every policy in every cell, one row per policy."""
 
     def regret(cell: cells.Cell, policy: str) -> page.Cell:

@@ -48,16 +48,10 @@ def headline(model: Model) -> str:
     """Return the finding in one sentence."""
     if model.arms is None:
         split = model.decomposition.split_
-        finding = (
-            f"{split.residual_dim} of {split.dim} dimensions drift, in {split.invariant_dim} no drift was"
-            " detected"
-        )
+        finding = TEXTS["dimensions"].format(split=split)
     else:
         finding = _effects_in_words(effect_paths(model), model.arms)
-    return (
-        f"{finding}; {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy"
-        f" {model.policy_name}, fitted by invariant-bandits {model.version}."
-    )
+    return str(TEXTS["headline"].format(finding=finding, model=model))
 
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
@@ -65,10 +59,8 @@ def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
     named = f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})" if names else ""
     untested = sum(np.isnan(effect.p_value) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
-    return (
-        f"{len(names)} of {len(effects)} effects drift{named}{rest}; {len(arms)} arms,"
-        f" {len(arms.active)} of them active"
-    )
+    drift = f"{len(names)} of {len(effects)} effects drift{named}{rest}"
+    return f"{drift}; {len(arms)} arms, {len(arms.active)} of them active"
 
 
 def sections(model: Model, update: Update | None = None, *, pictures: bool = False) -> Iterator[Section]:
@@ -139,12 +131,9 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
         level = f"{policy.levels[place]:+.3g} ± {error[place]:.2g}"
         rows.append([arm.label, number(f"{arm.plays:,}"), number(level)])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
-    words = (
-        f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
-        f" Their standard deviation in the population is {np.sqrt(policy.spread):.3g};"
-        f" {int((error > 0.5 * np.sqrt(policy.spread)).sum()):,} arms have so few rounds that their level is"
-        " mostly that of the population."
-    )
+    spread = float(np.sqrt(policy.spread))
+    few = int((error > 0.5 * spread).sum())
+    words = TEXTS["levels"].format(arms=len(arms), unit=unit, spread=spread, few=few)
     return Section("Arms", [words], ("arm", "plays", "level"), rows)
 
 
@@ -207,11 +196,7 @@ def _expected_value(model: Model) -> Section:
         return Section("Expected value", words)
     if not value["known"]:
         return Section("Expected value", [*words, *values.sentences([str(value["reason"])])])
-    words.append(
-        f"Fitted on {value['fitted_rounds']:,} rounds and evaluated once on the {value['played_rounds']:,}"
-        f" after them, the last of the log, which earned {value['logged']} per round. Gain: per round over"
-        " what the log did, with its 95 % interval."
-    )
+    words.append(TEXTS["value"].format(**value))
     columns: Columns = {
         "policy": "{policy}",
         "by": "{estimator}",
@@ -236,30 +221,19 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     own = 1.0 - noise * float((moments.counts - 1).sum()) / total
     shares = (own, share(fit.paths_.weighted_mean()[0]), share(fit.component_))
     each, same, stable = (f"{100.0 * max(part, 0.0):.3g} %" for part in shares)
-    return (
-        f"Share of the variance of rewards within windows that the features explain: {each} with coefficients"
-        f" of each window's own, {same} with the same ones in all windows, {stable} by the part without"
-        " detected drift."
-    )
+    return str(TEXTS["explained"].format(each=each, same=same, stable=stable))
 
 
 def _exploration(policy: AutoISD | PooledArms) -> Section:
     """How AutoISD will explore, and whether it can give an alarm."""
-    reason, alarm = (
-        policy.explain().no_alarm_because,
-        "An alarm will say if it drifts after all where no drift was detected.",
-    )
-    alarm = f"No alarm can be given: {reason}." if reason else alarm
+    reason = policy.explain().no_alarm_because
+    alarm = f"No alarm can be given: {reason}." if reason else TEXTS["alarm"]
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
     tested = f"are tested {limits.get(policy.caution, spent)}"
     if isinstance(policy, PooledArms):
         tested = "are not tested: there are too many arms"
-    words = (
-        "It plays the action of largest expected reward plus what the logs leave open. Neglected actions"
-        f" {tested}."
-    )
-    return Section("How it will explore", [words, alarm])
+    return Section("How it will explore", [TEXTS["explores"].format(tested=tested), alarm])
 
 
 def _windows(moments: WindowedMoments) -> Section:
@@ -303,20 +277,17 @@ def _changes_in_words(update: Update) -> list[str]:
     added = f"{more} window{'s' * (more > 1)} more" if more > 0 else "added to the last window"
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
     if update.alarm:
-        moved = "what showed no drift before has moved"
-        alarm = f"ALARM: {moved} (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
+        alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
     elif p_value is not None:
         alarm = f"Nothing says that what showed no drift before has moved (p = {p_value:.2g})."
     (drifts_before, _), (drifts, every) = drifting(before), drifting(after)
     mean_before, mean_now, z = update.reward_shift
     lines = [
-        f"{update.new.rounds:,} new rounds, {added}; {update.quality.left_out:,} rounds of the new log were"
-        " left out.",
+        TEXTS["added"].format(update=update, added=added),
         alarm,
         f"Drifting {'dimensions' if after.arms is None else 'effects'}: {drifts} of {every},"
         f" {'as' if drifts_before == drifts else drifts_before} before.",
-        f"Mean reward: {mean_before:.4g} before, {mean_now:.4g} in the new rounds ({z:+.1f} standard"
-        " errors).",
+        TEXTS["mean_reward"].format(before=mean_before, now=mean_now, z=z),
     ]
     strange = [reason for reason in update.quality.problems if reason.startswith("unknown category")]
     if strange:

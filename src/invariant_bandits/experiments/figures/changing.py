@@ -65,7 +65,10 @@ add_experiment(
     claims=tuple(
         below(
             *claim_words("fast-rotation", "below", policy=policy, rival=rival, factor=factor),
-            *((ROTATION.name,), (policy, rival), factor, source),
+            cells=(ROTATION.name,),
+            policies=(policy, rival),
+            most=factor,
+            source=source,
         )
         for policy, rival, factor, source in (
             (ISD_SW, SW, 0.5, "paper"),

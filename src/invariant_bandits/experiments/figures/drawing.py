@@ -15,31 +15,11 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Results, Sample
+from invariant_bandits.experiments.figures.experiment import TEXTS
 from invariant_bandits.plotting import THEMES, theme
 
-PALETTE = {
-    "light": {
-        "grey": "#5f6b76", "black": "#1f2933", "blue": "#0072b2", "sky": "#3a9bd1", "green": "#00795a",
-        "orange": "#d55e00", "gold": "#b07d00", "pink": "#b3477f", "violet": "#6a51a3",
-    },
-    "dark": {
-        "grey": "#9aa4ae", "black": "#e6edf3", "blue": "#56b4e9", "sky": "#9ad3f5", "green": "#2fc99a",
-        "orange": "#ff9e4a", "gold": "#e6c24a", "pink": "#f0a3cb", "violet": "#b9a5e8",
-    },
-}  # fmt: skip
-LOOKS: Mapping[str, tuple[str, str, str]] = {
-    who.LINUCB: ("grey", "s", "-"),
-    who.LINUCB_TUNED: ("black", "h", ":"),
-    who.LINUCB_WARM: ("gold", "X", ":"),
-    who.GREEDY: ("black", "v", ":"),
-    "SW-linUCB": ("violet", "P", "--"),
-    "D-linUCB": ("pink", "X", "--"),
-    who.ISD_KNOWN: ("sky", "^", ":"),
-    who.ISD_ORACLE: ("green", "D", "-."),
-    who.ISD_ESTIMATED: ("blue", "o", "-"),
-    who.ISD_PUBLISHED: ("gold", "v", "--"),
-    who.AUTO: ("orange", "*", "-"),
-}
+PALETTE, LOOKS = TEXTS["palette"], TEXTS["looks"]
+"""Theme -> colour -> its code; how the name of a policy begins -> colour, marker and style of its line."""
 WIDTH = 6.6
 
 
