@@ -540,10 +540,8 @@ class ArmStatistics:
         whole = gram.sum(axis=0)
         square = np.asarray(np.sum([take @ whole @ take.T for take in places], axis=0)) / rounds.sum()
         table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
-        rounds = np.round(rounds)
-        about: dict[str, Any] = {"layout": layout, "rounds": rounds, "context_square": square}
-        about["catalogue"] = table
-        about |= _described(features)
+        about: dict[str, Any] = {"layout": layout, "rounds": np.round(rounds), "context_square": square}
+        about |= {"catalogue": table, **_described(features)}
         if odds is None:
             return cls._of_rewards(gram, cross, reward_square, about)
         information, scores, _ = _sums_of(odds.moments)

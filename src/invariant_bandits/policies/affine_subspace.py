@@ -115,12 +115,6 @@ class AffineLinUCB(LinearPolicy):
         settings = past.settings() | {"ridge": past.noise_scale**2, "norm_bound": length}
         return cls(tasks.center, axes, **{**settings, **options})
 
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, but for the arrays."""
-        settings = super().settings()
-        del settings["dim"]
-        return settings
-
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The subspace and the memory."""
         return {"center": self.center.copy(), "axes": self.axes.copy(), **super().arrays()}

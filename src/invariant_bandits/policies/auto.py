@@ -176,8 +176,28 @@ class OutlierWarning(UserWarning):
     """Many rounds were so far from anything expected that they were learned as if they had been nearer."""
 
 
+class ReasoningPolicy(BasePolicy):
+    """A policy whose `_choose` returns the action of a round and the place of its reason in REASONS."""
+
+    _choose: Any
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        return int(self._choose(features)[0])
+
+    def why(self, features: Any) -> str:
+        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
+        return str(kernels.REASONS[self._choose(features)[1]])
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        rounds = base.batch_array(features, self.dim)
+        with self._lock:
+            return np.array([self.select(offered) for offered in rounds], dtype=np.int64)
+
+
 @policy("auto-isd")
-class AutoISD(BasePolicy):
+class AutoISD(ReasoningPolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
     The hypotheses are: nothing changed; drift as in the logs; invariance broken; logs useless. Each consists
@@ -332,14 +352,6 @@ class AutoISD(BasePolicy):
             return float((self.horizon - self.rounds) / self._coefficients_per_arm)
         return float(max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm)
 
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        return self._choose(features)[0]
-
-    def why(self, features: Any) -> str:
-        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
-        return str(kernels.REASONS[self._choose(features)[1]])
-
     def _choose(self, features: Any) -> tuple[int, int]:
         lock = self._lock
         try:
@@ -361,21 +373,20 @@ class AutoISD(BasePolicy):
         clicks, mean is the probability at the mean of the log-odds, and mean + width that one standard
         deviation above.
         """
-        features = offered_array(features, self.dim)
-        parts = np.empty((2, len(features)))
-        with self._lock:
-            if kernels.score(features, self.mixture.buffer, parts) < 0:
-                self._refuse(features)
-        mean, width = parts[0], parts[1]
+        mean, width = self.predict(offered_array(features, self.dim))
         if self.link == "logit":
             mean, width = chance(mean), chance(mean + width) - chance(mean)
         return Scores(mean, width)
 
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        features = base.batch_array(features, self.dim)
+    def predict(self, rows: Array) -> Array:
+        """Mean and posterior standard deviation (2, K), of log-odds where rewards are clicks, of actions with
+        features (K, p).
+        """
+        parts = np.empty((2, len(rows)))
         with self._lock:
-            return np.array([self.select(offered) for offered in features], dtype=np.int64)
+            if kernels.score(rows, self.mixture.buffer, parts) < 0:
+                self._refuse(rows)
+        return parts
 
     # -- learning --
 
@@ -523,16 +534,13 @@ class AutoISD(BasePolicy):
         with self._lock:
             prior = self.prior.with_arm(features)
             starts = default_members(prior, intercept=self.intercept)
-            return self._continued(prior, self.mixture.grown(self.prior, starts))
+            return self.from_state(*self._state(prior, self.mixture.grown(self.prior, starts)))
 
     def without_arm(self, arm: int) -> Self:
         """This policy without an arm and its coordinates; what it learned of the others stays."""
         with self._lock:
-            return self._continued(self.prior.without_arm(arm), self.mixture.shrunk(self.prior, arm))
-
-    def _continued(self, prior: DriftPrior, state: Mapping[str, Array]) -> Self:
-        """This policy with another prior, and its filters in another state."""
-        return self.from_state(*self._state(prior, state))
+            shrunk = self.mixture.shrunk(self.prior, arm)
+            return self.from_state(*self._state(self.prior.without_arm(arm), shrunk))
 
     # -- storing --
 

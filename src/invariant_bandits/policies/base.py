@@ -244,6 +244,39 @@ class BasePolicy(ThreadSafe):
         storage.replace_file(path, to_bytes(self))
 
 
+class ComposedPolicy(BasePolicy):
+    """A policy that decides as another one does, `_playing`, given the features as `_seen` has them.
+
+    `_common` are the settings that it hands on.
+    """
+
+    _playing: Any
+    _common: Mapping[str, Any]
+
+    def _seen(self, features: Any, checked: Callable[[Any, int], Array]) -> Any:
+        """Features as the other policy takes them, whose own checks do if they stay as they are."""
+        return features
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        with self._lock:
+            return int(self._playing.select(self._seen(features, offered_array)))
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        with self._lock:
+            return np.asarray(self._playing.select_many(self._seen(features, batch_array)))
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p), by the policy that plays."""
+        with self._lock:
+            return cast(Scores, self._playing.scores(self._seen(features, offered_array)))
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, as plain values."""
+        return {**super().settings(), **self._common}
+
+
 def to_bytes(policy: Any) -> bytes:
     """The content of a file that holds the whole state of `policy`; InputError if its state is broken."""
     settings, arrays = to_state(policy)

@@ -11,7 +11,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
+from invariant_bandits.policies.base import BasePolicy, ComposedPolicy, Draws, Scores, Seed
 from invariant_bandits.policies.linear import Common, Estimation, LinearPolicy, SWLinUCB
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
@@ -321,7 +321,7 @@ class DisjointLinUCB(BasePolicy):
 
 
 @policy("bob-linucb")
-class BOBLinUCB(BasePolicy):
+class BOBLinUCB(ComposedPolicy):
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 
     Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j =
@@ -405,54 +405,38 @@ class BOBLinUCB(BasePolicy):
         steps = np.cumsum(self.window_probabilities())
         self._arm = min(int(np.searchsorted(steps, place, side="right")), len(steps) - 1)
         self._block_reward = 0.0
-        self._playing: SWLinUCB | None = None
+        self._made: SWLinUCB | None = None
 
     @property
-    def _inner(self) -> SWLinUCB:
+    def _playing(self) -> SWLinUCB:
         """The policy of the present block, made when it is first needed: its window may be long."""
         with self._lock:
-            if self._playing is None:
-                self._playing = SWLinUCB(self.dim, window=self.window, **self._common)
-            return self._playing
+            if self._made is None:
+                self._made = SWLinUCB(self.dim, window=self.window, **self._common)
+            return self._made
 
     def _end_block(self) -> None:
         """EXP3: the window that was played gets credit for the block's reward, scaled to about [0, 1]."""
-        H, R = self.block, self._inner.noise_scale
+        H, R = self.block, self._playing.noise_scale
         deviation = R * sqrt(H * max(log(self.horizon / sqrt(H)), 0.0))
         gain = 0.5 + self._block_reward / (2.0 * H * self.reward_bound + 4.0 * deviation)
         share = self.window_probabilities()[self._arm]
         self._log_weights[self._arm] += self._mixing / len(self.windows) * gain / share
 
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        return self._inner.select(features)
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        return self._inner.select_many(features)
-
-    def scores(self, features: Any) -> Scores:
-        """Means and widths under the present window."""
-        return self._inner.scores(features)
-
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action; at the end of a block, choose the next window."""
         with self._lock:
-            self._inner.update(features, reward)
+            self._playing.update(features, reward)
             self.rounds += 1
             self._block_reward += float(reward)
             if self.rounds % self.block == 0:
                 self._end_block()
                 self._begin_block()
 
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the seed as a number."""
-        return {**super().settings(), **self._common}
-
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Counters, weights of the windows, and the inner policy."""
         with self._lock:
-            return prefixed(INNER, self._inner.arrays()) | {
+            return prefixed(INNER, self._playing.arrays()) | {
                 "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
                 "weights": self._log_weights.copy(),
                 "block_reward": np.array([self._block_reward]),
@@ -475,8 +459,8 @@ class BOBLinUCB(BasePolicy):
         self.rounds, self._arm = (int(value) for value in arrays["rounds"])
         self._log_weights[...] = arrays["weights"]
         self._block_reward = float(arrays["block_reward"][0])
-        self._playing = None
-        self._inner._restore(under(arrays, INNER))
+        self._made = None
+        self._playing._restore(under(arrays, INNER))
 
 
 def windows_of(block: int) -> list[int]:

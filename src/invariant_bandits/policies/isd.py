@@ -330,7 +330,6 @@ class ISDPolicy(LinearPolicy):
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, but for the arrays, and how it recomputes."""
         settings = super().settings()
-        del settings["dim"]
         if self._recomputation is not None:
             settings["recompute"], _ = storage.to_state(self._recomputation)
         return settings

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 import numpy as np
 
 from invariant_bandits.checks import Array, probability, whole_number
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.base import ComposedPolicy
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -19,7 +19,7 @@ INNER = "inner."
 
 
 @policy("latent-ar-linucb")
-class LatentARLinUCB(BasePolicy):
+class LatentARLinUCB(ComposedPolicy):
     """LinUCB whose coefficients follow a latent autoregressive state (Trella et al. 2024).
 
     The reward is φᵀ(γ + z·b), and z an autoregressive process that is never seen. Once it has settled, the
@@ -50,7 +50,7 @@ class LatentARLinUCB(BasePolicy):
     def __init__(self, dim: int, *, decay: float = 0.8, **common: Any) -> None:
         self.dim, self.decay = whole_number("dim", dim, 1), probability("decay", decay)
         self._common, self._recent = common, np.zeros(self.dim)
-        self._inner = LinUCB(self.dim * (1 + self.dim), **common)
+        self._playing = LinUCB(self.dim * (1 + self.dim), **common)
 
     @classmethod
     def from_past(cls, past: Past, **options: Any) -> Self:
@@ -60,48 +60,30 @@ class LatentARLinUCB(BasePolicy):
     @property
     def rounds(self) -> int:
         """Rounds learned so far."""
-        return int(self._inner.rounds)
+        return int(self._playing.rounds)
 
-    def _extended(self, features: Array) -> Array:
+    def _seen(self, features: Any, checked: Callable[[Any, int], Array]) -> Array:
         """φ ⊗ [1, h] of features (..., p), shape (..., p(1 + p))."""
+        features = checked(features, self.dim)
         factors = np.concatenate([[1.0], self._recent])
         return np.ascontiguousarray(
             (factors[:, None] * features[..., None, :]).reshape(*features.shape[:-1], -1)
         )
 
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        with self._lock:
-            return self._inner.select(self._extended(base.offered_array(features, self.dim)))
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        with self._lock:
-            return self._inner.select_many(self._extended(base.batch_array(features, self.dim)))
-
-    def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p)."""
-        with self._lock:
-            return self._inner.scores(self._extended(base.offered_array(features, self.dim)))
-
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,), and note how far off γ̂ was."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
-            extended = self._extended(row)
+            extended = self._seen(row, base.chosen_array)
             still = np.where(np.arange(len(extended)) < self.dim, extended, 0.0)
-            error = value - float(self._inner.scores(still[None]).mean[0])
-            self._inner.update(extended, value)
+            error = value - float(self._playing.scores(still[None]).mean[0])
+            self._playing.update(extended, value)
             self._recent = self.decay * self._recent + (1.0 - self.decay) * error * row
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {**super().settings(), **self._common}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The discounted errors and the regression."""
         with self._lock:
-            return {"recent": self._recent.copy()} | prefixed(INNER, self._inner.arrays())
+            return {"recent": self._recent.copy()} | prefixed(INNER, self._playing.arrays())
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
@@ -111,4 +93,4 @@ class LatentARLinUCB(BasePolicy):
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._recent = np.array(arrays["recent"])
-        self._inner._restore(under(arrays, INNER))
+        self._playing._restore(under(arrays, INNER))

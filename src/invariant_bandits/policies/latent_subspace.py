@@ -10,7 +10,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.policies import base
 from invariant_bandits.policies.affine_subspace import AffineLinUCB, Tasks
-from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.base import ComposedPolicy, Scores
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -20,7 +20,7 @@ NARROW, WIDE = "narrow.", "wide."
 
 
 @policy("latent-linucb")
-class LatentLinUCB(BasePolicy):
+class LatentLinUCB(ComposedPolicy):
     """LinUCB in a subspace that the logs teach, until LinUCB in all features knows more (Kausik et al. 2024).
 
     Coefficients of every task are assumed to be Uθ with one U for all tasks. Two regressions learn every
@@ -97,10 +97,6 @@ class LatentLinUCB(BasePolicy):
         with self._lock:
             self._wide.update(features, reward)
             self._narrow.update(features, reward)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, but for the axes."""
-        return {**super().settings(), **self._common}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The two regressions."""

@@ -330,7 +330,8 @@ class LinearPolicy(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        return {"dim": self.dim, "memory": self.memory.to_settings(), **super().settings()}
+        dim = {"dim": self.dim} if self._invariant is None else {}  # else the invariant part says it
+        return {**dim, "memory": self.memory.to_settings(), **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""

@@ -153,8 +153,7 @@ class GrowingState(MemoryState):
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Lemma 1."""
-        confidence, noise_scale, ridge, norm_bound, _ = assumed
-        return bounds.lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
+        return bounds.lemma1_radius(volume, *assumed[:4])
 
     def recall(self, raw: GrowingState, residual: Array, component: Array) -> None:
         """The sums from the factor, in the new coordinates."""

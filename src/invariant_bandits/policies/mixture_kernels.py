@@ -166,7 +166,7 @@ def _is_too_far(z: Any, log_precision: Any) -> Any:
 
 
 @njit(types.void(FILTERS), **OPTIONS)
-def _mix(filters: Any) -> Any:
+def mix(filters: Any) -> Any:
     """mean ← Σw m, and the believed noise ← Σw v where it is learned."""
     mean, weights, M, noise = filters.mean, filters.weights, filters.means, 0.0
     C, d = M.shape
@@ -177,12 +177,6 @@ def _mix(filters: Any) -> Any:
             mean[i] += weights[c] * M[c, i]
     if filters.numbers[FREEDOM] > 0.0:
         filters.numbers[NOISE] = noise
-
-
-@njit(types.void(V1), **OPTIONS)
-def mix(buffer: Any) -> Any:
-    """`_mix` of a buffer."""
-    _mix(unpack(buffer))
 
 
 @njit(V2(V1), **OPTIONS)
@@ -359,7 +353,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doub
             expected += z[i] * filters.logs_mean[i]
         error, _, _, weight = click_evidence(reward, odds, 0.0, 1.0)
         apart, square = weight * (error + odds - expected), weight
-    _mix(filters)
+    mix(filters)
     online = filters.online
     for i in range(d):
         for j in range(i + 1):

@@ -11,8 +11,8 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.arm_statistics import ArmLevels
 from invariant_bandits.decomposition.drift_prior import LARGEST_MEAN, LARGEST_VARIANCE
 from invariant_bandits.policies import base
-from invariant_bandits.policies.auto import AutoISD, chance, kernels
-from invariant_bandits.policies.base import BasePolicy, Scores, offered_array
+from invariant_bandits.policies.auto import AutoISD, ReasoningPolicy, chance, kernels
+from invariant_bandits.policies.base import Scores, offered_array
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
@@ -20,6 +20,7 @@ from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 SHARED = "shared."
 OUTLIER = 10.0
 """Standard deviations beyond which an error counts as so many, as in the filters."""
+NO_LEVELS = ArmLevels(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), spread=0.0, step=0.0)
 ARRAYS: Mapping[str, ArraySpec] = {
     "levels": ArraySpec(("A",), least=-LARGEST_MEAN, most=LARGEST_MEAN),
     "variances": ArraySpec(("A",), least=0.0, most=LARGEST_VARIANCE),
@@ -29,7 +30,7 @@ ARRAYS: Mapping[str, ArraySpec] = {
 
 
 @policy("pooled-arms")
-class PooledArms(BasePolicy):
+class PooledArms(ReasoningPolicy):
     """AutoISD over what arms share, and the level of every arm as a number with its variance.
 
     Features are [place of the arm, what all arms share]. The shared part is learned by AutoISD, which takes
@@ -59,13 +60,10 @@ class PooledArms(BasePolicy):
 
     shown = ("dim", "arms")
 
-    def __init__(self, shared: AutoISD, levels: ArmLevels | None = None) -> None:
+    def __init__(self, shared: AutoISD, levels: ArmLevels = NO_LEVELS) -> None:
         self.shared, self.dim = shared, shared.dim
-        self.levels, self.variances, sizes = np.zeros(0), np.zeros(0), (0.0, 0.0)
-        if levels is not None:
-            self.levels, self.variances = levels.levels.copy(), levels.variances.copy()
-            sizes = levels.spread, levels.step
-        self.spread, self.step = sizes
+        self.levels, self.variances = levels.levels.copy(), levels.variances.copy()
+        self.spread, self.step = levels.spread, levels.step
         self.learned = np.zeros(len(self.levels), dtype=np.int64)
 
     @classmethod
@@ -99,27 +97,13 @@ class PooledArms(BasePolicy):
         """Of levels, which have walked since they were learned last."""
         return self.variances[codes] + self.step * (self.rounds - self.learned[codes])
 
-    def _score(self, rows: Array) -> tuple[Array, Array]:
-        """Mean and variance (K,) of the shared part."""
-        parts = np.empty((2, len(rows)))
-        if kernels.score(rows, self.shared.mixture.buffer, parts) < 0:
-            self.shared._refuse(rows)
-        return parts[0], parts[1] ** 2
-
-    def select(self, features: Any) -> int:
-        """Index of the largest mean plus one standard deviation of what the logs leave open."""
-        return self._choose(features)[0]
-
-    def why(self, features: Any) -> str:
-        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
-        return str(kernels.REASONS[self._choose(features)[1]])
-
     def _choose(self, features: Any) -> tuple[int, int]:
+        """The largest mean plus one standard deviation of what the logs leave open."""
         with self._lock:
             if not self.arms:
                 return self.shared._choose(features)
             rows, level, variance = self._taken_apart(features)
-            mean, _ = self._score(rows)
+            mean, _ = self.shared.predict(rows)
             z = np.column_stack([rows, np.ones(len(rows))])[:, : len(self.shared.mixture.filters.mean)]
             left_open = self.shared.mixture.left_open()
             width = np.sqrt(np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance)
@@ -132,17 +116,11 @@ class PooledArms(BasePolicy):
             if not self.arms:
                 return self.shared.scores(features)
             rows, level, doubt = self._taken_apart(features)
-            mean, variance = self._score(rows)
-            mean, width = mean + level, np.sqrt(variance + doubt)
+            mean, width = self.shared.predict(rows)
+            mean, width = mean + level, np.sqrt(width**2 + doubt)
             if self.shared.link == "logit":
                 mean, width = chance(mean), chance(mean + width) - chance(mean)
             return Scores(mean, width)
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        rounds = base.batch_array(features, self.dim)
-        with self._lock:
-            return np.array([self.select(offered) for offered in rounds], dtype=np.int64)
 
     # -- learning --
 
@@ -154,8 +132,8 @@ class PooledArms(BasePolicy):
                 return
             chosen = base.chosen_array(features, self.dim)
             rows, levels, variances = self._taken_apart(chosen[None])
-            (mean,), (spread,) = self._score(rows)
-            level, doubt = float(levels[0]), float(variances[0])
+            mean, width = self.shared.predict(rows)[:, 0]
+            level, doubt, spread = float(levels[0]), float(variances[0]), width * width
             noise = self.shared.mixture.believed_noise
             self.shared.learn_beside(rows[0], reward, level, doubt)
             error, total = reward - mean - level, spread + doubt + noise
@@ -173,13 +151,10 @@ class PooledArms(BasePolicy):
         if not self.arms:
             raise InputError("this policy knows no labelled arms: it was not started with levels")
         with self._lock:
-            state = self.arrays()
-            new = {"levels": 0.0, "variances": self.spread, "learned": self.rounds}
-            grown = {
-                name: np.append(state[name], np.array(value, state[name].dtype))
-                for name, value in new.items()
-            }
-            return self.from_state(self.settings(), state | grown)
+            grown = self.from_state(self.settings(), self.arrays())
+        grown.levels, grown.variances = np.append(grown.levels, 0.0), np.append(grown.variances, self.spread)
+        grown.learned = np.append(grown.learned, grown.rounds)
+        return grown
 
     def __getattr__(self, name: str) -> Any:
         """What else the policy of the shared part can do or say, such as `explain`, `prior` and `alarm`."""
@@ -209,8 +184,9 @@ class PooledArms(BasePolicy):
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        made = cls(AutoISD.from_state(settings, under(arrays, SHARED)))
-        for name in ("levels", "variances", "learned"):
-            setattr(made, name, np.array(arrays[name]))
-        made.spread, made.step = arrays["sizes"].tolist()
+        known = NO_LEVELS._replace(levels=arrays["levels"], variances=arrays["variances"])
+        spread, step = arrays["sizes"].tolist()
+        shared = AutoISD.from_state(settings, under(arrays, SHARED))
+        made = cls(shared, known._replace(spread=spread, step=step))
+        made.learned = np.array(arrays["learned"])
         return made

@@ -10,7 +10,7 @@ from scipy import special
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.policies.affine_subspace import AffineLinUCB
-from invariant_bandits.policies.base import BasePolicy, Scores
+from invariant_bandits.policies.base import ComposedPolicy
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -24,7 +24,7 @@ LOOKS = 4
 
 
 @policy("sequential-linucb")
-class SequentialLinUCB(BasePolicy):
+class SequentialLinUCB(ComposedPolicy):
     """LinUCB over tasks that follow each other and share a low-dimensional representation (Qin et al. 2022).
 
     Every `task` rounds the coefficients are new, and lie in a subspace that stays for many tasks. The
@@ -86,22 +86,6 @@ class SequentialLinUCB(BasePolicy):
     def _playing(self) -> Any:
         return self._wide if self._narrow is None else self._narrow
 
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        with self._lock:
-            return int(self._playing.select(features))
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        with self._lock:
-            return np.asarray(self._playing.select_many(features))
-
-    def scores(self, features: Any) -> Scores:
-        """Means and widths by the regression that plays."""
-        with self._lock:
-            scores: Scores = self._playing.scores(features)
-        return scores
-
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn a reward; at the end of a task, learn the representation."""
         with self._lock:
@@ -135,10 +119,6 @@ class SequentialLinUCB(BasePolicy):
         self._moment += np.outer(estimate, estimate) - covariance
         self.tasks += 1
         self._begin_task()
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {**super().settings(), **self._common}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The sum over tasks, the counters, and the regressions of the present task."""
