@@ -258,15 +258,12 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        A, d = len(self.plays), len(self.spread)
-        count = A * d
-        size = count + self.layout.shared + intercept
-        Q = np.zeros((size, size))
+        A, d, count = self.layout.arms, self.layout.own, self.layout.own_dim
+        Q = np.zeros((self.layout.dim + intercept,) * 2)
         Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
         if self.layout.shared:
-            slopes = np.linalg.pinv(self.context_square[1:, 1:])
-            q = len(slopes)
-            Q[count : count + q, count : count + q] = slopes
+            at = slice(count, count + len(self.context_square) - 1)
+            Q[at, at] = np.linalg.pinv(self.context_square[1:, 1:])
         return Q
 
     def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, Array, float]:

@@ -44,8 +44,7 @@ class LatentARLinUCB(ComposedPolicy):
     0
     """
 
-    options = ("dim", "decay")
-    shown = ("dim", "decay")
+    options = shown = ("dim", "decay")
 
     def __init__(self, dim: int, *, decay: float = 0.8, **common: Any) -> None:
         self.dim, self.decay = whole_number("dim", dim, 1), probability("decay", decay)

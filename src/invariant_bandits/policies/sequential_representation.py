@@ -52,8 +52,7 @@ class SequentialLinUCB(ComposedPolicy):
     [[0.71], [0.71]]
     """
 
-    options = ("dim", "task", "rank")
-    shown = ("dim", "task", "rank")
+    options = shown = ("dim", "task", "rank")
 
     def __init__(self, dim: int, *, task: int, rank: int = 2, **common: Any) -> None:
         self.dim = whole_number("dim", dim, 1)
