@@ -63,13 +63,17 @@ def theme(name: str) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def canvas(
-    axes: Any, theme_name: str, width: float, height: float, columns: int = 1
+    axes: Any, theme_name: str, width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Where to draw within a theme, and its colours: the caller's axes, or those of a new figure (inches)."""
+    """Where to draw within a theme, and its colours: the caller's axes, or those of a new figure (inches);
+    options: of its subplots.
+    """
     with theme(theme_name) as colours:
         if axes is None:
             plt = require("matplotlib.pyplot", "plot")
-            axes = plt.figure(figsize=(width, height), layout="constrained").subplots(1, columns)
+            axes = plt.figure(figsize=(width, height), layout="constrained").subplots(
+                rows, columns, **options
+            )
         yield axes, colours
 
 
@@ -141,10 +145,8 @@ def regret_paths(
             style = PATH_STYLES[place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)]
             axis.fill_between(rounds, mean - 2.0 * error, mean + 2.0 * error, color=colour, alpha=0.2, lw=0)
             axis.plot(rounds, mean, color=colour, ls=style, lw=1.6, label=literal(name))
-        axis.set_xlim(float(np.min(rounds)), float(np.max(rounds)))
-        axis.set_ylim(bottom=0.0)
-        axis.set_xlabel("round")
-        axis.set_ylabel(words)
+        limits = (float(np.min(rounds)), float(np.max(rounds)))
+        axis.set(xlim=limits, ylim=(0.0, None), xlabel="round", ylabel=words)
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(frameon=False)
     return axis
@@ -163,13 +165,10 @@ def curves(
     axes : Axes or array of Axes, optional
         Where to draw; a new figure if not given.
     """
-    with theme(theme_name) as colours:
-        if axes is None:
-            columns = max(min(3, len(paths)), 1)
-            rows = -(-max(len(paths), 1) // columns)
-            plt = require("matplotlib.pyplot", "plot")
-            figure = plt.figure(figsize=(3.4 * columns, 0.3 + 2.1 * rows), layout="constrained")
-            axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    columns = max(min(3, len(paths)), 1)
+    rows = -(-max(len(paths), 1) // columns)
+    size, options = (3.4 * columns, 0.3 + 2.1 * rows, rows, columns), {"squeeze": False, "sharex": True}
+    with canvas(axes, theme_name, *size, **options) as (axes, colours):
         flat = np.atleast_1d(axes).ravel()
         for axis, path in zip(flat, paths, strict=False):
             colour = colours["varies" if path.drifts else "stable"]

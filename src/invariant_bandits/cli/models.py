@@ -163,15 +163,14 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         """Words of the command line that say what these options have beside others."""
         words = ["--no-action"] if self.no_action and not before.no_action else []
         for name in (*ROLES, "ignore", "keep"):
-            value, old = getattr(self, name), getattr(before, name)
-            if value and value != old:
-                new = (
-                    [column for column in value if column not in (old or ())]
-                    if isinstance(value, list)
-                    else [value]
-                )
-                words += [word for column in new for word in (f"--{name.replace('_', '-')}", column)]
+            new, old = (_listed(getattr(options, name)) for options in (self, before))
+            option = f"--{name.replace('_', '-')}"
+            words += [word for column in new if column not in old for word in (option, column)]
         return words
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value] if value else []
 
 
 OTHER_ROLES = ("feature", "ignored")

@@ -50,15 +50,9 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
-    words = {
-        "unknown": f"cannot be known, because {'; '.join(difference.reasons)}",
-        "yes": f"yes, by {difference.value:.3g} {interval}",
-        "no": f"no, it would have lost {-difference.value:.3g} {interval}",
-        "no difference": f"no difference can be seen: {difference.value:+.3g} {interval}",
-    }[difference.answer]
+    about = {"of": difference, "lost": -difference.value, "reasons": "; ".join(difference.reasons)}
     assumed = f"if the {assuming} method's assumption holds: " if assuming and difference.concludes else ""
-    return assumed + words
+    return assumed + str(TEXTS["answers"][difference.answer].format(**about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,11 +259,8 @@ class Comparison:
                 "reasons": "; ".join(estimate.reasons),
             }
             for line in self.lines
-            for quantity, estimate in (
-                ("value", line.value),
-                ("against log", line.against_log),
-                ("against reference", line.against_reference),
-            )
+            for quantity in ("value", "against log", "against reference")
+            for estimate in [getattr(line, quantity.replace(" ", "_"))]
         ]
 
     def to_frame(self) -> pandas.DataFrame:
@@ -594,17 +585,14 @@ class Rolling:
         """A table a person can read: mean gain over a random choice, and the difference to `reference`."""
         reference = next(iter(self.rewards)) if reference is None else reference
         head = f"{'gain over a random choice':<26}" + "".join(f"{h:>12,} rounds" for h in self.horizons)
-        lines = [
-            f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error",
-            head,
-        ]
+        about = f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error"
+        lines = [about, head]
         for name, means in self.rewards.items():
             gains = (means - self.average).mean(axis=0)
             lines.append(f"{name:<26}" + "".join(f"{gain:>19.3f}" for gain in gains))
             if name != reference:
-                parts = [
-                    f"({d.mean:+.3f} ± {d.standard_error:.3f})" for d in self.difference(name, reference)
-                ]
+                pairs = self.difference(name, reference)
+                parts = [f"({pair.mean:+.3f} ± {pair.standard_error:.3f})" for pair in pairs]
                 lines.append(" " * 26 + "".join(f"{part:>19}" for part in parts))
         return "\n".join(lines)
 
@@ -768,10 +756,8 @@ def _checked_origins(origins: int | Sequence[int], first: float, longest: int, r
     starts = np.unique(np.asarray(origins))
     whole = starts.dtype.kind in "iu" and len(starts) >= 3
     if not whole or starts[0] < 1 or starts[-1] + longest > rounds:
-        raise InputError(
-            f"origins must be at least 3 different whole numbers from 1 to {rounds - longest}, so that the"
-            f" longest horizon, {longest}, fits into the {rounds} rounds, got {origins}"
-        )
+        about = {"last": rounds - longest, "longest": longest, "rounds": rounds, "origins": origins}
+        raise InputError(TEXTS["bad_origins"].format(**about))
     return starts
 
 
@@ -824,9 +810,7 @@ def expected_value(
             source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
         )
         feedback = read.feedback
-        if (
-            not entry.keeps_baseline and model.arms is None
-        ):  # features minus the mean of those chosen in the earlier half
+        if not entry.keeps_baseline and model.arms is None:  # features minus the mean of the earlier choices
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
         edges = _edges(model.moments, feedback)

@@ -670,9 +670,8 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
         reasons.append(MISSING.format(100.0 * missing))
     if accepted < MIN_EFFECTIVE:
-        reasons.append(
-            f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are needed"
-        )
+        words = f"{accepted} of {feedback.rounds:,} rounds were accepted"
+        reasons.append(f"{words}, {MIN_EFFECTIVE:g} are needed")
     return tuple(reasons)
 
 
@@ -691,7 +690,5 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
         reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
     share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
-        reasons.append(
-            f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"
-        )
+        reasons.append(TEXTS["one_round"].format(share=100.0 * share, most=100.0 * LARGEST_SHARE))
     return effective, tuple(reasons)

@@ -275,9 +275,7 @@ class Estimate:
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError("estimates must come from the same rounds at the same confidence")
         if self.contributions is None or other.contributions is None:
-            raise InputError(
-                "differences are taken of values whose rounds are kept, not of differences or long logs"
-            )
+            raise InputError(TEXTS["rounds_not_kept"])
         return _concluded(
             (self.contributions, other.contributions),
             confidence=self.confidence,
@@ -366,9 +364,7 @@ def estimated(
         whole = replace(whole, residuals=residuals, reach=reach)
     parts = (gains, weights, whole.residuals, gains if reach is None else reach)
     if {np.shape(part) for part in parts} != {(gains.size,)}:
-        raise InputError(
-            f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
-        )
+        raise InputError(TEXTS["shapes_differ"].format(shape=gains.shape))
     if effective_sample is None:
         effective_sample = effective_size(weights if reach is None else reach)
     return _concluded(
@@ -399,9 +395,7 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     different = len(rewards) - int(counts.max())
     if len(values) > 2 and different < FEWEST_DIFFERENT:
         common = values[counts.argmax()]
-        return (
-            f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",
-        )
+        return (TEXTS["few_differ"].format(different=different, common=common, fewest=FEWEST_DIFFERENT),)
     return ()
 
 

@@ -68,9 +68,8 @@ def estimate_propensities(
     number_between("floor", floor, 0.0, 1.0)
     whole_number("blocks", blocks, 2)
     if feedback.rounds < 2 * blocks:
-        raise InputError(
-            f"at least {2 * blocks} rounds are needed for {blocks} blocks, got {feedback.rounds}"
-        )
+        needed = f"at least {2 * blocks} rounds are needed for {blocks} blocks"
+        raise InputError(f"{needed}, got {feedback.rounds}")
     edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
     chances = RowCollector()
     theta = np.zeros(feedback.dim)
@@ -214,9 +213,8 @@ class PropensityCheck:
     @property
     def gap_in_words(self) -> str:
         """The gap with its unit."""
-        return (
-            f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else f"{100.0 * self.gap:+.1f} %"
-        )
+        shares = f"{100.0 * self.gap:+.1f} %"
+        return f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else shares
 
     @property
     def z(self) -> float:
@@ -386,10 +384,7 @@ class Calibration:
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
-            return (
-                f"nothing that matters speaks against them ({odds}); {harmless.name} is off by"
-                f" {harmless.gap_in_words}, more than chance allows, but too little to matter"
-            )
+            return str(TEXTS["harmless"].format(odds=odds, check=harmless))
         return f"nothing speaks against them ({odds})"
 
     @property

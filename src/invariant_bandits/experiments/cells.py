@@ -151,11 +151,8 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result but for seed and replications, as plain data."""
-        return {
-            **self._world(),
-            "policies": {name: {"kind": who.kind, **who.options} for name, who in self.policies.items()},
-            "observe": self.observe,
-        }
+        policies = {name: {"kind": who.kind, **who.options} for name, who in self.policies.items()}
+        return {**self._world(), "policies": policies, "observe": self.observe}
 
     def _world(self) -> dict[str, Any]:
         return {"environment": described(self.environment), "horizon": self.horizon}
@@ -167,12 +164,8 @@ class Cell:
 
     def identity(self, replications: int, seed: int) -> str:
         """A fingerprint of all that determines the result."""
-        everything = {
-            **self.settings(),
-            "replications": replications,
-            "seed": seed,
-            "code": fingerprint(self.modules()),
-        }
+        run = {"replications": replications, "seed": seed, "code": fingerprint(self.modules())}
+        everything = self.settings() | run
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
 
     def modules(self) -> tuple[str, ...]:
@@ -180,19 +173,11 @@ class Cell:
         kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
-    def play(
-        self,
-        replications: int,
-        seed: int,
-        jobs: int = 1,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        client: Any = None,
-    ) -> SimulationResult:
-        """All rounds of all repetitions; the parameters are those of `simulate`."""
+    def play(self, *how: Any, **options: Any) -> SimulationResult:
+        """All rounds of all repetitions; the parameters are those of `simulate` from `replications` on."""
         observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
-        world, policies = (self.environment, self.horizon), dict(self.policies)
-        return simulate(policies, *world, replications, seed, jobs, progress, client=client, observe=observe)
+        world = (self.environment, self.horizon)
+        return simulate(dict(self.policies), *world, *how, observe=observe, **options)
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""

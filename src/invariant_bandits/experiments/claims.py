@@ -130,16 +130,14 @@ class Claim:
         if not np.isfinite(value) or np.isnan(draws).mean() > 0.05:
             return ClaimVerdict(UNTESTED, value, repetitions=counts)
         low, high = (float(edge) for edge in np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-        inside, low_in, high_in = self.bound.meets(value), self.bound.meets(low), self.bound.meets(high)
+        inside = all(map(self.bound.meets, (value, low, high)))
         apart = high < self.bound.low or low > self.bound.high
-        word = HOLDS if inside and low_in and high_in else FAILS if apart else UNDECIDED
+        word = HOLDS if inside else FAILS if apart else UNDECIDED
         return ClaimVerdict(word, value, low, high, counts)
 
     def _resampled(self, results: Results, rng: np.random.Generator) -> Sample:
-        chosen = {}
-        for cell in self.cells:
-            n = len(next(iter(results[cell].regret.values())))
-            chosen[cell] = rng.integers(n, size=n)
+        sizes = {cell: results[cell].replications for cell in self.cells}
+        chosen = {cell: rng.integers(n, size=n) for cell, n in sizes.items()}
         return Sample(results, chosen, self.right_only is not None)
 
     def _counts(self, sample: Sample) -> str:

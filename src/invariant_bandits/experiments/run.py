@@ -24,13 +24,7 @@ from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, Claim, ClaimVerdict, Results, Sample
-from invariant_bandits.experiments.figures.experiment import (
-    EXPERIMENTS,
-    TEXTS,
-    Experiment,
-    cells_of,
-    chosen,
-)
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, TEXTS, Experiment, cells_of, chosen
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.reports import page
 from invariant_bandits.reports.page import Mark, number

@@ -20,10 +20,7 @@ from matplotlib.patches import Rectangle
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
-from invariant_bandits.decomposition.estimator import (
-    InvariantSubspaceDecomposition,
-    principal_directions,
-)
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, principal_directions
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file

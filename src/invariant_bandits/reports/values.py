@@ -244,13 +244,8 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "best_simple": next(iter(result.simple), None),
         "verdicts": [_verdict(result, name) for name in result.policies],
         "estimates": [
-            {
-                "policy": line.policy,
-                "estimator": line.estimator,
-                "value": _estimate(line.value),
-                "against_log": _estimate(line.against_log),
-                "against_reference": _estimate(line.against_reference),
-            }
+            {"policy": line.policy, "estimator": line.estimator}
+            | {part: _estimate(getattr(line, part)) for part in ("value", "against_log", "against_reference")}
             for line in result.lines
         ],
         "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
