@@ -13,43 +13,18 @@ import msgspec
 from starlette.responses import Response
 
 from invariant_bandits import __version__
-from invariant_bandits.service.operations import MODEL, OPERATIONS, Call, Operation, operation
+from invariant_bandits.service.operations import OPERATIONS, TEXTS, Call, Operation, operation
 from invariant_bandits.service.protocols.personalizer import INTERVALS, NEWEST
 from invariant_bandits.service.routes.decisions import Status
 
 Schema = dict[str, Any]
-TEXT: Schema = {"type": "string"}
-FLAG: Schema = {"type": "boolean", "default": False}
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 256}
 FILES = {file.name: file.read_bytes() for file in (files("invariant_bandits.service") / "page").iterdir()}
 """Everything that pages are made of, read once: no path of a request reaches the file system."""
-QUERY: dict[str, Schema] = {
-    "model": {**TEXT, "description": "Name of the model; not needed if there is only one"},
-    "log": {**TEXT, "description": "File name of a log that the model is fitted to; says its format"},
-    "note": {**TEXT, "description": "Kept with the version"},
-    "activate": {**FLAG, "description": "Whether the new version decides from now on"},
-    "allow_differences": {**FLAG, "description": "Whether it may refuse what is asked now"},
-    "arm": {**TEXT, "description": "Label of the chosen arm, or place of the chosen row"},
-    "status": {"enum": list(get_args(Status)), "description": "What became of the decision"},
-    "search": {**TEXT, "description": "Text in the id, the arms or the context"},
-    "since": {**TEXT, "description": "From this time on: ISO 8601, or seconds since 1970"},
-    "until": {**TEXT, "description": "Before this time"},
-    "before": {"type": "integer", "minimum": 0, "description": "Number of an event: `next` of a page"},
-    "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
-}
+QUERY: dict[str, Schema] = TEXTS["query"]
 """Schemas of the parameters in queries."""
-
-
-QUERY |= {
-    "api-version": {**TEXT, "enum": [NEWEST]},
-    "intervalInMinutes": {"enum": list(INTERVALS)},
-    "startTime": {**TEXT, "description": "Date or time as in ISO 8601"},
-    "endTime": {**TEXT, "description": "Date or time as in ISO 8601"},
-    "window": {"enum": ["Expanding", "Rolling"]},
-    "top": {"type": "integer", "minimum": 0},
-    "maxpagesize": {"type": "integer", "minimum": 1},
-    "skip": {"type": "integer", "minimum": 0, "default": 0},
-}
+QUERY["status"]["enum"], QUERY["api-version"]["enum"] = get_args(Status), [NEWEST]
+QUERY["intervalInMinutes"]["enum"] = INTERVALS
 TAGS = ("v1", "personalizer", "ofrep")
 """First parts of paths by which the page groups operations."""
 
@@ -71,20 +46,9 @@ def document() -> Schema:
     for each in OPERATIONS:
         for path in _paths(each):
             paths.setdefault(path, {})[each.method.lower()] = _described(each, path)
-    about = (
-        "Decisions, durable and replayable. A loop of Personalizer's protocol is also under /models/{model}/."
-    )
-    schemes = {
-        "token": {"type": "http", "scheme": "bearer"},
-        "key": {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"},
-    }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "invariant-bandits", "version": __version__, "description": about},
-        "components": {"schemas": components, "securitySchemes": schemes},
-        "security": [{}, {"token": []}, {"key": []}],
-        "paths": paths,
-    }
+    base: Schema = TEXTS["document"]
+    info, parts = {**base["info"], "version": __version__}, {**base["components"], "schemas": components}
+    return {**base, "info": info, "components": parts, "paths": paths}
 
 
 def _paths(described: Operation) -> list[str]:
@@ -121,11 +85,7 @@ def _described(described: Operation, path: str) -> Schema:
             body = _content(structs[0] if len(structs) == 1 else {"anyOf": structs})
         schema["requestBody"] = {"required": True, **body}
     in_path = re.findall(r"{(\w+)", path)
-    in_query = (
-        ("model", *described.query)
-        if path.startswith(MODEL) and described.is_about_model
-        else described.query
-    )
+    in_query = ("model", *described.query) if described.is_about_model else described.query
     if described.prefixes and path.startswith(f"/{described.prefixes[0]}/") and "/v1.0/" not in path:
         in_query = (*in_query, "api-version")
     parameters = [{"name": name, "in": "path", "required": True, "schema": NAME} for name in in_path]

@@ -645,13 +645,6 @@ class Decider(Engine):
             raise
         return super()._propose(queued)
 
-    def _follow_clock(self, jump: float) -> None:
-        """Have all waits and later events follow the clock."""
-        item = QueuedCommand(commands.move_clock(jump))
-        self._serve([item])
-        if item.error is None:
-            self._time.follow(jump)
-
     def _follow(self, rows: Iterable[Row]) -> None:
         """Do nothing: a decider reads events of other processes when it needs them."""
 

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import prometheus_client as prometheus
@@ -22,6 +23,7 @@ from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.responses import decode, json_response, read_body
 from invariant_bandits.service.state import ServedModel, State
+from invariant_bandits.storage import read_toml
 
 Value = TypeVar("Value")
 Handler = Callable[..., Awaitable[Any]]
@@ -35,17 +37,8 @@ BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0
 RECENT = 1_000
 """Requests of a route whose exact times are kept."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-COUNTED = {
-    "decisions": "Decisions made.",
-    "explored": "Decisions in which chance chose.",
-    "rewards": "Rewards joined to their decisions.",
-    "late": "Rewards that came after their decision was settled.",
-    "unknown": "Rewards without a decision.",
-    "learned": "Decisions learned.",
-    "defaulted": "Decisions learned with the default reward.",
-    "unlearned": "Decisions settled without being learned.",
-    "refused": "Decisions that the policy could not learn.",
-}
+TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
+COUNTED: dict[str, str] = TEXTS["counts"]
 """Counts of a model that are metrics, and their help texts."""
 GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
     "waiting_decisions": ("Decisions that wait for rewards.", lambda shown: shown["waiting"]),
