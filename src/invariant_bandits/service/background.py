@@ -41,19 +41,12 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.service import commands, history, replay
+from invariant_bandits.service import commands, history, learners, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
-from invariant_bandits.service.learners import (
-    FittedLearner,
-    Learner,
-    OpenLearner,
-    finite,
-    learner_from_bytes,
-    named_numbers,
-)
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, Records, State, record_of, teach
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_store
 from invariant_bandits.service.store.sql import UnavailableError
 from invariant_bandits.storage import FileError
 
@@ -68,8 +61,6 @@ FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
-LOWEST_PRIORITY = 15
-"""How nice the process that fits is to others."""
 
 Decisions = Callable[[], Iterable[history.SettledDecision]]
 """Gives settled decisions from the first on, whenever it is called."""
@@ -170,7 +161,7 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
         if decided.actions is not None or not decided.labels:
             return None
         plays[str(decided.action)] += 1
-        uses.update(named_numbers(decided.context, "context").keys())
+        uses.update(learners.named_numbers(decided.context, "context").keys())
     arms = [label for label, often in plays.most_common(MOST_FEATURES) if often >= FEWEST_USES]
     room = max(MOST_FEATURES // max(len(arms), 1) - 1, 0)
     slopes = [name for name, often in uses.most_common(room) if often >= FEWEST_USES]
@@ -181,7 +172,7 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
     contexts, played, rewards = array("d"), array("q"), array("d")
     for decided, reward in decisions():
         if decided.action in arms:
-            numbers = named_numbers(decided.context, "context")
+            numbers = learners.named_numbers(decided.context, "context")
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
@@ -317,7 +308,7 @@ class Judge:
         return {
             "decisions": gain.rounds,
             "earned": float(np.mean(self._rewards)) if self._rewards else None,
-            "gain": finite(gain.value),
+            "gain": learners.finite(gain.value),
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
             "confidence": gain.confidence,

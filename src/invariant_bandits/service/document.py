@@ -65,16 +65,15 @@ def _described(described: Operation, path: str) -> Schema:
         answer = {"anyOf": [answer, {"type": "object", "required": [described.answer[1]]}]}
     if described.media != "application/json":
         answer = {}
-    has_content = described.media and described.status != 204
+    done: Schema = {"description": "done"}
+    if described.media and described.status != 204:
+        done |= _content(answer, described.media)
     schema: Schema = {
         "tags": [next((tag for tag in TAGS if path.startswith(f"/{tag}")), "service")],
         "summary": (described.handler.__doc__ or "").partition("\n")[0].rstrip("."),
         "description": f"Needs a token with the role {described.role}." if described.role else "For anyone.",
         "responses": {
-            str(described.status): {
-                "description": "done",
-                **(_content(answer, described.media) if has_content else {}),
-            },
+            str(described.status): done,
             "default": {"description": "refused", **_content(_ref(described.error))},
         },
     }

@@ -42,8 +42,6 @@ HEADERS = {
     b" frame-ancestors 'none'",
 }
 """Sent with every response."""
-FEWEST_OWN = 2
-"""Headers that every response has of its own: type and length."""
 ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
     "/personalizer": personalizer.error_response,
     "/models/": personalizer.error_response,
@@ -79,11 +77,8 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
-                if len(headers) > FEWEST_OWN:  # it may have some of them itself
-                    own = {name.lower() for name, _ in headers}
-                    headers += [(name, value) for name, value in HEADERS.items() if name not in own]
-                else:
-                    headers += HEADERS.items()
+                own = {name.lower() for name, _ in headers}  # it may have some of them itself
+                headers += [(name, value) for name, value in HEADERS.items() if name not in own]
             await send(message)
 
         self._under_way += 1

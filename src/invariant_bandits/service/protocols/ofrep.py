@@ -47,9 +47,7 @@ class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
 @operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
-    context = _context(body)
-    about: dict[str, Any] = {"protocol": "ofrep", "unit": context.get(TARGETING)}
-    return await call.submit(_evaluation(DecisionCommand(call.path["key"], _features(context), **about)))
+    return await call.submit(_evaluation(_command(call.path["key"], _context(body))))
 
 
 @operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
@@ -74,8 +72,10 @@ def _context(body: FlagRequest) -> dict[str, Any]:
     return context
 
 
-def _features(context: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in context.items() if name != TARGETING}
+def _command(key: str, context: dict[str, Any], **options: Any) -> DecisionCommand:
+    """Return the command to decide about the unit that the context names."""
+    features = {name: value for name, value in context.items() if name != TARGETING}
+    return DecisionCommand(key, features, protocol="ofrep", unit=context.get(TARGETING), **options)
 
 
 def _evaluation(command: DecisionCommand) -> Command:
@@ -111,9 +111,8 @@ def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> C
             return whole, None
         flags: list[dict[str, Any] | Failure] = []
         for key, tag in tags.items():
-            about: dict[str, Any] = {"protocol": "ofrep", "unit": context.get(TARGETING), "deferred": True}
-            command = DecisionCommand(key, _features(context), id=f"ofrep-{tag}", **about)
             try:
+                command = _command(key, context, id=f"ofrep-{tag}", deferred=True)
                 flags.append(_evaluation(command)(state, batch))
             except InputError as error:
                 flags.append(_failure(refusal(error), key))

@@ -28,16 +28,9 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.evaluation.estimators import support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.model.model import Model
-from invariant_bandits.service import access, commands, history, learners, replay, responses
+from invariant_bandits.service import access, commands, events, history, learners, replay, responses
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
-from invariant_bandits.service.events import (
-    Decided,
-    DocumentSaved,
-    Grouped,
-    decision_key,
-    decode_event,
-    id_in_group,
-)
+from invariant_bandits.service.events import Decided, decision_key, decode_event, id_in_group
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, Handler, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
@@ -337,7 +330,7 @@ def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
             for name in slots:
                 commands.activate(id_in_group(id, name), model)(state, batch)
         if grouped is None:
-            batch.add(state, [Grouped(batch.tick(), id, model, slots)])
+            batch.add(state, [events.Grouped(batch.tick(), id, model, slots)])
         return decisions
 
     return decide
@@ -526,7 +519,7 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
         commands.configure(model, configuration, by=call.caller)(state, batch)
         document = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
         document["lastConfigurationEditDate"] = moment(batch.moment)
-        batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
+        batch.add(state, [events.DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
         return _rules(configuration, document)
 
     return await call.change(changed, f"configured {model}")
@@ -599,7 +592,7 @@ async def _set(call: Call, arguments: str, document: dict[str, Any]) -> Any:
         if floor is not None:
             rules = msgspec.structs.replace(rules, floor=floor)
             commands.configure(model, rules, by=call.caller)(state, batch)
-        batch.add(state, [DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
+        batch.add(state, [events.DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
         return _settings(served, rules, document)
 
     return await call.change(changed, f"set learning settings of {model}")
@@ -709,13 +702,8 @@ async def reset(call: Call) -> None:
 async def properties(call: Call) -> dict[str, str]:
     """Show when the active version was made, and when the last event came that it has taken in."""
     added = await call.look_at_model(lambda served: served.versions[served.version].time)
-    last = await call.in_thread(_last_time, call.service.engine.store)
+    last = await call.in_thread(replay.last_time, call.service.engine.store)
     return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
-
-
-def _last_time(store: Any) -> float:
-    """Return the time of the last event in a store."""
-    return decode_event(next(iter(store.rows(store.head().seq - 1))).event).time
 
 
 # -- logs --
@@ -733,7 +721,7 @@ async def log_properties(call: Call) -> dict[str, Any]:
     def date_range() -> dict[str, str] | None:
         for row in store.rows():
             if row.key is not None and row.key.endswith(decision_key("", model)):
-                return {"from": moment(decode_event(row.event).time), "to": moment(_last_time(store))}
+                return {"from": moment(decode_event(row.event).time), "to": moment(replay.last_time(store))}
         return None
 
     dates = await call.in_thread(date_range)
@@ -794,7 +782,7 @@ class Documents:
                 raise RefusedError(409, f"id: {id!r} has been used", name=self.taken)
             if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
                 raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
-            batch.add(state, [DocumentSaved(batch.tick(), model, name, value, call.caller)])
+            batch.add(state, [events.DocumentSaved(batch.tick(), model, name, value, call.caller)])
 
         await call.change(saved, f"{done} {model}")
 

@@ -20,15 +20,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.service.store import sql
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
-from invariant_bandits.service.store.sql import (
-    Connection,
-    Database,
-    Head,
-    SqlStore,
-    StoreError,
-    UnavailableError,
-    UnreachableError,
-)
+from invariant_bandits.service.store.sql import Connection, Database, Head, SqlStore, StoreError
 from invariant_bandits.service.store.sqlite import FileLock, SqliteDatabase
 from invariant_bandits.storage import atomic_write
 
@@ -108,7 +100,7 @@ BLOCK = 4096
 FEW = 8 * BLOCK
 """So many events are verified before a store is used: that takes less than a second."""
 LOWEST_PRIORITY = 15
-"""How nice the process that verifies is to others."""
+"""How nice a process in the background is to others."""
 RETRY_EVERY = 60.0
 """Seconds between two attempts to verify a store that cannot be read."""
 
@@ -155,8 +147,8 @@ def verify(
                 _check_index(connection, database)
                 connection.check_structures(thorough=thorough)
         return end
-    except UnavailableError as error:
-        raise UnreachableError(f"{database.name} cannot be read: {error}") from None
+    except sql.UnavailableError as error:
+        raise sql.UnreachableError(f"{database.name} cannot be read: {error}") from None
 
 
 def check_newest(path: Path | str) -> None:
@@ -316,7 +308,7 @@ def main() -> None:
     os.nice(LOWEST_PRIORITY)
     try:
         verify(sys.stdin.read())
-    except UnreachableError:
+    except sql.UnreachableError:
         sys.exit(2)
     except StoreError as error:
         print(error)

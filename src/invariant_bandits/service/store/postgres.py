@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from invariant_bandits.optional import require
@@ -28,17 +29,7 @@ DEFAULTS = {
     "keepalives_count": "3",
 }
 """Unless the address says otherwise: a server that is gone is noticed within seconds."""
-SESSION = (
-    "SET synchronous_commit = on",
-    "SET default_transaction_isolation = 'read committed'",
-    "SET client_encoding = 'UTF8'",
-    "SET statement_timeout = '10s'",
-    "SET lock_timeout = '5s'",
-    "SET idle_in_transaction_session_timeout = '10s'",
-    "SET tcp_keepalives_idle = 5",
-    "SET tcp_keepalives_interval = 2",
-    "SET tcp_keepalives_count = 3",
-)
+SESSION = tuple(Path(__file__).with_name("session.sql").read_text().splitlines())
 """A writer that hangs in the middle of a transaction loses its connection instead of holding up all
 others, and waits for others within bounds.
 """
@@ -125,7 +116,7 @@ class PostgresConnection(Connection):
         self.name, self._errors = name, psycopg.Error
         try:
             self.raw = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
-            self.raw.execute("; ".join(SESSION))
+            self.raw.execute("".join(SESSION))
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
         _start_watching()

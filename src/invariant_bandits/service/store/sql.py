@@ -189,16 +189,7 @@ def check_seed(stored: str, name: str) -> int:
 
 LAYOUT = 5
 """Version of the tables. Those of version 4 had seals over blocks of events."""
-TABLES = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE events"
-    " (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT NULL)",
-    "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
-    "CREATE TABLE contents (digest TEXT PRIMARY KEY, body {blob} NOT NULL)",
-    "CREATE TABLE snapshots (seq {integer} PRIMARY KEY, body {blob} NOT NULL, digest {blob} NOT NULL)",
-    "CREATE TABLE cut (first {integer} NOT NULL, before {blob} NOT NULL, base {integer} NOT NULL)",
-    "CREATE TABLE head (seq {integer} NOT NULL, digest {blob} NOT NULL, epoch {integer} NOT NULL)",
-)
+TABLES = tuple(Path(__file__).with_name("tables.sql").read_text().split(";\n")[:-1])
 """Statements that make the tables, with the names of types in a database."""
 ROW = "SELECT seq, batch, key, body FROM events"
 ROWS_BETWEEN = f"{ROW} WHERE seq >= ? AND seq < ? ORDER BY seq"

@@ -1,0 +1,9 @@
+SET synchronous_commit = on;
+SET default_transaction_isolation = 'read committed';
+SET client_encoding = 'UTF8';
+SET statement_timeout = '10s';
+SET lock_timeout = '5s';
+SET idle_in_transaction_session_timeout = '10s';
+SET tcp_keepalives_idle = 5;
+SET tcp_keepalives_interval = 2;
+SET tcp_keepalives_count = 3;
