@@ -373,12 +373,12 @@ class AutoISD(ReasoningPolicy):
         clicks, mean is the probability at the mean of the log-odds, and mean + width that one standard
         deviation above.
         """
-        mean, width = self.predict(offered_array(features, self.dim))
+        mean, width = self._predict(offered_array(features, self.dim))
         if self.link == "logit":
             mean, width = chance(mean), chance(mean + width) - chance(mean)
         return Scores(mean, width)
 
-    def predict(self, rows: Array) -> Array:
+    def _predict(self, rows: Array) -> Array:
         """Mean and posterior standard deviation (2, K), of log-odds where rewards are clicks, of actions with
         features (K, p).
         """

@@ -103,7 +103,7 @@ class PooledArms(ReasoningPolicy):
             if not self.arms:
                 return self.shared._choose(features)
             rows, level, variance = self._taken_apart(features)
-            mean, _ = self.shared.predict(rows)
+            mean, _ = self.shared._predict(rows)
             z = np.column_stack([rows, np.ones(len(rows))])[:, : len(self.shared.mixture.filters.mean)]
             left_open = self.shared.mixture.left_open()
             width = np.sqrt(np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance)
@@ -116,7 +116,7 @@ class PooledArms(ReasoningPolicy):
             if not self.arms:
                 return self.shared.scores(features)
             rows, level, doubt = self._taken_apart(features)
-            mean, width = self.shared.predict(rows)
+            mean, width = self.shared._predict(rows)
             mean, width = mean + level, np.sqrt(width**2 + doubt)
             if self.shared.link == "logit":
                 mean, width = chance(mean), chance(mean + width) - chance(mean)
@@ -132,7 +132,7 @@ class PooledArms(ReasoningPolicy):
                 return
             chosen = base.chosen_array(features, self.dim)
             rows, levels, variances = self._taken_apart(chosen[None])
-            mean, width = self.shared.predict(rows)[:, 0]
+            mean, width = self.shared._predict(rows)[:, 0]
             level, doubt, spread = float(levels[0]), float(variances[0]), width * width
             noise = self.shared.mixture.believed_noise
             self.shared.learn_beside(rows[0], reward, level, doubt)
