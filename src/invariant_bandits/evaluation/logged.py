@@ -397,9 +397,7 @@ def _target(
     """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has
     any.
     """
-    table = {
-        key: np.array([of_labels.get(label, 0.0) for label in labels]) for key, of_labels in shares.items()
-    }
+    table = {key: np.array([of.get(label, 0.0) for label in labels]) for key, of in shares.items()}
 
     def of_part(start: int, part: Feedback, arms: Array) -> Array:
         own = np.empty((part.rounds, len(labels)))

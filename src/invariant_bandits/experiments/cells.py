@@ -129,6 +129,7 @@ OBSERVERS: Mapping[str, Observer] = {"split": estimated_split, "coverage": Cover
 
 
 KEPT_ROUNDS = 50
+OVERWRITING = "{} would be overwritten, and no run wrote it; use another folder or --force"
 TIMINGS, LOCK = "timings.json", ".lock"
 Progress = Callable[[str, int, int], None]
 
@@ -230,9 +231,7 @@ def run(
     wanted = {folder / f"{cell.name}.parquet": cell for cell in cells}
     for path in () if force else wanted:
         if path.exists() and not SimulationResult.may_replace(path):
-            raise InputError(
-                f"{path} would be overwritten, and no run wrote it; use another folder or --force"
-            )
+            raise InputError(OVERWRITING.format(path))
     results: dict[str, SimulationResult] = {}
     tally, loaded = Tally(progress, replications * len(wanted)), set[str]()
     with only_run_in(folder):
@@ -330,9 +329,8 @@ def only_run_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another run is writing into {folder}; wait until it has ended, or use another folder"
-            ) from None
+            words = f"another run is writing into {folder}; wait until it has ended, or use another folder"
+            raise InputError(words) from None
         yield
 
 

@@ -141,10 +141,8 @@ class Claim:
         return Sample(results, chosen, self.right_only is not None)
 
     def _counts(self, sample: Sample) -> str:
-        policy = self.right_only
-        sizes = [
-            len(sample.regret(cell, policy or next(iter(sample.results[cell].regret)))) for cell in self.cells
-        ]
+        first = {cell: next(iter(sample.results[cell].regret)) for cell in self.cells}
+        sizes = [len(sample.regret(cell, self.right_only or policy)) for cell, policy in first.items()]
         return f"{sizes[0]}" if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
 
 

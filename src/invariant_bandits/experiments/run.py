@@ -98,9 +98,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
         return
     there = [str(folder / name) for name in (RUN, CLAIMS, REPORT, REGRET) if (folder / name).exists()]
     if there and not force:
-        raise InputError(
-            f"{', '.join(there)} would be overwritten, and no run wrote it; use another folder or --force"
-        )
+        raise InputError(cells.OVERWRITING.format(", ".join(there)))
 
 
 def _read_run(folder: Path) -> Run:
@@ -127,20 +125,14 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
         path = folder / CELLS / f"{cell.name}.parquet"
         stored = cells.stored(path)
         if stored is None or not cells.belongs(cell, stored, run.replications, run.seed):
-            raise InputError(
-                f"{path} is missing, damaged or of another run: this one is not finished; reproduce into"
-                f" {folder} to go on"
-            )
+            raise InputError(TEXTS["report"]["unfinished"].format(path=path, folder=folder))
         results[cell.name] = stored
 
     def judged(experiment: Experiment) -> list[ClaimVerdict]:
         return [claim.judge(results, resamples=resamples) for claim in experiment.claims]
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))
-    verdicts = {
-        experiment.name: list(zip(experiment.claims, of[index], strict=True))
-        for index, experiment in enumerate(experiments)
-    }
+    verdicts = {each.name: list(zip(each.claims, of[i], strict=True)) for i, each in enumerate(experiments)}
     return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
 
 

@@ -13,6 +13,7 @@ from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, 
 
 TEXTS = page.TEXTS["evaluation"]
 TITLE = "Would it have helped?"
+INTERVAL = "{value:+.3g} [{low:+.3g}, {high:+.3g}]"
 UNKNOWN = Mark("cannot be known", "unsure")
 
 
@@ -74,13 +75,9 @@ def _chart(verdicts: list[dict[str, Any]]) -> str:
     return page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
 
 
-def _interval(estimate: dict[str, Any]) -> str:
-    return "{value:+.3g} [{low:+.3g}, {high:+.3g}]".format(**estimate)
-
-
 def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Section:
     def cell(estimate: dict[str, Any]) -> Cell:
-        return UNKNOWN if estimate["value"] is None else number(_interval(estimate))
+        return UNKNOWN if estimate["value"] is None else number(INTERVAL.format(**estimate))
 
     columns: Columns = {
         "policy": "{policy}",
@@ -97,12 +94,6 @@ def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Sectio
 
 
 def _calibration(calibration: Calibration) -> Section:
-    sentence = f"The verdict: {calibration.words}."
-    columns: Columns = {
-        "check": "{name}",
-        "promised": ">{expected:.3f}",
-        "seen": ">{observed:.3f}",
-        "z": ">{z:.1f}",
-    }
+    words = [TEXTS["calibration"], f"The verdict: {calibration.words}."]
     records = [vars(check) | {"z": check.z} for check in calibration.checks]
-    return Section.of_records("Propensities", [TEXTS["calibration"], sentence], columns, records)
+    return Section.of_records("Propensities", words, page.TEXTS["columns"]["checks"], records)

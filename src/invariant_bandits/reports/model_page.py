@@ -22,7 +22,7 @@ from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, 
 if TYPE_CHECKING:
     from invariant_bandits.logs.arms import ArmTable
 
-TEXTS = page.TEXTS["model"]
+TEXTS, COLUMNS = page.TEXTS["model"], page.TEXTS["columns"]
 GAIN = "{gain:+.3g} [{low:+.3g}, {high:+.3g}]"
 MOST_CURVES = 9
 MOST_LEVELS = 20
@@ -93,17 +93,11 @@ def _verdict(row: dict[str, Any]) -> Mark:
 
 def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
     """Return the table of all blocks."""
-    columns: Columns = {
-        "block": ">{number}",
-        "verdict": _verdict,
-        "dim": ">{dim}",
-        "p-value": lambda block: number(p_value_words(block["log_p_value"])),
-        "drift": ">{drift:.3g}",
-        "in reward": ">{drift_in_reward:.3g}",
-        "error": ">{error:.3g}",
-        "detectable": ">{detectable:.3g}",
-        "main features": "{main_features}",
-    }
+
+    def p_value(block: dict[str, Any]) -> Mark:
+        return number(p_value_words(block["log_p_value"]))
+
+    columns = COLUMNS["blocks"] | {"verdict": _verdict, "p-value": p_value}
     return Section.of_records("Directions", [TEXTS["blocks"]], columns, values.blocks(fit), picture)
 
 
@@ -112,12 +106,10 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
         known = feature["last_error"] is not None
         return number("{last_coefficient:+.3g} ± {last_error:.2g}".format(**feature) if known else "silent")
 
-    columns: Columns = {
-        "feature": "{name}",
-        "stable share": lambda feature: number(f"{100.0 * feature['stable_share']:.0f} %"),
-        "all windows": ">{coefficient:+.3g} ± {error:.2g}",
-        "last window": last_window,
-    }
+    def share(feature: dict[str, Any]) -> Mark:
+        return number(f"{100.0 * feature['stable_share']:.0f} %")
+
+    columns = COLUMNS["features"] | {"stable share": share, "last window": last_window}
     return Section.of_records("Features", [TEXTS["features"]], columns, values.features(fit))
 
 
@@ -166,18 +158,12 @@ def _effects(model: Model, pictures: bool) -> Section:
         tested = not np.isnan(effect["p_value"])
         return number(p_value_words(float(np.log(max(effect["p_value"], 1e-300)))) if tested else "")
 
+    def detectable(effect: dict[str, Any]) -> Mark:
+        return number("" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}")
+
     columns: Columns = {} if model.arms is None else {"arm": "{arm}"}
-    columns |= {
-        "effect": "{effect}",
-        "verdict": _verdict,
-        "from what to what, when": lambda effect: effect["words"] if effect["drifts"] else "",
-        "estimate": ">{estimate:+.3g} ± {error:.2g}",
-        "drift": ">{drift:.2g}",
-        "detectable": lambda effect: number(
-            "" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}"
-        ),
-        "p-value": p_value,
-    }
+    columns |= COLUMNS["effects"] | {"verdict": _verdict, "detectable": detectable, "p-value": p_value}
+    columns["from what to what, when"] = lambda effect: effect["words"] if effect["drifts"] else ""
     rows, drawing = values.effects(model), ""
     if pictures and model.arms is not None:  # the overview has those of rows
         drifting_effects = sum(row["drifts"] for row in rows)
@@ -197,11 +183,8 @@ def _expected_value(model: Model) -> Section:
     if not value["known"]:
         return Section("Expected value", [*words, *values.sentences([str(value["reason"])])])
     words.append(TEXTS["value"].format(**value))
-    columns: Columns = {
-        "policy": "{policy}",
-        "by": "{estimator}",
-        "gain": lambda line: number("?" if line["gain"] is None else GAIN.format(**line)),
-        "would it have helped?": "{verdict}",
+    columns: Columns = COLUMNS["value"] | {
+        "gain": lambda line: number("?" if line["gain"] is None else GAIN.format(**line))
     }
     return Section.of_records("Expected value", words, columns, value["lines"])
 
@@ -240,13 +223,7 @@ def _windows(moments: WindowedMoments) -> Section:
     def begins(window: dict[str, Any]) -> str:
         return "" if window["begins"] is None else str(window["begins"])[:19].replace("T", " ")
 
-    columns: Columns = {
-        "window": ">{number}",
-        "begins": begins,
-        "rounds": ">{rounds:,}",
-        "mean reward": ">{mean_reward:.4g}",
-        "sd": ">{sd_reward:.3g}",
-    }
+    columns = COLUMNS["windows"] | {"begins": begins}
     return Section.of_records("Windows", [], columns, values.windows(moments))
 
 
@@ -260,13 +237,7 @@ def _overview(model: Model) -> str:
 
 
 def _changes(update: Update) -> Section:
-    columns: Columns = {
-        "feature": "{name}",
-        "before": ">{before:+.3g} ± {before_error:.2g}",
-        "new rounds": ">{now:+.3g} ± {now_error:.2g}",
-        "z": ">{z:+.1f}",
-        "": lambda move: Mark("moved", "bad") if move["moved"] else "",
-    }
+    columns = COLUMNS["moves"] | {"": lambda move: Mark("moved", "bad") if move["moved"] else ""}
     return Section.of_records("What changed since", _changes_in_words(update), columns, values.moves(update))
 
 

@@ -46,13 +46,9 @@ class PublishedResult:
         values = Sample(results, right_only=self.right_only).final(self.cell, self.policy)
         if len(values) < 2:
             return float("nan"), float("nan"), float("nan")
-        spread = values.std(ddof=1)
+        mean, spread = float(values.mean()), float(values.std(ddof=1))
         both = spread * np.sqrt(1.0 / len(values) + 1.0 / PAPER_REPLICATIONS)
-        return (
-            float(values.mean()),
-            float(spread / np.sqrt(len(values))),
-            float((values.mean() - self.published) / both),
-        )
+        return mean, float(spread / np.sqrt(len(values))), float((mean - self.published) / both)
 
 
 @dataclass(frozen=True)

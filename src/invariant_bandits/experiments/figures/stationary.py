@@ -52,11 +52,8 @@ def grows_linearly(experiment: str, cells: dict[int, str], policy: str) -> tuple
     line.
     """
     grows, linear = (claim_words(experiment, claim) for claim in ("grows", "linear"))
-    trend, line, every = (
-        claims.trend(cells, policy),
-        claims.straightness(cells, policy),
-        tuple(cells.values()),
-    )
+    trend, line = claims.trend(cells, policy), claims.straightness(cells, policy)
+    every = tuple(cells.values())
     return Claim(*grows, trend, Bound(low=0.0), every), Claim(*linear, line, Bound(low=0.9), every)
 
 
