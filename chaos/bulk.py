@@ -14,8 +14,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.sql import SqlStore
-from invariant_bandits.service.store.sqlite import SqliteDatabase
+from invariant_bandits.service.store.open_store import open_store
 
 TOGETHER = 500
 
@@ -24,7 +23,8 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
     """Make a store of at least so many events, the last 2,000 after its newest snapshot; closed, or left
     by a kill.
     """
-    store = SqlStore(SqliteDatabase(path, synchronous="OFF"))
+    store = open_store(path)
+    store._writer.execute("PRAGMA synchronous = OFF")
     state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
 
     def commit(works: list[Command]) -> list:

@@ -45,6 +45,18 @@ def exploration_of(served: ServedModel) -> Shown:
     }
 
 
+def summary_of(served: ServedModel) -> Shown:
+    """Return what the page and `GET /v1/model` both say of a model."""
+    return {
+        "version": served.version,
+        "counts": msgspec.to_builtins(served.counts),
+        "waiting": len(served.waiting),
+        "configuration": msgspec.to_builtins(served.configuration),
+        "exploration": exploration_of(served),
+        "holdout": served.timeline.holdout.uplift(served.configuration),
+    }
+
+
 def arms_of(served: ServedModel) -> Shown:
     """Return the arms that were chosen most, whether the registered ones are active, and how many
     there are.
@@ -84,13 +96,8 @@ class Dashboard:
     def _show(self, served: ServedModel) -> Shown:
         """Return everything that is shown of a model, plain values."""
         return {
-            "version": served.version,
+            **summary_of(served),
             "versions": versions_of(served),
-            "counts": msgspec.to_builtins(served.counts),
-            "waiting": len(served.waiting),
-            "configuration": msgspec.to_builtins(served.configuration),
-            "exploration": exploration_of(served),
-            "holdout": served.timeline.holdout.uplift(served.configuration),
             "arms": arms_of(served),
             "about": self._about(served),
             "story": served.timeline.show(),

@@ -196,7 +196,7 @@ class Engine:
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._taken: list[QueuedCommand] = []
-        self._started = self._ended = False
+        self._ended = False
         self._busy_since: float | None = None
         self._lost_at = -math.inf
         """When connecting to the store failed last."""
@@ -216,7 +216,6 @@ class Engine:
 
     def start(self) -> None:
         """Begin to serve."""
-        self._started = True
         self._thread.start()
 
     def fail(self, error: BaseException) -> None:
@@ -229,7 +228,7 @@ class Engine:
         """Finish pending commands, take a snapshot and close the store."""
         if self.verification is not None:
             self.verification.stop()
-        if self._started:
+        if self._thread.ident is not None:  # it was started
             self._queue.put(None)
             self._thread.join()
         if self.failure is None:

@@ -5,6 +5,7 @@ compared.
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -219,21 +220,29 @@ def plan_cut(store: Any, state: State, first: int, bases: Iterable[int] = ()) ->
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:
-    """Number of the first batch that is not from before a time; of the last one if all are.
+    """Number of the first batch that is not from before a time; of the last one if all are."""
+    if first == last:
+        return first
+    return int(store.row_from(first_event_since(store, time, first, last - 1)).batch)
+
+
+def first_event_since(store: Any, time: float, first: int, last: int) -> int:
+    """Number of the first event that is not from before a time; `last` if all are.
 
     Times never decrease, but where a clock was set back: what happened before that is not later than it.
     """
-    if first == last:
-        return first
+    if math.isinf(time):
+        return first if time < 0.0 else last
     moves = [(row.seq, decode_event(row.event).time) for row in store.of_key(events.CLOCK)]
 
     def latest(seq: int) -> float:
         """When an event happened at the latest."""
         row = store.row_from(seq)
+        if row is None:
+            return math.inf
         return min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)])
 
-    seqs = range(first, last - 1)
-    return int(store.row_from(first + bisect_left(seqs, time, key=latest)).batch)
+    return first + bisect_left(range(first, last), time, key=latest)
 
 
 def erased_without_record(store: Any) -> list[int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import commands, events, history, responses
+from invariant_bandits.service import commands, events, history, replay, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
@@ -258,7 +257,7 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     since, until = _seconds(query.since, "since", -math.inf), _seconds(query.until, "until", math.inf)
     first, end = store.start().seq, store.head().seq
     end = end if query.before is None else min(end, query.before)
-    first, end = _first_since(store, since, first, end), _first_since(store, until, first, end)
+    first, end = (replay.first_event_since(store, time, first, end) for time in (since, until))
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
     size, text = 0, (query.search or "").encode()
@@ -285,15 +284,3 @@ def _seconds(text: str | None, field: str, otherwise: float) -> float:
     except ValueError:
         raise RefusedError(422, f"{field}: must be a time such as 2026-11-01T12:00, or seconds") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _first_since(store: Any, time: float, first: int, last: int) -> int:
-    """Return the number of the first event that is not from before a time; `last` if all are."""
-    if math.isinf(time):
-        return first if time < 0.0 else last
-
-    def time_of(seq: int) -> float:
-        row = store.row_from(seq)
-        return math.inf if row is None else decode_event(row.event).time
-
-    return first + bisect_left(range(first, last), time, key=time_of)

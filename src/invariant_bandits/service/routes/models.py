@@ -17,7 +17,7 @@ from starlette.responses import Response
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning, catch_up, compare
-from invariant_bandits.service.dashboard import exploration_of, versions_of
+from invariant_bandits.service.dashboard import summary_of, versions_of
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_values, convert, json_response
@@ -57,15 +57,10 @@ async def show(call: Call) -> dict[str, Any]:
         served, aside = state.model(call.model), sorted(state.aside)[-MOST_LISTED:]
         return {
             "model": served.name,
-            "version": served.version,
             "state_hash": served.state_hash(),
             "rounds": served.learner.rounds,
-            "counts": msgspec.to_builtins(served.counts),
-            "waiting": len(served.waiting),
             "set_aside": [{"event": seq, "why": state.aside[seq]} for seq in aside],
-            "configuration": served.configuration,
-            "exploration": exploration_of(served),
-            "holdout": served.timeline.holdout.uplift(served.configuration),
+            **summary_of(served),
             **served.learner.about(),
         }
 

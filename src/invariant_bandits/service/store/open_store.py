@@ -25,12 +25,12 @@ from invariant_bandits.service.store.sqlite import FileLock, SqliteDatabase
 from invariant_bandits.storage import atomic_write
 
 
-def database_of(address: str | Path, *, writing: bool = False, **options: Any) -> Database:
+def database_of(address: str | Path, **options: Any) -> Database:
     """Return the database under a path or `postgresql://…`, for reading unless it is said; for the options
     see `open_store`.
     """
     kind = PostgresDatabase if is_address(str(address)) else SqliteDatabase
-    return kind(str(address), writing=writing, **options)
+    return kind(str(address), **options)
 
 
 def open_store(

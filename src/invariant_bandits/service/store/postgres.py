@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -160,14 +160,8 @@ class PostgresDatabase(Database):
     address : str
         `postgresql://user@host/database`, with all that libpq takes; tables are made in the first schema of
         its search path if they are not there.
-    writing : bool
-        Whether events will be added.
-    learning : bool
-        Whether this is the one process that learns; of those that only decide there may be many.
-    wait : callable or None
-        Called again and again while another process learns, which is refused if this is None.
-    check : callable or None
-        Called with the address before the store is used.
+    options
+        See `Database`. Of processes that write and do not learn there may be many.
     """
 
     shared = True
@@ -182,18 +176,8 @@ class PostgresDatabase(Database):
         f"INSERT INTO {RECORD} VALUES ({sql.LAYOUT}, now())",
     )
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        writing: bool,
-        learning: bool = False,
-        check: sql.Check | None = None,
-        wait: Callable[[], None] | None = None,
-    ) -> None:
-        name = without_password(address)
-        super().__init__(address, name, writing=writing, learning=learning, check=check)
-        self._wait = wait
+    def __init__(self, address: str, **options: Any) -> None:
+        super().__init__(address, without_password(address), **options)
         self._epoch: int | None = None
 
     def prepare(self, connection: PostgresConnection) -> None:
@@ -214,8 +198,8 @@ class PostgresDatabase(Database):
         """Become the one process that learns; the turn is lost with the connection."""
         end = time.monotonic() + GRACE
         while not self._lock(connection):
-            if self._wait is not None:
-                self._wait()
+            if self.wait is not None:
+                self.wait()
             elif time.monotonic() > end:
                 raise StoreError(f"{self.name} is in use by another process")
             else:

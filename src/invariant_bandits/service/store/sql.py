@@ -278,6 +278,9 @@ class Database(ABC):
         Whether events will be added, and whether this is the one process that learns.
     check : callable or None
         Called with the address before the store is used.
+    wait : callable or None
+        Called again and again while another process learns in a shared store, which is refused if this is
+        None.
 
     Attributes
     ----------
@@ -295,10 +298,17 @@ class Database(ABC):
     tables: ClassVar[tuple[str, ...]]
 
     def __init__(
-        self, address: Path | str, name: str, *, writing: bool, learning: bool, check: Check | None
+        self,
+        address: Path | str,
+        name: str,
+        *,
+        writing: bool = False,
+        learning: bool = True,
+        check: Check | None = None,
+        wait: Callable[[], None] | None = None,
     ) -> None:
         self.address, self.name = address, name
-        self.writing, self.learning, self.check = writing, writing and learning, check
+        self.writing, self.learning, self.check, self.wait = writing, writing and learning, check, wait
 
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""

@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -165,19 +164,19 @@ class SqliteConnection(Connection):
 
     begins, locks = "BEGIN IMMEDIATE", ""
 
-    def __init__(self, path: Path, *, synchronous: str | None = None, frozen: bool = False) -> None:
+    def __init__(self, path: Path, *, writing: bool = False, frozen: bool = False) -> None:
         self.name, self._path, self._frozen = str(path), path, frozen
         self.inode: tuple[int, int] | None = None
         self._log_inode: tuple[int, int] | None = None
-        address = str(path) if synchronous else f"{path.as_uri()}?mode=ro"
+        address = str(path) if writing else f"{path.as_uri()}?mode=ro"
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
         try:
-            self.raw = sqlite3.connect(address, uri=not synchronous, **options)
+            self.raw = sqlite3.connect(address, uri=not writing, **options)
         except sqlite3.Error as error:
             raise UnavailableError(str(error)) from None
-        if synchronous:
+        if writing:
             self.execute("PRAGMA journal_mode = WAL")
-            self.execute(f"PRAGMA synchronous = {synchronous}")
+            self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
             self.execute("PRAGMA secure_delete = ON")  # what is erased leaves no bytes in free pages
         if frozen:
@@ -233,16 +232,11 @@ class SqliteDatabase(Database):
 
     Parameters
     ----------
-    path : str or PathLike
+    path : str
         The file; made if it does not exist.
-    writing : bool
-        Whether events will be added.
-    check : callable or None
-        Called with the path while no other process can write, before a connection is open: it may fork.
-    synchronous : str
-        SQLite's setting. With any other than FULL, a loss of power can lose what was acknowledged.
-    shared
-        Options that are only for databases which processes share.
+    options
+        See `Database`. `check` is called with the path while no other process can write, before a
+        connection is open: it may fork.
     """
 
     shared = False
@@ -253,28 +247,19 @@ class SqliteDatabase(Database):
         f"PRAGMA user_version = {sql.LAYOUT}",
     )
 
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        *,
-        writing: bool = True,
-        synchronous: str = "FULL",
-        check: sql.Check | None = None,
-        **shared: Any,
-    ) -> None:
+    def __init__(self, path: str, **options: Any) -> None:
         self.path = Path(os.path.realpath(path))
-        super().__init__(self.path, str(self.path), writing=writing, learning=True, check=check)
-        self._synchronous = synchronous if writing else None
+        super().__init__(self.path, str(self.path), **options)
         self._lock: FileLock | None = None
 
     def open(self) -> Connection:
         """Take the lock, make or check the tables, and connect."""
-        if not self._synchronous and not self.path.is_file():
+        if not self.writing and not self.path.is_file():
             raise StoreError(f"{self.path} does not exist")
         if self.path.exists() and not self.path.is_file():
             raise StoreError(f"{self.path} is not a file")
         self._check_names()
-        if self._synchronous:
+        if self.writing:
             self._lock = FileLock(self.path)
             check_journal(self.path)
             with closing(self.connect()) as connection:
@@ -323,7 +308,7 @@ class SqliteDatabase(Database):
         """Connect, see `Database`."""
         if reading:
             return SqliteConnection(self.path, frozen=frozen)
-        connection = SqliteConnection(self.path, synchronous=self._synchronous)
+        connection = SqliteConnection(self.path, writing=self.writing)
         connection.inode = None if self._lock is None else self._lock.inode
         return connection
 
