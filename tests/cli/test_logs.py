@@ -159,7 +159,7 @@ def test_missing_values_are_filled_in_and_said_by_column_or_cost_their_rounds(ru
             ("--reward", "clicks"),
             "reward column 'clicks' is not in the log, which has round_id, time, chosen",
         ),
-        (("--policy", "best"), "policy must be one of auto-isd"),
+        (("--policy", "best"), "policy must be one of affine-linucb, auto-isd"),
         (("--every", "7x"), "every must be a whole number and one of min, h, d"),
         (("--every", "7d", "--windows", "4"), "give only one of windows, every and edges"),
         (("--engine", "abacus"), "engine must be one of 'local', 'dask', 'spark'"),

@@ -9,7 +9,7 @@ from invariant_bandits.experiments.cells import LINUCB_WARM, NAMED
 from studies import goals
 from studies import online_study as study
 from studies.__main__ import study as app
-from studies.harness import StudyOutcome, cell_seed
+from studies.harness import StudyOutcome, cell_seed, wrap_prose
 
 ORACLES = (study.ISD_ORACLE, *(study.tuned_name(kind, True) for kind in study.MEMORIES))
 
@@ -228,6 +228,6 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
     assert result.exit_code == 0, result.output
     assert heard == {"replications": 4, "seed": 3, "jobs": 1}
-    assert page.read_text() == study.report(planted(), pictures="../figures")
+    assert page.read_text() == wrap_prose(study.report(planted(), pictures="../figures"))
     assert sorted(path.name for path in figures.iterdir()) == ["online-dark.png", "online-light.png"]
     assert "goals missed: 0" in result.output

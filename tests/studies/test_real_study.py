@@ -17,7 +17,7 @@ from studies import real_data
 from studies import real_policies as policies
 from studies import real_study as study
 from studies.__main__ import study as app
-from studies.harness import StudyOutcome
+from studies.harness import StudyOutcome, wrap_prose
 
 
 def explores(*explorations, kind="linucb", **options):
@@ -347,7 +347,7 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
     assert result.exit_code == 0, result.output
     assert heard == [("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})]
-    assert page.read_text() == page_of({"flights": planted()}, pictures="../figures")
+    assert page.read_text() == wrap_prose(page_of({"flights": planted()}, pictures="../figures"))
     assert sorted(path.name for path in figures.iterdir()) == ["real-dark.png", "real-light.png"]
     assert "goals missed: 0" in " ".join(result.output.split())
 

@@ -602,9 +602,11 @@ def contrast_limit(Q: Array, u: Array, usual: float) -> float:
     contrasts have the drift that is usual. The level is 40 %, because the alarm searches for the likeliest
     drift of all coefficients at once. Infinite without two informed contrasts.
     """
-    level, total = Q.sum(axis=0), max(float(Q.sum()), TINY)
-    values, vectors = np.linalg.eigh(Q - np.outer(level, level) / total)
-    scores, known = vectors.T @ (u - level * (u.sum() / total)), _informed(values)
+    level, total = Q.sum(axis=0), float(Q.sum())
+    if total > UNINFORMED * np.trace(Q):  # else nothing is known of the mean
+        Q, u = Q - np.outer(level, level) / total, u - level * (u.sum() / total)
+    values, vectors = np.linalg.eigh(Q)
+    scores, known = vectors.T @ u, _informed(values)
     if known.sum() < 2:
         return np.inf
     values, squares = values[known], scores[known] ** 2 / values[known]
