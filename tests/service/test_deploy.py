@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -116,7 +117,12 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
 
 def test_dashboard_and_alerts_ask_for_figures_that_the_service_shows(loops: TestClient) -> None:
     assert loops.post("/v1/decisions", json={"arms": ["a"]}).status_code == 200
-    shown = set(re.findall(r"^(\w+)", loops.get("/metrics").text, re.MULTILINE))
+    shown: set[str] = set()
+    for _ in range(200):  # the view that metrics are made of follows the decisions
+        shown = set(re.findall(r"^(\w+)", loops.get("/metrics").text, re.MULTILINE))
+        if "invariant_bandits_decisions_total" in shown:
+            break
+        sleep(0.05)
     asked = " ".join([*expressions(), (DEPLOY / "alerts.yaml").read_text()])
     names = set(re.findall(r"\b(?:invariant_bandits|process)_\w+", asked))
     assert len(names) > 10
