@@ -232,7 +232,8 @@ except InputError as error:
 """
 
 PARENT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 from pathlib import Path
 from invariant_bandits import parallel
 def work(item):

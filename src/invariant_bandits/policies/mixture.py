@@ -328,7 +328,7 @@ class FilterMixture:
         numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing if noise == "learned" else (0.0, 1.0)
         numbers[kernels.NOISE] = prior.noise_variance
         numbers[kernels.DEVIATIONS] = sizes_for(prior).deviations
-        kernels.mix(filters)
+        kernels.mix(self.buffer)
 
     @staticmethod
     def initial_state(prior: DriftPrior, members: Sequence[Member], d: int) -> dict[str, Array]:

@@ -165,9 +165,10 @@ def _is_too_far(z: Any, log_precision: Any) -> Any:
     return not size * trace <= FARTHEST * d and not form(z, log_precision) <= FARTHEST * d
 
 
-@njit(types.void(FILTERS), **OPTIONS)
-def mix(filters: Any) -> Any:
+@njit(types.void(V1), **OPTIONS)
+def mix(buffer: Any) -> Any:
     """mean ← Σw m, and the believed noise ← Σw v where it is learned."""
+    filters = unpack(buffer)
     mean, weights, M, noise = filters.mean, filters.weights, filters.means, 0.0
     C, d = M.shape
     mean[:] = 0.0
@@ -353,7 +354,7 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doub
             expected += z[i] * filters.logs_mean[i]
         error, _, _, weight = click_evidence(reward, odds, 0.0, 1.0)
         apart, square = weight * (error + odds - expected), weight
-    mix(filters)
+    mix(buffer)
     online = filters.online
     for i in range(d):
         for j in range(i + 1):

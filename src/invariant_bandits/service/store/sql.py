@@ -436,17 +436,18 @@ class SqlStore:
 
     def head(self) -> Head:
         """Return the end of the chain as it is stored."""
+        known = self._known.seq  # before the look: the writer may go on meanwhile
         heads = self.read("SELECT seq, digest FROM head")
         if len(heads) != 1:
             raise StoreError(f"{self.database.name} is damaged: it has {len(heads)} ends")
         head = Head(*heads[0])
-        self._check_present(head)
+        self._check_present(head, known)
         return head
 
-    def _check_present(self, head: Head) -> None:
+    def _check_present(self, head: Head, known: int) -> None:
         """Raise StoreError if the database went back to a time before events that were known."""
-        if head.seq < self._known.seq:
-            lost = f"it has {head.seq:,} events, and events {head.seq:,} to {self._known.seq - 1:,} are lost"
+        if head.seq < known:
+            lost = f"it has {head.seq:,} events, and events {head.seq:,} to {known - 1:,} are lost"
             raise StoreError(f"{self.database.name} went back in time: {lost}")
 
     def know(self, seq: int) -> None:
@@ -617,8 +618,8 @@ class SqlStore:
 
     def _check_known(self, head: Head) -> None:
         """Raise StoreError unless the chain goes on from the end that was known."""
-        self._check_present(head)
         seq, digest = self._known
+        self._check_present(head, seq)
         digests = [head.digest] if head.seq == seq else []
         if seq and head.seq > seq:
             rows = self._writer.execute(f"{ROW} WHERE seq = ?", seq - 1)
