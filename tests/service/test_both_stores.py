@@ -65,6 +65,25 @@ def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> 
 
 
 @pytest.mark.system
+def test_an_end_that_was_read_while_the_writer_went_on_is_not_taken_for_a_loss(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(address)
+    store.follow(store.append([("a", b"one")]))
+    read = store.read
+
+    def read_and_go_on(sql: str, *values: Any) -> list[Any]:
+        rows = read(sql, *values)
+        monkeypatch.undo()
+        store.follow(store.append([("b", b"two")]))
+        return rows
+
+    monkeypatch.setattr(store, "read", read_and_go_on)
+    assert store.head().seq == 1
+    assert store.head().seq == 2
+    store.close()
+
+
 def test_the_newest_snapshot_is_given_and_one_before_it_kept(address: str) -> None:
     store = open_store(address)
     assert store.latest_snapshot() is None
