@@ -29,9 +29,12 @@ import invariant_bandits as ib
 from invariant_bandits.plotting import THEMES, theme
 from invariant_bandits.simulation.paper import PaperWorld
 from online import NumpyLinUCB, player
+from studies.harness import wrap_prose
 from studies.peer_policies import PEERS
 
 ACTIONS, DIMS = 5, (10, 50, 100)
+ROUNDS = 300
+"""Of a turn: enough that what happens now and then, such as a look of the alarm, has its share."""
 OURS = ("LinUCB", "AutoISD", "ISDLinUCB", "DLinUCB", "SWLinUCB")
 Table = dict[str, dict[str, float]]
 """Row -> column -> number."""
@@ -91,7 +94,7 @@ def decide_and_learn(turns: int) -> Table:
     """Microseconds to decide and learn a round with five actions."""
     table: Table = {}
     for dim in DIMS:
-        count = 30 * (turns + 1)
+        count = ROUNDS * (turns + 1)
         rewards = np.random.default_rng(2).normal(size=count).tolist()
         rows = rounds_of(dim, count, False)
         calls = {f"{name}": player(policy, rows, rewards) for name, policy in our_policies(dim).items()}
@@ -104,7 +107,7 @@ def decide_and_learn(turns: int) -> Table:
                     peer.make(stub_past(dim, peer.labelled), peer.settings[0]), offered, rewards
                 )
         with warnings.catch_warnings(action="ignore"):
-            for name, value in medians(calls, turns, 30).items():
+            for name, value in medians(calls, turns, ROUNDS).items():
                 table.setdefault(name, {})[f"p = {dim}"] = 1e6 * value
     return table
 
@@ -356,16 +359,13 @@ def picture(table: Table, theme_name: str) -> Any:
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.4, 4.2), layout="constrained")
         axis = figure.subplots()
-        for name, row in table.items():
-            ours = name in OURS
+        height = -np.inf
+        for name, row in sorted(table.items(), key=lambda item: item[1][f"p = {DIMS[-1]}"]):
             values = [row[f"p = {dim}"] for dim in DIMS]
-            look = (
-                {"lw": 2.2, "marker": "o"} if ours else {"lw": 1.0, "marker": ".", "color": colours["faint"]}
-            )
-            axis.plot(DIMS, values, **look)
-            axis.annotate(
-                name, (DIMS[-1], values[-1]), (6, 0), textcoords="offset points", va="center", fontsize=7.5
-            )
+            faint = {"lw": 1.0, "marker": ".", "color": colours["faint"]}
+            axis.plot(DIMS, values, **({"lw": 2.2, "marker": "o"} if name in OURS else faint))
+            height = max(np.log(values[-1]), height + 0.19)  # names do not cover each other
+            axis.annotate(name, (106, np.exp(height)), va="center", fontsize=7.5)
         axis.set(
             xscale="log", yscale="log", xlabel="features p", ylabel="microseconds per round", xlim=(9, 260)
         )
@@ -406,7 +406,7 @@ def main() -> None:
         section = lines_of(title, words, table)
         print("\n".join(section[4:]), flush=True)
         lines += section
-    options.page.write_text("\n".join(lines))
+    options.page.write_text(wrap_prose("\n".join(lines)))
     print(f"written to {options.page}")
 
 
