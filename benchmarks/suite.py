@@ -370,6 +370,7 @@ def picture(table: Table, theme_name: str) -> Any:
             xscale="log", yscale="log", xlabel="features p", ylabel="microseconds per round", xlim=(9, 260)
         )
         axis.set_xticks(DIMS, [str(dim) for dim in DIMS])
+        axis.set_ylim(top=1.3 * np.exp(height))
         axis.minorticks_off()
     return figure
 
