@@ -388,7 +388,8 @@ def main() -> None:
         "One run of `make bench`. Contenders take turns; figures are medians of processor time, and what"
         " counts are the ratios. Disjoint peers (mabwiser, contextualbandits, river, paretobandit) have one"
         " model of p features per arm, the others one model for all actions. A turn of deciding and learning"
-        f" has {ROUNDS} rounds: in turns of 30, looks of AutoISD's alarm ruled its median at p = 10 (22 to 24 µs).",
+        f" has {ROUNDS} rounds: in turns of 30, looks of AutoISD's alarm ruled its median at p = 10 (22 to"
+        " 24 µs).",
         "",
         *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
     ]
