@@ -17,7 +17,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import FittedLearner
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from served_models import labelled_model, running, serve
 
@@ -33,7 +33,7 @@ class Unlucky(httpx.BaseTransport):
     """Reaches the service every time, but the first `failures` answers of a call get lost or become 503."""
 
     def __init__(self, engine: Engine, failures: int, status: int = 0) -> None:
-        self.inside = TestClient(make_app(Service(engine)))
+        self.inside = TestClient(Application(Service(engine)))
         self.failures, self.status, self.seen = failures, status, list[Any]()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from postgres_server import PostgresServer
 from served_models import labelled_model
 
@@ -46,6 +46,6 @@ def fitted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def loops(tmp_path: Path, fitted_file: Path) -> Iterator[TestClient]:
     """A service with an empty model, "default", and a fitted one, "shop"."""
     service = open_service(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
-    with TestClient(application(service), raise_server_exceptions=False) as client:
+    with TestClient(Application(service), raise_server_exceptions=False) as client:
         assert client.post("/v1/models", json={"model": "default"}).status_code == 201
         yield client

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from served_models import labelled_model
 
 
 def client_of(settings: ServiceSettings) -> TestClient:
-    return TestClient(application(open_service(settings)), raise_server_exceptions=False)
+    return TestClient(Application(open_service(settings)), raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
 
 def test_the_only_model_is_meant_where_none_is_named(tmp_path: Path, fitted_file: Path) -> None:
     service = open_service(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
-    with TestClient(application(service)) as client:
+    with TestClient(Application(service)) as client:
         body = {"context": {"age": 0.5}, "id": "one"}
         assert client.post("/v1/decisions", json=body).json()["model"] == "shop"
         assert (

@@ -37,7 +37,7 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
@@ -376,7 +376,7 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
     with running(address) as engine:
         serve(engine)
         service = Service(engine, learning=Learning(engine, address))
-        client = TestClient(make_app(service))
+        client = TestClient(Application(service))
         assert client.get("/v1/model/learn").json() == {"model": "default", "status": "never"}
         assert client.post("/v1/model/learn").json()["status"] == "running"  # waits until it is started
         assert client.post("/v1/model/learn").status_code == 409
@@ -391,7 +391,7 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
         assert waited(service.learning)["status"] == "failed"
         assert client.post("/v1/decisions", json={"context": {}}).status_code == 200
         service.learning.stop()
-        without = TestClient(make_app(Service(engine)))
+        without = TestClient(Application(Service(engine)))
         assert without.post("/v1/model/learn").status_code == 503
 
 

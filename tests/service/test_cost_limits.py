@@ -15,7 +15,7 @@ from invariant_bandits.service.commands import MOST_COST, DecisionCommand, Rewar
 from invariant_bandits.service.learners import MOST_OFFERED, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.protocols import personalizer
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from served_models import Clock, fitted, running, serve
 
 WIDE = {f"x{n}": float(n) for n in range(1_900)}
@@ -26,7 +26,7 @@ def client(tmp_path: Path) -> Any:
     with running(tmp_path / "d.db") as engine:
         serve(engine, OpenLearner())
         serve(engine, OpenLearner({f"arm {n}": True for n in range(60_000)}), "many")
-        yield TestClient(make_app(Service(engine)), raise_server_exceptions=False)
+        yield TestClient(Application(Service(engine)), raise_server_exceptions=False)
 
 
 def test_features_times_arms_of_all_decisions_of_a_request_are_bounded(client: TestClient) -> None:
@@ -57,7 +57,9 @@ def test_rates_count_decisions_and_rewards_rather_than_requests(tmp_path: Path) 
     access = Access({hashlib.sha256(token.encode()).hexdigest(): "decide"}, rate=10.0)
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        client = TestClient(make_app(Service(engine, access)), headers={"Authorization": f"Bearer {token}"})
+        client = TestClient(
+            Application(Service(engine, access)), headers={"Authorization": f"Bearer {token}"}
+        )
         assert client.post("/v1/decisions", json={"decisions": [{}] * 500}).status_code == 200
         assert client.post("/v1/decisions", json={}).status_code == 429
 
@@ -66,7 +68,7 @@ def test_a_reward_that_the_policy_refuses_is_answered_as_refused(tmp_path: Path)
     """The decision was made by a version of other columns than the one that should learn it."""
     with running(tmp_path / "d.db") as engine:
         serve(engine, OpenLearner())
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         engine.call(DecisionCommand(context={"city": "Bern"}, labels=["a", "b"], id="x"))
         serve(engine, fitted())
         assert client.post("/v1/rewards", json={"id": "x", "value": 1.0}).json()["status"] == "refused"
@@ -112,7 +114,7 @@ def test_an_evaluation_is_computed_once_however_often_it_is_looked_at(
     monkeypatch.setattr(personalizer.LogSpan, "read", lambda *given: reads.append(given) or read(*given))
     with running(tmp_path / "d.db", Clock()) as engine:
         serve(engine)
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         for n in range(40):
             engine.call(DecisionCommand(id=str(n)))
             engine.call(RewardCommand(str(n), float(n % 2)))

@@ -13,7 +13,7 @@ from invariant_bandits.service import commands, history
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.routes import decisions
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from served_models import Clock, fitted, running, serve
 
@@ -47,7 +47,7 @@ def shop(tmp_path: Path) -> Any:
         engine.call(DecisionCommand("shop", {"age": 1.0}, id="other", deferred=True))
         for n in range(10):
             engine.call(RewardCommand(f"visit {n}", float(n)))
-        yield TestClient(make_app(Service(engine)), raise_server_exceptions=False), engine
+        yield TestClient(Application(Service(engine)), raise_server_exceptions=False), engine
 
 
 def test_decisions_are_listed_latest_first_in_pages_by_model_arm_time_status_and_text(shop: Any) -> None:

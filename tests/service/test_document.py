@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from browsers import chromium, opened
 from invariant_bandits.service.commands import DecisionCommand
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from served_models import running, serve
 from started_service import service, start
 
@@ -47,7 +47,7 @@ def test_the_document_has_every_route_and_nothing_else(loops: TestClient) -> Non
 
 def test_the_document_names_the_prefix_of_a_proxy(tmp_path: Path) -> None:
     service = open_service(ServiceSettings(store=str(tmp_path / "d.db")))
-    with TestClient(application(service), root_path="/bandits") as client:
+    with TestClient(Application(service), root_path="/bandits") as client:
         assert client.get("/bandits/openapi.json").json()["servers"] == [{"url": "/bandits"}]
         assert client.get("/bandits/docs").status_code == 200
         assert client.post("/bandits/v1/decisions", json={"arms": ["a"]}).status_code == 200

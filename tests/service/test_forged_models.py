@@ -22,7 +22,7 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encode_event, key_of
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import replay_all, restore
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.storage import FileError
@@ -133,7 +133,7 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
     path, store = tmp_path / "shop.model", tmp_path / "d.db"
     labelled_model().save(path)
     service = open_service(ServiceSettings(store=str(store), models={"shop": path}))
-    with TestClient(application(service), raise_server_exceptions=False) as client:
+    with TestClient(Application(service), raise_server_exceptions=False) as client:
         made = client.post("/v1/models", json={"model": "default", "arms": ["a", "b"], "columns": ["age"]})
         assert made.status_code == 201
 
@@ -217,7 +217,7 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
     assert refused.exit_code != 0
     assert f"event {seq} cannot be applied: version, model default" in str(refused.exception)
     service = open_service(ServiceSettings(store=address))
-    with TestClient(application(service), raise_server_exceptions=False) as client:
+    with TestClient(Application(service), raise_server_exceptions=False) as client:
         assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2, "verified": True}
         listed = client.get("/v1/model").json()["set_aside"]
         assert [item["event"] for item in listed] == [seq, seq + 1]

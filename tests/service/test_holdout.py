@@ -15,7 +15,7 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.timeline import Holdout
@@ -108,7 +108,7 @@ def test_the_model_says_what_it_is_worth(tmp_path: Path) -> None:
     """Arm b earns 1, the others nothing: against uniform play the model is worth about 0.97 - 1/3."""
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         assert client.get("/v1/model").json()["holdout"] is None
         rules = client.get("/v1/model/configuration").json() | {"holdout": 0.5}
         assert client.put("/v1/model/configuration", json=rules).status_code == 200

@@ -19,7 +19,7 @@ from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.history import export, learned_decisions, settled_decisions
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import compact, replay_all, restore
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.open_store import open_store
@@ -34,7 +34,7 @@ MODELS = {"default": "ab", "shop": "cd", "teaser": "ef"}
 def client(address: str) -> Iterator[TestClient]:
     """A service with three models, whose arms tell them apart."""
     with TestClient(
-        application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False
+        Application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False
     ) as client:
         for name, arms in MODELS.items():
             if name != "default":
@@ -234,7 +234,7 @@ def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None
 def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> None:
     service = open_service(ServiceSettings(store=address))
     rounds, values = 10, {"default": 0.25, "shop": 0.5, "teaser": 1.0}
-    with TestClient(application(service), raise_server_exceptions=False) as client:
+    with TestClient(Application(service), raise_server_exceptions=False) as client:
         for name in ("shop", "teaser"):
             client.post("/v1/models", json={"model": name, "arms": list(MODELS[name])})
         for label in MODELS["default"]:

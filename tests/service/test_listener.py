@@ -131,8 +131,8 @@ def test_the_address_is_said_as_a_browser_takes_it(
 
     monkeypatch.setattr(listener.Server, "startup", begin)
     lines: list[str] = []
-    about = {"has_failed": lambda: False, "say": lines.append}
-    asyncio.run(listener.Listener(begin, host, 8080, "/bandits", **about).startup())  # type: ignore[arg-type]
+    where = {"host": host, "port": 8080, "root_path": "/bandits"}
+    asyncio.run(listener.Listener(begin, lambda: False, lines.append, **where).startup())  # type: ignore[arg-type]
     assert lines == [f"serving at http://{shown}:8080/bandits"]
 
 

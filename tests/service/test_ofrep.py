@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 
 FLAGS = "/ofrep/v1/evaluate/flags"
 CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}
@@ -21,7 +21,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     no flag.
     """
     with TestClient(
-        application(open_service(ServiceSettings(store=str(tmp_path / "d.db")))),
+        Application(open_service(ServiceSettings(store=str(tmp_path / "d.db")))),
         raise_server_exceptions=False,
     ) as client:
         for name, arms in (("banner", ["red", "blue"]), ("beta", ["true", "false"]), ("size", ["1", "2"])):

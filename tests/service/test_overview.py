@@ -16,7 +16,7 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.dashboard import Dashboard, arms_of
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.serve import make_app
+from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
 from served_models import fitted, running, serve
@@ -35,7 +35,7 @@ def overview_when(client: TestClient, holds: Any, path: str = "/v1/overview") ->
 def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine, fitted())
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
         ids = [engine.call(DecisionCommand(context={"age": float(n % 5)})).id for n in range(80)]
         for n, id in enumerate(ids[:70]):
@@ -51,7 +51,7 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         low, high = model["about"]["logged_reward_interval"]
         assert low < model["about"]["logged_reward"] < high
     with running(tmp_path / "d.db") as engine:  # after a restart everything is as before
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         again = overview_when(client, lambda model: True)["model"]
         assert {name: again[name] for name in again if name != "about"} == {
             name: model[name] for name in model if name != "about"
@@ -62,7 +62,7 @@ def test_looking_does_not_wait_for_the_engine(tmp_path: Path) -> None:
     """While the engine's thread is held up, the page and its figures are served all the same."""
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         overview_when(client, lambda model: True)
         held, go_on = threading.Event(), threading.Event()
 
@@ -82,7 +82,7 @@ def test_looking_does_not_wait_for_the_engine(tmp_path: Path) -> None:
 def test_the_page_is_public_but_its_figures_are_not(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        client = TestClient(make_app(Service(engine, Access(tokens_of("read", "admin")))))
+        client = TestClient(Application(Service(engine, Access(tokens_of("read", "admin")))))
         assert client.get("/").headers["content-type"].startswith("text/html")
         assert client.get("/page/page.js").status_code == 200
         assert client.get("/page/nothing.js").status_code == 404
@@ -98,7 +98,7 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine, name="other")
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         overview_when(client, lambda model: True)
         before = engine.view["models"]
         engine.call(DecisionCommand())
@@ -141,7 +141,7 @@ def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(tmp_path:
         serve(engine)
         serve(engine)
         served = engine.state.models["default"]
-        client = TestClient(make_app(Service(engine)), base_url="http://127.0.0.1:8080")
+        client = TestClient(Application(Service(engine)), base_url="http://127.0.0.1:8080")
         second, own = served.version, {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"}
         for strange in (
             {"Origin": "https://example.com"},

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.service.operations import OPERATIONS
 from invariant_bandits.service.replay import replay_all, restore
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.store.open_store import open_store
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 
@@ -200,7 +200,7 @@ def test_a_feature_that_several_parts_name_keeps_all_its_values_in_one_list(
 
 
 def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
-    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
+    with TestClient(Application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
         loops.put(f"{V1}/configurations/service", json=RULES | {"rewardWaitTime": "PT0S"})
         for n in range(20):
             reward(loops, rank(loops, excludedActions=["News"] if n % 2 else [])["eventId"], 0.5)
@@ -218,7 +218,7 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
         assert state.hashes() == {"default": live}
         assert set(state.models["default"].documents) == {"personalizer rules", "importance f1"}
     store.close()
-    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
+    with TestClient(Application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
         again = loops.post(
             f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}
         ).json()
@@ -241,7 +241,7 @@ NASTY = (
 def test_no_call_answers_nonsense_with_500(loops: TestClient) -> None:
     start = "/{endpoint:personalizer}"
     operations = [(each.method, each.path.removeprefix(start)) for each in OPERATIONS if start in each.path]
-    assert len(operations) == 27
+    assert len(operations) == 29
     asked = [
         (method, prefix + path.replace("{id:path}", id), body)
         for method, path in operations

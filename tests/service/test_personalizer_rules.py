@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.model.model import Model
 from invariant_bandits.service.replay import replay_all, restore
-from invariant_bandits.service.serve import ServiceSettings, application, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.store.open_store import open_store, verify
 from personalizer_calls import ACTIONS, NEW, RULES, SLOTS, V1, rank, refused, reward
 
@@ -32,11 +32,14 @@ def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:
     path = f"{NEW}/configurations/service?api-version=2022-09-01-preview"
     before = loops.get(path).json()
     assert loops.put(path, json=before).status_code == 200
-    more = {"isAutoOptimizationEnabled": True, "autoOptimizationFrequency": "P7D", "logMirrorEnabled": False}
+    more = {"isAutoOptimizationEnabled": True, "autoOptimizationFrequency": "P7D", "logMirrorEnabled": True}
+    more |= {"logMirrorSasUri": "https://storage.example/logs?sv=1"}
     told = loops.put(path, json=RULES | more).json()
     assert told == loops.get(path).json()
     assert {name: told[name] for name in RULES | more} == RULES | more
     assert told["lastConfigurationEditDate"].endswith("Z")
+    unused = {"modelExportFrequency", "modelRetrainDays", "logRetentionDays"}
+    assert set(told["withoutEffect"]) == unused | set(more)
     ours = loops.get("/v1/model/configuration").json()
     assert (ours["floor"], ours["reward_wait"], ours["default_reward"]) == (0.2, 600.0, 0.0)
     assert (ours["aggregation"], ours["mode"], ours["conflicts"]) == ("sum", "online", "refuse")
@@ -56,7 +59,6 @@ BAD_RULES = [
     ({"autoOptimizationStartDate": "later"}, "InvalidServiceConfiguration"),
     ({"logRetentionDays": 0}, "InvalidLogRetentionDays"),
     ({"learningMode": "Offline"}, "InvalidServiceConfiguration"),
-    ({"logMirrorEnabled": True, "logMirrorSasUri": "a secret"}, "InvalidServiceConfiguration"),
 ]
 
 
@@ -81,7 +83,10 @@ def test_a_model_is_exported_imported_and_reset(loops: TestClient, fitted_file: 
     assert loops.get(f"{V1}/model").content == content
     refused(loops.put(f"{V1}/model", content=content[:-1]), 400, "InvalidModelImportFormat")
     refused(loops.put(f"{V1}/model", content=b"PK"), 400, "InvalidModelImportFormat")
-    assert loops.put(f"{V1}/model", content=fitted_file.read_bytes()).status_code == 204
+    fitted = fitted_file.read_bytes()
+    refused(loops.put(f"{V1}/model", content=fitted), 409, "InvalidModelMetadata")
+    assert loops.get(f"{V1}/model").content == content, "a model that cannot rank as before changes nothing"
+    assert loops.put(f"{V1}/model?allow_differences=true", content=fitted).status_code == 204
     exported = loops.get(f"{V1}/model").content
     assert Model.from_bytes(exported, "the export").to_bytes() == Model.load(fitted_file).to_bytes()
     assert loops.get("/v1/model").json()["logged_rounds"] == 4_000
@@ -91,6 +96,18 @@ def test_a_model_is_exported_imported_and_reset(loops: TestClient, fitted_file: 
     assert times["creationTime"] <= times["lastModifiedTime"]
     span = loops.get(f"{V1}/logs/properties").json()["dateRange"]
     assert span["from"] <= times["creationTime"] <= span["to"]
+
+
+def test_a_loop_that_has_ranked_nothing_takes_any_model(loops: TestClient, fitted_file: Path) -> None:
+    assert loops.put(f"{NEW}/model", content=fitted_file.read_bytes()).status_code == 204
+    assert loops.get("/v1/model").json()["logged_rounds"] == 4_000
+
+
+def test_logs_of_clients_that_decide_themselves_are_taken_without_effect(loops: TestClient) -> None:
+    before = loops.get("/v1/model").json()
+    for name in ("interactions", "observations"):
+        assert loops.post(f"{V1}/logs/{name}", content=b"\0" * 100_000).status_code == 204
+    assert loops.get("/v1/model").json() == before
 
 
 def test_learning_settings_are_kept_and_honoured_where_they_mean_something(loops: TestClient) -> None:
@@ -136,7 +153,7 @@ def test_deleting_logs_removes_those_of_the_loop_and_what_was_learned_stays(loop
 
 
 def test_the_only_loop_has_no_logs_after_they_were_deleted(tmp_path: Path) -> None:
-    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as client:
+    with TestClient(Application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as client:
         assert client.get(f"{NEW}/logs/properties").json() == {}
         reward(client, rank(client)["eventId"], 1.0)
         before = client.get("/v1/model").json()["state_hash"]

@@ -23,7 +23,7 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all
-from invariant_bandits.service.serve import ServiceSettings, make_app, open_service
+from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from served_models import fitted, labelled_model, play_together, running, serve
@@ -97,7 +97,7 @@ def test_a_staged_version_is_tried_again_when_it_is_activated(tmp_path: Path) ->
     with running(tmp_path / "d.db") as engine:
         first = serve(engine, fitted())
         played(engine, 30)
-        client = TestClient(make_app(Service(engine)))
+        client = TestClient(Application(Service(engine)))
         content, allowed = labelled_model(arms=2).to_bytes(), "allow_differences=true"
         assert client.post("/v1/model/versions", content=content).status_code == 409
         staged = client.post(f"/v1/model/versions?{allowed}", content=content).json()

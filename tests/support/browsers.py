@@ -17,7 +17,7 @@ import uvicorn
 from invariant_bandits.cli.demonstration import DemonstrationPlan, Visitors, free_port, prepared
 from invariant_bandits.client import Client
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.serve import application
+from invariant_bandits.service.serve import Application
 from invariant_bandits.simulation.sample_logs import Shop
 
 FLAGS = (
@@ -89,7 +89,7 @@ def opened(
 def listening(service: Service, port: int) -> Iterator[str]:
     """The address of a service that listens; it is ended with its engine."""
     config = uvicorn.Config(
-        application(service), "127.0.0.1", port, log_level="warning", access_log=False, ws="none"
+        Application(service), "127.0.0.1", port, log_level="warning", access_log=False, ws="none"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

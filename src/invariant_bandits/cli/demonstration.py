@@ -126,8 +126,8 @@ def prepared(
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
     models = {weeks: fit_logs(part, windows=weeks) for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))}
-    settings = ServiceSettings(store=str(store), port=port)
-    service = open_service(settings, empty_model=False)
+    settings = ServiceSettings(store=str(store), port=port, empty_model=False)
+    service = open_service(settings)
     engine = service.engine
     if SHOP not in engine.state.models:
         for weeks, model in models.items():

@@ -28,7 +28,7 @@ WRONG_TOKENS = (1.0, 10.0)
 """Wrong tokens that an address may send: per second, and at once."""
 MOST_REMEMBERED = 10_000
 """Addresses, and tokens of addresses, that are remembered; so many tokens a file has at most."""
-LINE = re.compile(r"(?P<role>[^\s#]\S*)[ \t]+(?P<token>[^\s#]\S*)(?:[ \t]+#.*)?")
+LINE = re.compile(rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?")
 
 
 def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
@@ -46,26 +46,20 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
         of the file.
     """
     tokens: dict[str, Role] = {}
-    lines: dict[str, int] = {}
     for number, line in enumerate(_content(path).splitlines(), start=1):
         text = line.decode(errors="replace").strip()
         if not text or text.startswith("#"):
             continue
-        where = f"token file {os.fspath(path)}, line {number}"
-        match = LINE.fullmatch(text)
+        where, match = f"token file {os.fspath(path)}, line {number}", LINE.fullmatch(text)
         if match is None:
-            raise InputError(f"{where}: must be 'read TOKEN', 'decide TOKEN' or 'admin TOKEN'")
-        role, token = cast("Role", match["role"]), match["token"]
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        problems = {
-            "the role must be read, decide or admin": role not in RANKS,
-            "a token has letters, digits and signs of ASCII only": re.search(r"[^\x21-\x7e]", token),
-            f"a token must have at least {SHORTEST} characters": len(token) < SHORTEST,
-            f"the same token as in line {lines.get(digest)}; each needs a token of its own": digest in lines,
-        }
-        for problem in (problem for problem, is_there in problems.items() if is_there):
-            raise InputError(f"{where}: {problem}")
-        tokens[digest], lines[digest] = role, number
+            needed = (
+                f"read, decide or admin, then a token of {SHORTEST} or more ASCII letters, digits and signs"
+            )
+            raise InputError(f"{where}: must be {needed}")
+        digest = hashlib.sha256(match["token"].encode()).hexdigest()
+        if digest in tokens:
+            raise InputError(f"{where}: an earlier line has the same token; each needs a token of its own")
+        tokens[digest] = cast("Role", match["role"])
     if not tokens:
         raise InputError(f"token file {os.fspath(path)}: it has no token")
     return tokens
@@ -111,18 +105,16 @@ class Access:
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if (address, digest) not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
-            raise RefusedError(
-                429, "too many wrong tokens came from this address", headers={"Retry-After": "1"}
-            )
+            words = "too many wrong tokens came from this address"
+            raise RefusedError(429, words, headers={"Retry-After": "1"})
         role: Role | None = None
         for known, allowed in self.tokens.items():  # all of them, so that the time does not show which
             if hmac.compare_digest(known, digest):
                 role = allowed
         if role is None:
-            needed_token = "a token is needed: Authorization: Bearer TOKEN"
-            message = "the token is not known" if token else needed_token
             self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
-            raise RefusedError(401, message, headers={"WWW-Authenticate": "Bearer"})
+            words = "the token is not known" if token else "a token is needed: Authorization: Bearer TOKEN"
+            raise RefusedError(401, words, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
             raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
         _remember(self._trusted, (address, digest), None)
@@ -138,8 +130,8 @@ class Access:
 
     def _slow_down(self, who: str) -> None:
         if self.rate and not self._take(who, self.rate, max(self.rate, 1.0)):
-            wait = {"Retry-After": "1"}
-            raise RefusedError(429, f"at most {self.rate:g} requests per second", headers=wait)
+            words = f"at most {self.rate:g} decisions, rewards and other requests per second"
+            raise RefusedError(429, words, headers={"Retry-After": "1"})
 
     def _take(self, who: str, rate: float, most: float, cost: float = 1.0) -> bool:
         """Return whether a bucket that fills by `rate` per second up to `most` has 1, and take the cost."""

@@ -1,5 +1,5 @@
-"""Between the network and the application: connections with time limits and a bound per address, what holds
-for every request (its host, errors, headers, the access log), and an end within a stated time.
+"""Between the network and the application: connections with time limits and a bound per address, allowed host
+names, logs, and an end within a stated time.
 """
 
 from __future__ import annotations
@@ -10,113 +10,30 @@ import logging
 import os
 import resource
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from invariant_bandits.checks import escape_control_chars, escape_line
 from invariant_bandits.service.access import address_of
-from invariant_bandits.service.protocols import ofrep, personalizer
-from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
+from invariant_bandits.service.responses import RefusedError
 
 log = logging.getLogger("invariant_bandits.service")
 access_log = logging.getLogger("invariant_bandits.service.access")
-
-# -- what holds for every request --
-
-HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self';"
-    b" script-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
-    b" frame-ancestors 'none'",
-}
-"""Sent with every response."""
-ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
-    "/personalizer": personalizer.error_response,
-    "/models/": personalizer.error_response,
-    "/ofrep": ofrep.error_response,
-}
-"""How errors look under a prefix of paths; elsewhere as in version 1."""
 HEALTH = ("/healthz", "/readyz")
 """Paths that are answered also when too many requests are under way."""
-MOST_REQUESTS = 2_000
-"""Requests that are answered at the same time."""
-
-
-class RequestMiddleware:
-    """Times and logs every request, answers those that fail, and sends the headers that every response has.
-
-    Parameters
-    ----------
-    app : ASGIApp
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self._under_way = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                own = {name.lower() for name, _ in headers}  # it may have some of them itself
-                headers += [(name, value) for name, value in HEADERS.items() if name not in own]
-            await send(message)
-
-        self._under_way += 1
-        try:
-            self._check(scope)
-            await self.app(scope, receive, send_with_headers)
-        except Exception as error:
-            if status:
-                raise
-            await _error_response(refusal(error), scope)(scope, receive, send_with_headers)
-        finally:
-            self._under_way -= 1
-        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
-        seconds = time.perf_counter() - began
-        scope["app"].state.service.metrics.count(name, status, seconds)
-        if access_log.isEnabledFor(logging.INFO):
-            _log_request(scope, status, seconds)
-
-    def _check(self, scope: Scope) -> None:
-        """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
-        hosts: tuple[str, ...] | None = scope["app"].state.hosts
-        if hosts is not None:
-            check_host(next((value for name, value in scope["headers"] if name == b"host"), b""), hosts)
-        if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-            raise RefusedError(503, "too many requests are under way", headers={"Retry-After": "1"})
 
 
 def route_path(scope: Scope) -> str:
     """Return the path of a request without the prefix that a proxy has taken away."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
-
-
-def _error_response(refused: RefusedError, scope: Scope) -> Response:
-    for prefix, respond in ERROR_RESPONSES.items():
-        if route_path(scope).startswith(prefix):
-            return respond(refused, scope)
-    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 @lru_cache(1_024)
@@ -137,8 +54,10 @@ def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
 # -- logs --
 
 
-def _log_request(scope: Scope, status: int, seconds: float) -> None:
+def log_request(scope: Scope, status: int, seconds: float) -> None:
     """Log one line about a request; those for the health only where details are wanted."""
+    if not access_log.isEnabledFor(logging.INFO):
+        return
     level = logging.DEBUG if route_path(scope) in HEALTH else logging.INFO
     about = {
         "client": (scope.get("client") or ("-",))[0],
@@ -160,31 +79,23 @@ class LogFormatter(logging.Formatter):
     """
 
     def __init__(self, as_json: bool = False) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        super().__init__()
         self.as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; as text, a traceback follows it."""
-        if not self.as_json:
-            return super().format(record)
         about = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
+            "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **getattr(record, "request", {}),
         }
-        if record.exc_info:
-            about["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(about)
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name that logging calls)
-        """Return the line as text."""
-        return escape_line(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802  (the name that logging calls)
-        """Return a traceback, whose message may hold what a client has sent."""
-        return escape_control_chars(super().formatException(ei))
+        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        if self.as_json:
+            about |= {"level": record.levelname.lower(), **getattr(record, "request", {})}
+            return json.dumps(about | {"traceback": trace} if trace else about)
+        line = escape_line(" ".join(about.values()))
+        return f"{line}\n{escape_control_chars(trace)}" if trace else line
 
 
 def log_to_stderr(level: str = "info", *, as_json: bool = False, access: bool = False) -> None:
@@ -228,9 +139,10 @@ class GuardedProtocol(HttpToolsProtocol):
     """Since when a request has begun to come and is not complete."""
     unread_since: float | None = None
     """Since when a client has not taken its response."""
-    header_bytes: int | None = 0
-    """How much of the headers has come; None once they are complete."""
-    body_bytes = 0
+    in_headers = True
+    """Whether the headers of the next request are not complete."""
+    received = 0
+    """Bytes of these headers, or of the body after them."""
 
     @property
     def address(self) -> str:
@@ -273,25 +185,19 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take a part of a request; refuse headers without end."""
         if self.since is None:
             self.since = self.loop.time()
-        if self.header_bytes is not None:
-            self.header_bytes += len(data)
+        self.received += len(data)
         super().data_received(data)
-        if self.header_bytes is not None and self.header_bytes > LONGEST_HEADER:
+        if self.in_headers and self.received > LONGEST_HEADER:
             self.send_400_response(f"The headers must have at most {LONGEST_HEADER} bytes.")
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        self.header_bytes, self.body_bytes = None, 0
+        self.in_headers, self.received = False, 0
         super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self.body_bytes += len(body)
-        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that nothing more has to come."""
-        self.since, self.header_bytes = None, 0
+        self.since, self.in_headers, self.received = None, True, 0
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -308,9 +214,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Whether the client has used up the time for its headers, its body, or for reading."""
         if self.unread_since is not None and moment - self.unread_since > READ_SECONDS:
             return True
-        allowed = HEADER_SECONDS
-        if self.header_bytes is None:
-            allowed = BODY_SECONDS + self.body_bytes / SLOWEST_BODY
+        allowed = HEADER_SECONDS if self.in_headers else BODY_SECONDS + self.received / SLOWEST_BODY
         return self.since is not None and moment - self.since > allowed
 
 
@@ -331,41 +235,20 @@ class Listener(Server):
     Parameters
     ----------
     app : ASGIApp
-    host, port : str, int
-        Where to listen.
-    root_path : str
-        What a proxy takes away from the beginning of paths.
     has_failed : callable
         Whether the service cannot go on.
     say : callable
         Takes a line when it listens.
+    **where
+        `host`, `port`, and as `root_path` what a proxy takes away from the beginning of paths.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        host: str,
-        port: int,
-        root_path: str = "",
-        *,
-        has_failed: Callable[[], bool],
-        say: Callable[[str], None],
+        self, app: ASGIApp, has_failed: Callable[[], bool], say: Callable[[str], None], **where: Any
     ) -> None:
-        config = Config(
-            app,
-            host,
-            port,
-            http=GuardedProtocol,
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            root_path=root_path,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=END_SECONDS,
-        )
-        super().__init__(config)
+        where |= {"timeout_keep_alive": IDLE_SECONDS, "timeout_graceful_shutdown": END_SECONDS}
+        where |= {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
+        super().__init__(Config(app, http=GuardedProtocol, ws="none", **where))
         self.has_failed, self.say = has_failed, say
 
     async def startup(self, sockets: Any = None) -> None:
@@ -379,11 +262,17 @@ class Listener(Server):
     async def on_tick(self, counter: int) -> bool:
         """Close connections of clients that are too slow, once per second; return whether to end."""
         if counter % 10 == 0:
-            moment = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, GuardedProtocol) and connection.is_too_slow(moment):
-                    connection.drop()
+            try:
+                self._drop_slow()
+            except Exception:  # it would end the server
+                log.exception("slow connections could not be closed")
         return await super().on_tick(counter) or self.has_failed()
+
+    def _drop_slow(self) -> None:
+        moment = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GuardedProtocol) and connection.is_too_slow(moment):
+                connection.drop()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """End in order; at once when asked a second time, as a power cut would, which loses nothing."""

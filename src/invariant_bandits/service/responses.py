@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -183,10 +184,12 @@ async def read_body(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
-def decode(body: bytes, kind: type[Body]) -> Body:
-    """Return the body as a struct, or a refusal that names the field."""
+def decode(body: bytes | Mapping[str, str], kind: type[Body]) -> Body:
+    """Return a JSON body, or the parameters of a query, as a struct, or a refusal that names the field."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        if isinstance(body, bytes):
+            return msgspec.json.decode(body, type=kind)
+        return msgspec.convert(dict(body), kind, strict=False)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `")
         field = place.rstrip("`").removeprefix("$").removeprefix(".") or "body"
@@ -195,13 +198,19 @@ def decode(body: bytes, kind: type[Body]) -> Body:
         raise RefusedError(400, f"body: not valid JSON ({error})") from None
 
 
-def convert(query: Mapping[str, str], kind: type[Body]) -> Body:
-    """Return the parameters of a query as a struct, or a refusal that names one."""
+def seconds_of(text: str, field: str) -> float:
+    """Return seconds since 1970 of a date or time as in ISO 8601; without a zone it is meant in UTC.
+
+    >>> seconds_of("1970-01-02", "startTime"), seconds_of("19700101T000001", "startTime")
+    (86400.0, 1.0)
+    """
     try:
-        return msgspec.convert(dict(query), kind, strict=False)
-    except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$.")
-        raise RefusedError(422, f"{place.rstrip('`') or 'query'}: {message}") from None
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{field}: must be a time such as 2026-11-01T12:00, got {text[:40]!r}") from None
+    if not 1970 <= time.year <= 9000:
+        raise InputError(f"{field}: must be of the years 1970 to 9000, got {time.year}")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def is_json(body: bytes) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
@@ -33,10 +33,10 @@ from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine, Retention
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.listener import Listener, RequestMiddleware, route_path
+from invariant_bandits.service.listener import HEALTH, Listener, check_host, log_request, route_path
 from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
-from invariant_bandits.service.responses import RefusedError, json_response
+from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
 from invariant_bandits.service.store.open_store import FEW, Verification, check_newest, open_store
 from invariant_bandits.service.store.postgres import is_address
@@ -47,45 +47,106 @@ HANDLERS = (decisions, document, models, ofrep, personalizer)
 """Modules whose import registers all operations but those below."""
 
 
+# -- what holds for every request --
+
+HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; object-src 'none';"
+    b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+}
+"""Sent with every response."""
+ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
+    "/personalizer": personalizer.error_response,
+    "/models/": personalizer.error_response,
+    "/ofrep": ofrep.error_response,
+}
+"""How errors look under a prefix of paths; elsewhere as in version 1."""
+MOST_REQUESTS = 2_000
+"""Requests that are answered at the same time."""
+
+
 class Application(Starlette):
-    """All operations on a service; a path without parameters needs no search for its route.
+    """All operations on a service. It times and logs every request, answers those that fail, and sends the
+    headers that every response has; a path without parameters needs no search for its route.
 
     Parameters
     ----------
     service : Service
-    lifespan
-        See Starlette.
+        Its engine makes views for the page and the metrics, and stops when the application ends.
     """
 
-    def __init__(self, service: Service, lifespan: Any = None) -> None:
-        super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=lifespan)
+    def __init__(self, service: Service) -> None:
+        super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=_lifespan)
         self.state.service, self.state.hosts = service, None
-        self._respond = RequestMiddleware(self._dispatch)
         self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
+        self._under_way = 0
+        dashboard = Dashboard()
+        service.engine.on_view.append(dashboard)
+        service.engine.on_event.append(dashboard.take)
+        service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         scope["app"] = self
-        await self._respond(scope, receive, send)
-
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_request = scope["type"] == "http"
-        operation = self._direct.get((scope["method"], route_path(scope))) if is_request else None
-        if operation is None:
+        if scope["type"] != "http":
             await self.router(scope, receive, send)
-        else:
-            scope["endpoint"] = operation.respond
-            response = await operation.respond(Request(scope, receive))
-            await response(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], message["headers"]
+                own = {name.lower() for name, _ in headers}  # it may have some of them itself
+                headers += [(name, value) for name, value in HEADERS.items() if name not in own]
+            await send(message)
+
+        self._under_way += 1
+        try:
+            self._check(scope)
+            operation = self._direct.get((scope["method"], route_path(scope)))
+            if operation is None:
+                await self.router(scope, receive, send_with_headers)
+            else:
+                scope["endpoint"] = operation.respond
+                response = await operation.respond(Request(scope, receive))
+                await response(scope, receive, send_with_headers)
+        except Exception as error:
+            if status:
+                raise
+            await _error_response(refusal(error), scope)(scope, receive, send_with_headers)
+        finally:
+            self._under_way -= 1
+        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
+        seconds = time.perf_counter() - began
+        self.state.service.metrics.count(name, status, seconds)
+        log_request(scope, status, seconds)
+
+    def _check(self, scope: Scope) -> None:
+        """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
+        if self.state.hosts is not None:
+            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+            check_host(host, self.state.hosts)
+        if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
+            raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
 
 
-def make_app(service: Service, *, lifespan: Any = None) -> Application:
-    """Return the application around a service; the engine makes views for its page and its metrics."""
-    dashboard = Dashboard()
-    service.engine.on_view.append(dashboard)
-    service.engine.on_event.append(dashboard.take)
-    service.metrics.view = lambda: service.engine.view
-    return Application(service, lifespan)
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    yield
+    if app.state.service.learning is not None:
+        app.state.service.learning.stop()
+    app.state.service.engine.stop()
+
+
+def _error_response(refused: RefusedError, scope: Scope) -> Response:
+    for prefix, respond in ERROR_RESPONSES.items():
+        if route_path(scope).startswith(prefix):
+            return respond(refused, scope)
+    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 # -- health, metrics and the page --
@@ -261,6 +322,8 @@ class ServiceSettings:
         What a proxy takes away from the beginning of paths.
     holdout : mapping of str to value
         Rules of the holdout that all models get at the start, see `Configuration`.
+    empty_model : bool
+        Whether an empty model "default" is made where there is no model at all.
     """
 
     store: str = "decisions.db"
@@ -277,6 +340,7 @@ class ServiceSettings:
     allow_hosts: Sequence[str] = ()
     root_path: str = ""
     holdout: Mapping[str, Any] = field(default_factory=dict)
+    empty_model: bool = True
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
@@ -285,16 +349,8 @@ class ServiceSettings:
         return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
 
 
-def open_service(
-    settings: ServiceSettings,
-    say: Say = lambda line: None,
-    *,
-    empty_model: bool = True,
-) -> Service:
-    """The service with its store checked, its state restored and its models there; not yet listening.
-
-    Where there is no model at all, an empty one is made if that is wanted.
-    """
+def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
+    """The service with its store checked, its state restored and its models there; not yet listening."""
     if not settings.tokens and not is_loopback(settings.host):
         outside = "can be reached from outside, which needs tokens (--token-file)"
         raise InputError(f"host: {settings.host} {outside}")
@@ -305,7 +361,8 @@ def open_service(
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
-        if empty_model and not settings.models and not settings.logs and not engine.state.models:
+        given = settings.models or settings.logs or engine.state.models
+        if settings.empty_model and not given:
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
@@ -353,19 +410,6 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
             add(name, fit_logs(log_path), "logs", Path(log_path).name)
 
 
-def application(service: Service) -> Application:
-    """The application, which stops the engine when it ends."""
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        if service.learning is not None:
-            service.learning.stop()
-        service.engine.stop()
-
-    return make_app(service, lifespan=lifespan)
-
-
 def serve(settings: ServiceSettings, say: Say = lambda line: None) -> int:
     """Serve until asked to end, with the tokens read again at every SIGHUP; 0 if it ended in order.
 
@@ -394,8 +438,8 @@ def run(service: Service, settings: ServiceSettings, say: Say = lambda line: Non
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(GARBAGE_EVERY, 20, 20)
-    app = application(service)
+    app = Application(service)
     app.state.hosts = settings.allowed_hosts
-    where = (settings.host, settings.port, settings.root_path)
-    listener = Listener(app, *where, has_failed=lambda: service.engine.failure is not None, say=say)
+    where = {"host": settings.host, "port": settings.port, "root_path": settings.root_path}
+    listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
     return 0 if listener.listen() and service.engine.failure is None else 1

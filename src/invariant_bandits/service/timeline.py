@@ -21,7 +21,7 @@ FIRST_LENGTH = 5
 FEWEST = 30
 """Decisions, and effective decisions of the other policy, before a value is shown."""
 LEAST_CHANCE = 1e-12
-TERMS = 15
+TERMS = 9
 MOST_MARKS = 20
 CONFIDENCE = 0.95
 
@@ -30,14 +30,14 @@ Shown = dict[str, Any]
 
 @dataclass
 class RewardSums:
-    """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), g·(1, r, r²), g²·(1, r, r²), and unsupported ones.
+    """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), and unsupported ones.
 
-    w is the importance weight of uniform play, g that of always playing the most probable action. They
-    are plain numbers: the engine's thread adds a dozen at a time, which arrays would take longer for.
+    w is the importance weight of uniform play. They are plain numbers: the engine's thread adds nine at a
+    time, which arrays would take longer for.
 
     Parameters
     ----------
-    values : list of 15 floats
+    values : list of 9 floats
     """
 
     values: list[float] = field(default_factory=lambda: [0.0] * TERMS)
@@ -45,13 +45,9 @@ class RewardSums:
     def add(self, decided: Decided, reward: float) -> None:
         """Add a settled decision."""
         propensities, square = decided.propensities, reward * reward
-        chance = max(propensities[decided.place], LEAST_CHANCE)
-        w = 1.0 / (len(propensities) * chance)
-        g = 1.0 / chance if chance >= max(propensities) else 0.0
-        w2, g2, unsupported = w * w, g * g, float(min(propensities) <= 0.0)
-        of_uniform = (w, w * reward, w2, w2 * reward, w2 * square)
-        of_best = (g, g * reward, g * square, g2, g2 * reward, g2 * square)
-        self.values = list(map(add, self.values, (1.0, reward, square, *of_uniform, *of_best, unsupported)))
+        w = 1.0 / (len(propensities) * max(decided.propensity, LEAST_CHANCE))
+        terms = (1.0, reward, square, w, w * reward, w * w, w * w * reward, w * w * square)
+        self.values = list(map(add, self.values, (*terms, float(min(propensities) <= 0.0))))
 
     def __add__(self, other: RewardSums) -> RewardSums:
         return RewardSums(list(map(add, self.values, other.values)))
@@ -73,23 +69,11 @@ class RewardSums:
         is too little.
         """
         n, w, wr, w2, w2r, w2r2 = self.values[0], *self.values[3:8]
-        if self.values[14] or n < FEWEST or w * w < FEWEST * w2:
+        if self.values[8] or n < FEWEST or w * w < FEWEST * w2:
             return None
         value, effective = wr / w, w * w / w2
         spread = max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0) * effective / (effective - 2.0)
         return {"value": value, "error": math.sqrt(spread) / w}
-
-    def cost(self) -> Shown | None:
-        """Return the reward per decision that exploration costs; it is negative if chance did better."""
-        n, r, r2 = self.values[:3]
-        g, gr, gr2, g2, g2r, g2r2 = self.values[8:14]
-        if n < FEWEST or g * g < FEWEST * g2:
-            return None
-        best, mean, scale = gr / g, r / n, g / n
-        own = (g2r2 - 2.0 * best * g2r + best * best * g2) / scale**2
-        both = (gr2 - (best + mean) * gr + best * mean * g) / scale
-        spread = max(own - 2.0 * both + r2 - n * mean * mean, 0.0)
-        return {"value": best - mean, "error": math.sqrt(spread) / n}
 
 
 def _empty_buckets() -> list[list[float]]:
@@ -220,7 +204,6 @@ class Timeline:
             "settled": whole.count,
             "mean": whole.mean(),
             "uniform": whole.uniform(),
-            "exploration_cost": whole.cost(),
             "segments": [(time, *sums.values[:3]) for time, sums in parts if sums.count],
             "points": [{"time": time, "beliefs": beliefs} for time, beliefs in self.points if beliefs],
             "marks": self.marks,

@@ -262,18 +262,16 @@ export function arms(model, mayChange) {
 }
 
 export function chance(model) {
-  const { counts, exploration, story, configuration } = model;
-  fill($("chance"), [counts.decisions, exploration, story.exploration_cost], () => {
+  const { counts, exploration, configuration } = model;
+  fill($("chance"), [counts.decisions, exploration], () => {
     if (configuration.mode !== "online") return empty(`Mode: ${configuration.mode}.`, "The first offered action is played, so chance costs nothing and nothing else can be judged.");
     if (!counts.decisions) return empty("No decision yet.");
-    const lost = story.exploration_cost;
     return [
       el("dl", { class: "facts" },
         el("dt", null, "drawn uniformly"), el("dd", null, percent(exploration.floor)),
         el("dt", null, "another action than the best-rated one"), el("dd", null, `${percent(exploration.share)} of decisions`),
-        el("dt", null, "expected cost"), el("dd", null, exploration.cost === null ? "not measured yet" : `${number(exploration.cost, 2)} per decision`),
-        el("dt", null, "as rewards show it"), el("dd", null, lost ? `${interval(lost.value, 1.96 * lost.error)} per decision` : "too few to say")),
-      el("p", { class: "faint" }, "Paid for true propensities: from them any other policy can be judged on these decisions. Expected by the model’s own means; shown by rewards at 95 %."),
+        el("dt", null, "expected cost"), el("dd", null, exploration.cost === null ? "not measured yet" : `${number(exploration.cost, 2)} per decision`)),
+      el("p", { class: "faint" }, "Exploration gives every action a known probability, so any other policy can be evaluated on these decisions. The cost is computed from the model’s own expected rewards."),
     ];
   });
 }

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch
+from invariant_bandits.service.commands import DecisionCommand, EventBatch, returns_command
 from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_values, json_response, printable, refusal
 from invariant_bandits.service.settings import DAY
@@ -47,7 +47,7 @@ class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
 @operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
-    return await call.submit(_evaluation(_command(call.path["key"], _context(body))))
+    return await call.submit(_evaluate(_command(call.path["key"], _context(body))))
 
 
 @operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
@@ -59,7 +59,7 @@ async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     context, day = _context(body), int(call.service.engine.clock() // DAY)
     tags = call.request.headers.get("if-none-match", "").split(",")
     known = [tag.strip().removeprefix("W/") for tag in tags]
-    tag, flags = await call.submit(_evaluation_of_all(context, day, known))
+    tag, flags = await call.submit(_evaluate_all(context, day, known))
     headers = {"ETag": tag}
     return Response(None, 304, headers) if flags is None else json_response({"flags": flags}, headers=headers)
 
@@ -78,47 +78,40 @@ def _command(key: str, context: dict[str, Any], **options: Any) -> DecisionComma
     return DecisionCommand(key, features, protocol="ofrep", unit=context.get(TARGETING), **options)
 
 
-def _evaluation(command: DecisionCommand) -> Command:
-    """Return a command that answers a decision as the evaluation of a flag."""
-
-    def evaluated(state: State, batch: EventBatch) -> dict[str, Any]:
-        arms = state.model(command.model).learner.arms
-        if not any(arms.values()):
-            raise NotFoundError(f"key: the model {command.model!r} has no arms, so it is not a flag")
-        decided = command(state, batch)
-        variant = decided.labels[decided.place]
-        about = {**decided.show("id", "version"), "probability": decided.propensity}
-        return {
-            "key": decided.model,
-            "value": typed(variant, list(arms)),
-            "reason": "SPLIT" if decided.explored else "TARGETING_MATCH",
-            "variant": variant,
-            "metadata": about,
-        }
-
-    return evaluated
+@returns_command
+def _evaluate(state: State, batch: EventBatch, command: DecisionCommand) -> dict[str, Any]:
+    """Decide, and answer with the evaluation of a flag."""
+    arms = state.model(command.model).learner.arms
+    if not any(arms.values()):
+        raise NotFoundError(f"key: the model {command.model!r} has no arms, so it is not a flag")
+    decided = command(state, batch)
+    variant = decided.labels[decided.place]
+    return {
+        "key": decided.model,
+        "value": typed(variant, list(arms)),
+        "reason": "SPLIT" if decided.explored else "TARGETING_MATCH",
+        "variant": variant,
+        "metadata": {**decided.show("id", "version"), "probability": decided.propensity},
+    }
 
 
-def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> Command:
-    """Return a command that answers a tag of today's evaluations, and all of these, or None if the
-    tag is known.
-    """
-
-    def evaluated(state: State, batch: EventBatch) -> tuple[str, list[Any] | None]:
-        tags = _tags(state, context, day)
-        whole = f'"{_hash(*tags.values())}"'
-        if whole in known:
-            return whole, None
-        flags: list[dict[str, Any] | Failure] = []
-        for key, tag in tags.items():
-            try:
-                command = _command(key, context, id=f"ofrep-{tag}", deferred=True)
-                flags.append(_evaluation(command)(state, batch))
-            except InputError as error:
-                flags.append(_failure(refusal(error), key))
-        return whole, flags
-
-    return evaluated
+@returns_command
+def _evaluate_all(
+    state: State, batch: EventBatch, context: dict[str, Any], day: int, known: list[str]
+) -> tuple[str, list[Any] | None]:
+    """Answer with a tag of today's evaluations, and all of these, or None if the tag is known."""
+    tags = _tags(state, context, day)
+    whole = f'"{_hash(*tags.values())}"'
+    if whole in known:
+        return whole, None
+    flags: list[dict[str, Any] | Failure] = []
+    for key, tag in tags.items():
+        try:
+            command = _command(key, context, id=f"ofrep-{tag}", deferred=True)
+            flags.append(_evaluate(command)(state, batch))
+        except InputError as error:
+            flags.append(_failure(refusal(error), key))
+    return whole, flags
 
 
 def _tags(state: State, context: dict[str, Any], day: int) -> dict[str, str]:

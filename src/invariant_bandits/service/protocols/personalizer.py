@@ -8,18 +8,19 @@ importances. Fields of a body that are not named are ignored.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -35,7 +36,7 @@ from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearn
 from invariant_bandits.service.operations import Call, Handler, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
-from invariant_bandits.service.routes.models import in_turn
+from invariant_bandits.service.routes.models import in_turn, try_version
 from invariant_bandits.service.settings import DAY, Aggregation, Configuration, Share
 from invariant_bandits.service.state import ConflictError, ServedModel, State
 from invariant_bandits.storage import FileError
@@ -47,51 +48,29 @@ PREFIXES = ("personalizer", "personalizer/v1.0")
 """Endpoints that the document shows; the latter's answers have their older form."""
 
 
-class Endpoint(NamedTuple):
-    """The part of a path before the operation: what a client calls its endpoint.
-
-    Attributes
-    ----------
-    model : str or None
-        Name of the model, where the client's endpoint ends in /models/NAME.
-    versioned : bool
-        Whether the version is in the path (v1.0, v1.1-preview.3) rather than asked for by ?api-version=. Then
-        answers have their older form.
+class EndpointConvertor(PathConvertor):
+    """Reads the part of a path before the operation, which a client calls its endpoint: the name of the model
+    may be in it (models/shop/personalizer), and the version (personalizer/v1.0).
     """
 
-    model: str | None
-    versioned: bool
-
-
-class EndpointConvertor(Convertor[Endpoint]):
-    """Reads paths such as models/shop/personalizer/v1.0."""
-
     regex = r"(?:models/[^/]+/)?personalizer(?:/v1\.0|/v1\.1-preview\.[0-9]+)?"
-
-    def convert(self, value: str) -> Endpoint:
-        """Return the endpoint in a path.
-
-        >>> EndpointConvertor().convert("models/shop/personalizer/v1.0")
-        Endpoint(model='shop', versioned=True)
-        """
-        parts = value.split("/")
-        return Endpoint(parts[1] if parts[0] == "models" else None, parts[-1] != "personalizer")
-
-    def to_string(self, value: Endpoint) -> str:
-        """Fail: paths are only read."""
-        raise NotImplementedError
 
 
 register_url_convertor("personalizer", EndpointConvertor())
 
 
+def _is_versioned(request: Request) -> bool:
+    """Return whether the version is in the path, not in ?api-version=: answers have their older form."""
+    return not request.path_params["endpoint"].endswith("personalizer")
+
+
 def model_of(request: Request) -> str | None:
     """Return the name of the model that a request names, in the client's endpoint or in a header."""
-    endpoint: Endpoint = request.path_params["endpoint"]
     version = request.query_params.get("api-version", NEWEST)
-    if version != NEWEST and not endpoint.versioned:
+    if version != NEWEST and not _is_versioned(request):
         raise RefusedError(400, f"api-version: {version!r} is not {NEWEST}")
-    return endpoint.model or request.headers.get(MODEL_HEADER)
+    named = re.match("models/([^/]+)/", request.path_params["endpoint"])
+    return named[1] if named else request.headers.get(MODEL_HEADER)
 
 
 class ErrorBody(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -153,21 +132,6 @@ def moment(seconds: float) -> str:
     '1970-01-01T00:00:00.500Z'
     """
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def seconds_of(text: str, field: str) -> float:
-    """Return seconds since 1970 of a date or time as in ISO 8601; without a zone it is meant in UTC.
-
-    >>> seconds_of("1970-01-02", "startTime"), seconds_of("19700101T000001", "startTime")
-    (86400.0, 1.0)
-    """
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"{field}: must be a time as in ISO 8601, got {text[:40]!r}") from None
-    if not 1970 <= time.year <= 9000:
-        raise InputError(f"{field}: must be of the years 1970 to 9000, got {time.year}")
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def span_of(text: str, field: str) -> float:
@@ -266,15 +230,11 @@ def merged(parts: Features) -> dict[str, Any]:
 async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
     """Choose one of the actions."""
     command = _command(call, body, body.event_id or None)
-
-    def decide(state: State, batch: EventBatch) -> Decided:
-        ids = learners.checked_labels([action.id for action in body.actions])
-        offered = _not_in(body.actions, body.excluded_actions or ())
-        if not offered:
-            raise InputError("excludedActions: nothing is left to choose from")
-        return _decide(state, batch, command, offered, ids)
-
-    decided = await call.submit(decide)
+    ids = learners.checked_labels([action.id for action in body.actions])
+    offered = _not_in(body.actions, body.excluded_actions or ())
+    if not offered:
+        raise InputError("excludedActions: nothing is left to choose from")
+    decided = await call.submit(lambda state, batch: _decide(state, batch, command, offered, ids))
     return {"ranking": _ranking(decided), "eventId": decided.id, "rewardActionId": _chosen_id(decided)}
 
 
@@ -288,7 +248,7 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     check_count(body.slots, MOST_SLOTS, "slots", "filled")
     for slot in body.slots:
         check_values(slot.features, "slots")
-    decisions = await call.submit(_slots_command(command, body))
+    decisions = await call.submit(_decide_slots(command, body))
     slots = [
         {"id": slot.id, "rewardActionId": _chosen_id(event)}
         for slot, event in zip(body.slots, decisions, strict=True)
@@ -307,33 +267,32 @@ def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionComman
     return DecisionCommand(call.model, context, id=id, deferred=deferred, protocol="personalizer")
 
 
-def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
-    """Return the command to decide about each slot; its answer is the decision about each."""
+@commands.returns_command
+def _decide_slots(
+    state: State, batch: EventBatch, command: DecisionCommand, body: SlotsRequest
+) -> list[Decided]:
+    """Decide about each slot."""
     id, model = str(command.id), command.model
-
-    def decide(state: State, batch: EventBatch) -> list[Decided]:
-        state.model(model)
-        known = state.record(id, model, batch.pending)
-        grouped = None if known is None else known.grouped
-        slots = list(learners.checked_labels([slot.id for slot in body.slots]))
-        if (known and known.decided) or (grouped and grouped.slots != slots):
-            raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
-        ids = learners.checked_labels([action.id for action in body.actions])
-        left, decisions = list(body.actions), []
-        for slot in body.slots:
-            own = [{"slot": merged(slot.features)}] if slot.features else []
-            context = merged([*(body.context_features or []), *own])
-            about = replace(command, context=context, id=id_in_group(id, slot.id))
-            decisions.append(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
-            left = _not_in(left, [_chosen_id(decisions[-1])])
-        if known and known.shown and command.deferred:
-            for name in slots:
-                commands.activate(id_in_group(id, name), model)(state, batch)
-        if grouped is None:
-            batch.add(state, [events.Grouped(batch.tick(), id, model, slots)])
-        return decisions
-
-    return decide
+    state.model(model)
+    known = state.record(id, model, batch.pending)
+    grouped = None if known is None else known.grouped
+    slots = list(learners.checked_labels([slot.id for slot in body.slots]))
+    if (known and known.decided) or (grouped and grouped.slots != slots):
+        raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
+    ids = learners.checked_labels([action.id for action in body.actions])
+    left, decisions = list(body.actions), []
+    for slot in body.slots:
+        own = [{"slot": merged(slot.features)}] if slot.features else []
+        context = merged([*(body.context_features or []), *own])
+        about = replace(command, context=context, id=id_in_group(id, slot.id))
+        decisions.append(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
+        left = _not_in(left, [_chosen_id(decisions[-1])])
+    if known and known.shown and command.deferred:
+        for name in slots:
+            commands.activate(id_in_group(id, name), model)(state, batch)
+    if grouped is None:
+        batch.add(state, [events.Grouped(batch.tick(), id, model, slots)])
+    return decisions
 
 
 def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
@@ -452,6 +411,7 @@ RULES, SETTINGS = "personalizer rules", "personalizer settings"
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = get_args(Aggregation)
 SHORTEST_WAIT, LONGEST_WAIT = 5.0, 2 * DAY
+EDITED = "lastConfigurationEditDate"
 DEFAULTS: dict[str, Any] = {
     "rewardWaitTime": "PT0S",
     "modelExportFrequency": "PT0S",
@@ -463,6 +423,8 @@ DEFAULTS: dict[str, Any] = {
 START_EPSILON = 0.2
 START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
 """Learning settings of a new loop in the original."""
+IN_EFFECT = {"rewardWaitTime", "rewardAggregation", "explorationPercentage", "defaultReward", "learningMode"}
+"""Rules that mean something here; the others are kept and shown."""
 HONOURED = ("--epsilon", "--cb_explore_adf", "--ccb_explore_adf")
 """Vowpal's options that mean something here: the share that is drawn uniformly, and ranking actions."""
 MOST_DOCUMENTS = 1_000
@@ -486,6 +448,7 @@ class ServiceConfiguration(msgspec.Struct, rename="camel"):
     auto_optimization_frequency: str | None = None
     auto_optimization_start_date: str | None = None
     log_mirror_enabled: bool | None = None
+    log_mirror_sas_uri: str | None = None
 
 
 class LearningSettings(msgspec.Struct):
@@ -518,7 +481,7 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
         )
         commands.configure(model, configuration, by=call.caller)(state, batch)
         document = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
-        document["lastConfigurationEditDate"] = moment(batch.moment)
+        document[EDITED] = moment(batch.moment)
         batch.add(state, [events.DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
         return _rules(configuration, document)
 
@@ -528,20 +491,17 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
 def _check(body: ServiceConfiguration) -> float:
     """Return how long rewards are waited for, in seconds, or refuse the rules."""
     wait, days = span_of(body.reward_wait_time, "rewardWaitTime"), body.log_retention_days
-    how = body.reward_aggregation
     span_of(body.model_export_frequency or "PT0S", "modelExportFrequency")
     span_of(body.auto_optimization_frequency or "PT0S", "autoOptimizationFrequency")
-    seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
+    responses.seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
     message, name = "", ""
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
         name = "InvalidRewardWaitTime"
     elif days is not None and (days < -1 or days == 0):
         message, name = f"logRetentionDays: must be -1 or at least 1, got {days}", "InvalidLogRetentionDays"
-    elif how.lower() not in AGGREGATIONS:
-        message = f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {how!r}"
-    elif body.log_mirror_enabled:
-        message = "logMirrorEnabled: logs are not mirrored; `invariant-bandits store export` writes them"
+    elif body.reward_aggregation.lower() not in AGGREGATIONS:
+        message = f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}"
     if message:
         raise RefusedError(400, message, name=name)
     return wait
@@ -551,6 +511,7 @@ def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, A
     """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
     no_default, wait = 0.0 if rules.reward_wait is None else None, rules.reward_wait or 0.0
     shown = {**DEFAULTS, **(document or {})}
+    without_effect = sorted(shown.keys() - IN_EFFECT - {EDITED})
     if span_of(shown["rewardWaitTime"], "rewardWaitTime") != wait:  # set by another protocol
         shown["rewardWaitTime"] = duration(wait)
     return shown | {
@@ -558,6 +519,7 @@ def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, A
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
+        "withoutEffect": without_effect,
     }
 
 
@@ -628,14 +590,11 @@ def options_of(arguments: str) -> list[list[str]]:
 
 def _epsilon(arguments: str) -> float | None:
     """Return the share that is drawn uniformly, by the last --epsilon; None if there is none."""
-    share = None
-    for name, *values in options_of(arguments):
-        if name == "--epsilon":
-            try:
-                share = msgspec.convert(" ".join(values), Share, strict=False)
-            except msgspec.ValidationError:
-                raise InputError("arguments: --epsilon must have a number from 0 to 1") from None
-    return share
+    shares = [" ".join(values) for name, *values in options_of(arguments) if name == "--epsilon"]
+    try:
+        return msgspec.convert(shares[-1], Share, strict=False) if shares else None
+    except msgspec.ValidationError:
+        raise InputError("arguments: --epsilon must have a number from 0 to 1") from None
 
 
 # -- the model as a file --
@@ -652,20 +611,22 @@ async def export(call: Call) -> Response:
     return Response(await call.look_at_model(octets), media_type="application/octet-stream")
 
 
-@personalizer("PUT", "/model", "admin", bytes, status=204)
+@personalizer("PUT", "/model", "admin", bytes, status=204, query=("allow_differences",))
 async def replace_model(call: Call, body: bytes) -> None:
-    """Go on with a model that was exported before, here or from another loop, or that was fitted to logs."""
-    model = call.model
+    """Go on with a model that was exported before, here or from another loop, or that was fitted to logs.
+
+    It is tried on the latest requests first.
+    """
     try:
-        learner = await call.in_thread(_imported, body, call.service.engine.store.seed)
+        learner = await in_turn(_imported, body, call.service.engine.store.seed)
+        report = await try_version(call, learner, needs_requests=True)
     except FileError as error:
         raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
-
-    def replaced(state: State, batch: EventBatch) -> Any:
-        state.model(model)
-        return commands.add_version(model, learner, "given", note="imported", by=call.caller)(state, batch)
-
-    await call.change(replaced, f"imported version {{}} of {model}")
+    except ConflictError as error:
+        raise RefusedError(409, str(error), name="InvalidModelMetadata") from None
+    about = {"note": "imported", "by": call.caller, "evaluation": report["evaluation"]}
+    command = commands.add_version(call.model, learner, "given", **about)
+    await call.change(command, f"imported version {{}} of {call.model}")
 
 
 def _imported(content: bytes, seed: int) -> Learner:
@@ -712,42 +673,45 @@ MOST_AT_ONCE = 20_000
 """Decisions that are erased while others wait."""
 
 
+def _logged(store: Any, model: str) -> Iterator[tuple[str, events.AnyEvent]]:
+    """Yield the id and the event of everything in a store that is about a decision of a model."""
+    end = decision_key("", model)
+    for row in store.rows():
+        if row.key is not None and row.key.endswith(end):
+            yield row.key.removesuffix(end), decode_event(row.event)
+
+
 @personalizer("GET", "/logs/properties", "read")
 async def log_properties(call: Call) -> dict[str, Any]:
     """Show from when to when there are logs of the loop; nothing if there are none."""
     await call.look_at_model(lambda served: None)
     model, store = call.model, call.service.engine.store
+    first = await call.in_thread(lambda: next(_logged(store, model), None))
+    if first is None:
+        return {}
+    last = await call.in_thread(replay.last_time, store)
+    return {"dateRange": {"from": moment(first[1].time), "to": moment(last)}}
 
-    def date_range() -> dict[str, str] | None:
-        for row in store.rows():
-            if row.key is not None and row.key.endswith(decision_key("", model)):
-                return {"from": moment(decode_event(row.event).time), "to": moment(replay.last_time(store))}
-        return None
 
-    dates = await call.in_thread(date_range)
-    return {} if dates is None else {"dateRange": dates}
+@personalizer("POST", "/logs/interactions", "decide", status=204)
+@personalizer("POST", "/logs/observations", "decide", status=204)
+async def ignore_logs(call: Call) -> None:
+    """Take what a client that decides by itself has logged; it has no effect."""
 
 
 @personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
     """Remove the logs of the loop for good, but for events that wait for rewards; what was learned stays."""
-    model = call.model
+    model, store = call.model, call.service.engine.store
     models, waiting = await call.look(
         lambda state: (len(state.models), {id for _, id in state.model(model).waiting})
     )
     if models == 1:
         await call.change(commands.remove_log(by=call.caller), f"removed {{}} events of {model}")
         return
-    store = call.service.engine.store
-
-    def settled() -> list[tuple[str, str]]:
-        keys = {row.key for row in store.rows() if row.key and row.key.endswith(decision_key("", model))}
-        ids = (key.removesuffix(decision_key("", model)) for key in keys)
-        return [(id, model) for id in ids if id not in waiting]
-
-    decisions = await call.in_thread(settled)
-    for first in range(0, len(decisions), MOST_AT_ONCE):
-        part = decisions[first : first + MOST_AT_ONCE]
+    ids = await call.in_thread(lambda: sorted({id for id, _ in _logged(store, model)} - waiting))
+    for first in range(0, len(ids), MOST_AT_ONCE):
+        part = [(id, model) for id in ids[first : first + MOST_AT_ONCE]]
         await call.change(commands.erase(part, by=call.caller), f"erased {{}} events of {model}")
 
 
@@ -799,14 +763,8 @@ class Documents:
         shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
         kind = re.search(r"evaluationType eq '(\w+)'", call.query.get("filter", ""))
         shown = [each for each in shown if kind is None or each.get("evaluationType") == kind[1]]
-        skip = _count(call.query.get("skip", "0"))
-        top = min(_count(call.query.get("top", "999999999")), max(len(shown) - skip, 0))
-        size = min(_count(call.query.get("maxpagesize", "0")) or top, top)
-        answer: dict[str, Any] = {"value": shown[skip : skip + size]}
-        if size < top:
-            url = call.request.url.include_query_params(skip=skip + size, top=top - size)
-            answer["nextLink"] = str(url)
-        return answer["value"] if call.path["endpoint"].versioned else answer
+        skip, top = _count(call, "skip", 0), _count(call, "top", MOST_DOCUMENTS)
+        return shown if _is_versioned(call.request) else {"value": shown[skip : skip + top]}
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
@@ -822,9 +780,10 @@ def _is_same(document: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(document.get(field) == other.get(field) for field in ("name", "startTime", "endTime"))
 
 
-def _count(text: str) -> int:
+def _count(call: Call, name: str, otherwise: int) -> int:
+    text = call.query.get(name, str(otherwise))
     if not text.isdecimal() or len(text) > 9:
-        raise RefusedError(400, f"skip, top: must be whole numbers, got {text[:20]!r}", name="InvalidRequest")
+        raise RefusedError(400, f"{name}: must be a whole number, got {text[:20]!r}", name="InvalidRequest")
     return int(text)
 
 
@@ -844,7 +803,7 @@ NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated h
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
 CONTRACT = "InvalidEvaluationContract"
-SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip", "maxpagesize")
+SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip")
 """Parameters of queries."""
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
 EVALUATIONS = Documents("evaluation ", "EvaluationNotFound", "EvaluationAlreadyExists")
@@ -931,58 +890,48 @@ class LogSpan:
         return np.add.reduceat(columns, begins, axis=0), times
 
 
-def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
-    """Return SNIPS Σwr/Σw per row of sums, and half its interval: 1.96·√Σw²(r − mean)²/Σw."""
-    _, weights, gains, squares, weights2, gains2, _ = sums.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = gains / weights
-        spread = np.maximum(squares - 2.0 * means * gains2 + means**2 * weights2, 0.0)
-        return means.tolist(), (NORMAL * np.sqrt(spread) / weights).tolist()
-
-
-def _new_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
-    """Return the mean reward of a policy with an interval, and the same up to (or within) each
-    interval of time.
-    """
-    value = span.estimate(policy)
+def _policy_results(
+    span: LogSpan, policy: str, minutes: int, start: float, window: str, versioned: bool
+) -> dict[str, Any]:
+    """Return what a policy earned: in all, and within each interval of time or up to its end."""
     sums, times = span.sums(policy, minutes, start)
-    means, halves = _mean_and_half(sums if window == "Rolling" else np.cumsum(sums, axis=0))
-    points = [
-        {"timeStamp": moment(time), **_expected(mean, mean - half, mean + half)}
-        for time, mean, half in zip(times, means, halves, strict=True)
-    ]
+    if not versioned and window != "Rolling":
+        sums = np.cumsum(sums, axis=0)
+    length = duration(60.0 * minutes)
+    parts = [_summary(row, time, length) for row, time in zip(sums, times, strict=True)]
+    if versioned:
+        total = _summary(sums.sum(axis=0), start, duration(float(round(span.times[-1] - start))))
+        return {"summary": parts, "totalSummary": total}
+    value, points = span.estimate(policy), []
+    for part in parts:
+        mean, half = part["averageReward"], part["confidenceInterval"]
+        points.append({"timeStamp": part["timeStamp"], **_expected(mean, mean - half, mean + half)})
     summary = _expected(value.value, value.low, value.high)
     return {"slotId": "", "summary": summary, "timeseries": {"data": points}}
 
 
 def _expected(value: float, low: float, high: float) -> dict[str, Any]:
     """Return a value with both ends of its interval, or none if nothing can be concluded."""
-    ends = [low, high] if np.isfinite(low) and np.isfinite(high) else []
-    return {"expectedReward": learners.finite(value), "confidenceInterval": ends}
+    return {"expectedReward": value, "confidenceInterval": [low, high] if np.isfinite(high - low) else []}
 
 
-def _old_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
-    """Return numerators and denominators of IPS and SNIPS, in all and within each interval of time."""
-    sums, times = span.sums(policy, minutes, start)
-    length = duration(60.0 * minutes)
-    parts = [_summary(row, moment(time), length) for row, time in zip(sums, times, strict=True)]
-    total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
-    return {"summary": parts, "totalSummary": total}
-
-
-def _summary(sums: Array, time: str, window: str) -> dict[str, Any]:
-    count, weights, gains, squares, _, _, possible = sums.tolist()
-    [mean], [half] = _mean_and_half(sums[None, :])
+def _summary(sums: Array, time: float, window: str) -> dict[str, Any]:
+    """Return numerators and denominators of IPS and SNIPS; SNIPS is Σwr/Σw, and half its interval
+    1.96·√Σw²(r − mean)²/Σw.
+    """
+    count, weights, gains, squares, weights2, gains2, possible = sums.tolist()
+    mean = gains / weights if weights else math.nan
+    spread = max(squares - 2.0 * mean * gains2 + mean * mean * weights2, 0.0)
     return {
-        "timeStamp": time,
+        "timeStamp": moment(time),
         "ipsEstimatorNumerator": gains,
         "ipsEstimatorDenominator": count,
         "snipsEstimatorDenominator": weights,
         "aggregateTimeWindow": window,
         "nonZeroProbability": possible / count,
         "sumOfSquares": squares,
-        "confidenceInterval": learners.finite(half),
-        "averageReward": learners.finite(mean),
+        "confidenceInterval": NORMAL * math.sqrt(spread) / weights if weights else math.nan,
+        "averageReward": mean,
     }
 
 
@@ -998,7 +947,9 @@ class ImportanceRequest(msgspec.Struct, rename="camel"):
 
     def span(self) -> tuple[float, float]:
         """Return start and end in seconds since 1970."""
-        return seconds_of(self.start_time, "startTime"), seconds_of(self.end_time, "endTime")
+        return responses.seconds_of(self.start_time, "startTime"), responses.seconds_of(
+            self.end_time, "endTime"
+        )
 
 
 class EvaluationRequest(ImportanceRequest, rename="camel"):
@@ -1059,42 +1010,33 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     asked = call.query.get("intervalInMinutes", str(INTERVALS[0]))
     if asked not in map(str, INTERVALS):
         raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
-    minutes, versioned = int(asked), call.path["endpoint"].versioned
+    minutes, versioned = int(asked), _is_versioned(call.request)
     start, end = about["span"]
     if "startTime" in call.query:
-        start = max(start, seconds_of(call.query["startTime"], "startTime"))
+        start = max(start, responses.seconds_of(call.query["startTime"], "startTime"))
     if "endTime" in call.query:
-        end = min(end, seconds_of(call.query["endTime"], "endTime"))
-    window = call.query.get("window", "Expanding")
-    key = (call.model, about["id"], about["creationTime"], minutes, versioned, start, end, window)
-    if key not in call.service.results:
-        if len(call.service.results) >= MOST_RESULTS:
-            call.service.results.clear()
-        call.service.results[key] = await _work_out(call, about, minutes, start, end, window)
+        end = min(end, responses.seconds_of(call.query["endTime"], "endTime"))
+    form = (minutes, start, call.query.get("window", "Expanding"), versioned)
+    key, results = (call.model, about["id"], about["creationTime"], end, *form), call.service.results
+    if key not in results:
+        span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
+        names = {policy: {"name": policy, "arguments": ""} for policy in POLICIES} | {"Online": settings}
+        worked_out = await in_turn(lambda: [_policy_results(span, policy, *form) for policy in POLICIES])
+        if len(results) >= MOST_RESULTS:
+            results.clear()
+        results[key] = [
+            {**names[policy], "policySource": policy, **result}
+            for policy, result in zip(POLICIES, worked_out, strict=True)
+        ] + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
     times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
     if versioned:
-        return {**_about(call, about), "jobId": about["id"], "policyResults": call.service.results[key]}
-    return {**_about(call, about), "content": {**times, "value": call.service.results[key]}}
-
-
-async def _work_out(
-    call: Call, about: dict[str, Any], minutes: int, start: float, end: float, window: str
-) -> list[dict[str, Any]]:
-    """Return the results of all policies over a span of the log."""
-    span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
-    form = _old_results if call.path["endpoint"].versioned else _new_results
-
-    def of(policy: str) -> dict[str, Any]:
-        shown = settings if policy == "Online" else {"name": policy, "arguments": ""}
-        return {**shown, "policySource": policy, **form(span, policy, minutes, start, window)}
-
-    results = await in_turn(lambda: [of(policy) for policy in POLICIES])
-    return results + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
+        return {**_about(call, about), "jobId": about["id"], "policyResults": results[key]}
+    return {**_about(call, about), "content": {**times, "value": results[key]}}
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     """Return what lists show of an evaluation as well."""
-    status = "completed" if call.path["endpoint"].versioned else "Succeeded"
+    status = "completed" if _is_versioned(call.request) else "Succeeded"
     return {**_without(about, "span", "custom"), "status": status}
 
 
@@ -1133,12 +1075,17 @@ async def make_importances(call: Call, body: ImportanceRequest) -> Response:
 
 
 def _scores(learner: Learner) -> list[dict[str, Any]]:
-    """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100."""
+    """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100.
+
+    A coefficient is what one unit of a feature alone adds to the expected reward.
+    """
+    names, policy = learner.about()["features"], learner.policy_over()
+    means = policy.scores(np.vstack([np.zeros(policy.dim), np.eye(policy.dim)])).mean
     sizes: dict[str, float] = {}
-    for name, coefficient in zip(*_coefficients(learner), strict=True):
-        parts = {_feature(factor) for factor in name.replace(" × ", "|").split("|")}
-        for part in parts - {learners.CONSTANT}:
-            sizes[part] = sizes.get(part, 0.0) + abs(coefficient)
+    for name, mean in zip(names, means[1:], strict=False):
+        for part in {_feature(factor) for factor in name.replace(" × ", "|").split("|")}:
+            sizes[part] = sizes.get(part, 0.0) + abs(float(mean - means[0]))
+    sizes.pop(learners.CONSTANT, None)
     largest = max(sizes.values(), default=0.0) or 1.0
     shown = []
     for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_SCORES]:
@@ -1146,13 +1093,6 @@ def _scores(learner: Learner) -> list[dict[str, Any]]:
         score = round(100.0 * size / largest, 6)
         shown.append({"namespace": namespace, "featureName": feature, "score": score})
     return shown
-
-
-def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
-    """Return names of features, and what one unit of each alone adds to the expected reward."""
-    names, policy = learner.about()["features"], learner.policy_over()
-    means = policy.scores(np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])).mean
-    return names[: policy.dim], (means[:-1] - means[-1])[: len(names)].tolist()
 
 
 def _feature(name: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -248,13 +246,14 @@ class DecisionQuery(msgspec.Struct):
 @operation("GET", "/v1/decisions", "read", query=DecisionQuery.__struct_fields__)
 async def list_decisions(call: Call) -> dict[str, Any]:
     """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
-    query = responses.convert(call.query, DecisionQuery)
+    query = responses.decode(call.query, DecisionQuery)
     return await call.in_thread(_page, call.service.engine, query)
 
 
 def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     store = engine.store
-    since, until = _seconds(query.since, "since", -math.inf), _seconds(query.until, "until", math.inf)
+    since = -math.inf if query.since is None else _seconds(query.since, "since")
+    until = math.inf if query.until is None else _seconds(query.until, "until")
     first, end = store.start().seq, store.head().seq
     end = end if query.before is None else min(end, query.before)
     first, end = (replay.first_event_since(store, time, first, end) for time in (since, until))
@@ -273,14 +272,9 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     return {"decisions": decisions, "next": lowest if lowest > first else None}
 
 
-def _seconds(text: str | None, field: str, otherwise: float) -> float:
-    """Return seconds since 1970 of a time in ISO 8601, UTC if it does not say its zone, or in seconds."""
-    if text is None:
-        return otherwise
-    with suppress(ValueError):
-        return float(text)
+def _seconds(text: str, field: str) -> float:
+    """Return seconds since 1970 of a time in ISO 8601, or in seconds."""
     try:
-        moment = datetime.fromisoformat(text)
+        return float(text)
     except ValueError:
-        raise RefusedError(422, f"{field}: must be a time such as 2026-11-01T12:00, or seconds") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return responses.seconds_of(text, field)

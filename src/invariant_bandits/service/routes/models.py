@@ -20,7 +20,7 @@ from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import summary_of, versions_of
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, check_values, convert, json_response
+from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, ServedModel, State
@@ -88,7 +88,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
     call.model = call.query.get("model", "default")  # not the one that is served
     if call.model in engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
-    convert({"model": call.model}, ModelRequest)  # the rule of names
+    decode({"model": call.model}, ModelRequest)  # the rule of names
     if "log" in call.query:
         return await _fit_log(call, body)
     learner = await in_turn(_read, body, engine.store.seed)
@@ -125,12 +125,13 @@ async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     return await asyncio.get_running_loop().run_in_executor(TRIALS, function, *arguments)
 
 
-async def _try(call: Call, learner: Learner) -> dict[str, Any]:
+async def try_version(call: Call, learner: Learner, *, needs_requests: bool = False) -> dict[str, Any]:
     """Return what a version would have done with the latest requests; ConflictError with the differences if
-    it cannot answer them, unless that is allowed.
+    it cannot answer them, unless that is allowed, or there are none and only requests matter.
     """
     allowed = _flag(call, "allow_differences")
     report = await in_turn(compare, call.service.engine, call.model, learner)
+    allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
         words = "; ".join(report["differences"])
         raise ConflictError(f"body: the model differs from what is served: {words}", report["differences"])
@@ -143,7 +144,7 @@ async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     active, engine = _flag(call, "activate"), call.service.engine
     engine.state.model(call.model)
     learner = await in_turn(_read, body, engine.store.seed)
-    report = await _try(call, learner)
+    report = await try_version(call, learner)
     about = {"note": call.query.get("note", "")[:200], "by": call.caller, "evaluation": report["evaluation"]}
     command = commands.add_version(call.model, learner, "given", active=active, **about)
     done = f"added version {{}} of {call.model}{', active' if active else ''}"
@@ -171,7 +172,7 @@ async def activate(call: Call) -> dict[str, Any]:
     served = engine.state.model(call.model)
     report: dict[str, Any] = {}
     if version in served.versions and version not in served.activations:
-        report = await _try(call, served.learners[version])
+        report = await try_version(call, served.learners[version])
         if (newer := await in_turn(catch_up, engine, call.model, version, call.caller)) is not None:
             call.audit(f"activated version {newer} of {call.model}, which is {version} caught up")
             return {"model": call.model, "version": newer, "caught_up": version, **report}
