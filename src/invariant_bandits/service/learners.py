@@ -7,11 +7,14 @@ beyond it. Learners must not know events, the store or HTTP.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zlib
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
@@ -64,30 +67,22 @@ class Choice(NamedTuple):
     place: int
     propensities: list[float]
 
-    @property
-    def explored(self) -> bool:
-        """Whether chance chose another action than the most probable one."""
-        return self.propensities[self.place] < max(self.propensities)
-
     @classmethod
     def certain(cls, place: int, actions: int) -> Choice:
         """Return the choice of one of so many actions without chance."""
         return cls(place, [float(other == place) for other in range(actions)])
 
     @classmethod
-    def uniform(cls, actions: int, seed: int, draw: int) -> Choice:
-        """Return what number `draw` gives if all actions are equally probable."""
-        digest = hashlib.sha256(f"{seed}\n{draw}".encode()).digest()
-        return cls(int.from_bytes(digest[:8]) * actions >> 64, [1.0 / actions] * actions)
+    def drawn(cls, propensities: list[float], seed: int, draw: int, features: Array) -> Choice:
+        """Return the action that seed, number `draw` and features (K, p) draw with these probabilities (K,).
 
-    def cost(self, means: Sequence[float]) -> float:
-        """By how much less is expected of a draw than of the most probable action, given expected rewards
-        (K,).
+        The features are part of it, so that models with the same seed draw independently of each other.
         """
-        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
-        return means[likeliest] - math.fsum(
-            p * mean for p, mean in zip(self.propensities, means, strict=True)
-        )
+        salt, key = seed.to_bytes(8, "little"), draw.to_bytes(8, "little")
+        digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
+        steps = list(accumulate(propensities))
+        point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
+        return cls(min(bisect_right(steps, point), bisect_left(steps, steps[-1])), propensities)
 
 
 class Learner(ABC):
@@ -112,7 +107,6 @@ class Learner(ABC):
     seed: int
     takes: Literal["labels", "rows", "both"] = "both"
     baseline: float = 0.0
-    _randomised: Randomised | None = None
 
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
@@ -129,16 +123,16 @@ class Learner(ABC):
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy, with at least so many places for features."""
 
-    def policy_for(self, round: Round, floor: float) -> Randomised:
-        """The policy that decides about the round; one that does not randomise gets this share of uniform
-        chance.
+    def propensities(self, round: Round, floor: float) -> list[float]:
+        """Probabilities (K,) in the present state; a policy that does not randomise gets this share of
+        uniform chance.
         """
-        policy, known = self.policy_over(round.features.shape[1]), self._randomised
+        policy = self.policy_over(round.features.shape[1])
+        own: list[float] = policy.propensities(round.features).tolist()
         if isinstance(policy, Randomised):
-            return policy
-        if known is None or known.policy is not policy or known.floor != floor:
-            known = self._randomised = Randomised(policy, floor, seed=self.seed)
-        return known
+            return own
+        share = floor / len(own)
+        return [share + (1.0 - floor) * chance for chance in own]
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
@@ -160,15 +154,10 @@ class Learner(ABC):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         """How many numbers describe an offered action, about."""
 
-    def decide(self, round: Round, draw: int, floor: float) -> Choice:
-        """The choice that number `draw` gives in the present state."""
-        place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
-        return Choice(place, propensities.tolist())
-
     def why(self, round: Round, choice: Choice, means: Sequence[float], floor: float) -> str:
         """Why an action was chosen, see `Decided.why`."""
         propensity = choice.propensities[choice.place]
-        if choice.explored:
+        if propensity < max(choice.propensities):
             drawn_by_floor = propensity <= self.floor_of(floor) / len(means) * (1.0 + 1e-9)
             return "floor" if drawn_by_floor else "exploration"
         if means[choice.place] == max(means):
@@ -325,8 +314,6 @@ def finite(value: float) -> float | None:
 
 # -- models that were fitted --
 
-NUMBERS = {float, int}
-
 
 class FittedLearner(Learner, kind="model"):
     """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
@@ -354,8 +341,11 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
-        if self.plain is not None and actions and not context and not labels and self._are_numbers(actions):
-            return Round((), self.plain.apply_numbers(np.array(actions, dtype=np.float64)))
+        if self.plain is not None and actions and not context and not labels and type(actions[0]) is list:
+            with suppress(ValueError):  # rows of several lengths
+                numbers = np.array(actions)
+                if numbers.dtype.kind in "fi" and numbers.shape[1:] == (len(self.plain.columns),):
+                    return Round((), self.plain.apply_numbers(numbers.astype(np.float64, copy=False)))
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
@@ -367,11 +357,6 @@ class FittedLearner(Learner, kind="model"):
         if actions is not None:
             raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
         return Round(*self.model.round_of(context, list(labels) if labels else None))
-
-    def _are_numbers(self, rows: Sequence[Any]) -> bool:
-        """Whether a round is rows of numbers, one per column, which can be read at once."""
-        size = len(self.model.feature_map.columns)
-        return all(type(row) is list and len(row) == size and set(map(type, row)) <= NUMBERS for row in rows)
 
     def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
@@ -798,7 +783,8 @@ class OpenLearner(Learner, kind="open"):
 
     def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
-        self._encode_past(context, labels, actions)
+        if actions is not None or (tuple(labels), *named_numbers(context, "context")) not in self._patterns:
+            self._encode_past(context, labels, actions)
 
     def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
