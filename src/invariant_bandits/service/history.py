@@ -18,7 +18,14 @@ from typing import Any, Literal, NamedTuple
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.schema import NAMES, Schema
 from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decode_event, key_of
-from invariant_bandits.service.learners import CONSTANT, FittedLearner, Learner, action_numbers, named_numbers
+from invariant_bandits.service.learners import (
+    CONSTANT,
+    FittedLearner,
+    Learner,
+    action_numbers,
+    leaves,
+    named_numbers,
+)
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, set_aside_events
@@ -163,9 +170,8 @@ class Layout:
             return [{**context, **self._own(decided, place)} for place in places]
         if not self.named:
             return [dict(context)]
-        return [
-            {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
-        ]
+        named = leaves(context, "context")
+        return [{f"context.{name}" if name.lower() in TAKEN else name: value for name, value in named}]
 
     def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
         own = None if decided.actions is None else decided.actions[place]
@@ -226,25 +232,6 @@ def _wider(kind: Kind, value: Any) -> Kind:
     if isinstance(value, str) or kind == "word":
         return "word"
     return "list" if isinstance(value, list | tuple) else kind
-
-
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested JSON by dotted name: numbers as they are, truth as 0 and 1, words as words.
-
-    >>> dict(flat({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, 2.0]}))
-    {'user.age': 31.0, 'user.new': 1.0, 'tags=a': 1.0, 'at[0]': 1.5, 'at[1]': 2.0}
-    """
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from flat(part, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for place, part in enumerate(value):
-            if isinstance(part, str):
-                yield f"{name}={part}", 1.0
-            else:
-                yield from flat(part, f"{name}[{place}]")
-    else:
-        yield name, value if value is None or isinstance(value, str) else float(value)
 
 
 # -- files --

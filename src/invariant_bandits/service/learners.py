@@ -1,14 +1,13 @@
 """What decides and learns inside a service: the state of one version of a served model.
 
 Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
-that begins empty is an `OpenLearner`: features get their names as they come, up to a limit, and share places
-beyond it. Learners must not know events, the store or HTTP.
+that begins empty is an `OpenLearner`: features get places as they come, up to a limit. Learners must not know
+events, the store or HTTP.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -475,31 +474,37 @@ def named_numbers(values: Any, what: str) -> dict[str, float]:
     {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
     """
     numbers: dict[str, float] = {}
-    for name, value in _leaves(values, "", what, 0):
-        numbers[name] = numbers.get(name, 0.0) + value
+    for name, leaf in leaves(values, what):
+        text = leaf if isinstance(leaf, str) else str(leaf).lower()
+        is_word = isinstance(leaf, bool | str)
+        feature = f"{name}={text}" if is_word else name or CONSTANT
+        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf, name, what))
     if len(numbers) > MOST_NUMBERS:
         raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
     return numbers
 
 
-def _leaves(value: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
+def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield numbers, texts and truth values of nested JSON with their dotted names; null is left out.
+
+    >>> dict(leaves({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, None]}, "context"))
+    {'user.age': 31, 'user.new': True, 'tags=a': 1.0, 'at[0]': 1.5}
+    """
     if depth > DEEPEST:
         raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
-    if value is None:
-        return
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _leaves(part, f"{name}.{key}" if name else str(key), what, depth + 1)
-    elif isinstance(value, bool | str):
-        text = value if isinstance(value, str) else str(value).lower()
-        yield f"{name}={text}", 1.0
-    elif isinstance(value, int | float):
-        yield name or CONSTANT, _compressed(value, name, what)
+            yield from leaves(part, what, f"{name}.{key}" if name else str(key), depth + 1)
+    elif isinstance(value, str | int | float):
+        yield name, value
     elif isinstance(value, Sequence):
         for place, part in enumerate(value):
-            numbered = isinstance(part, int | float) and not isinstance(part, bool)
-            yield from _leaves(part, f"{name}[{place}]" if numbered else name, what, depth + 1)
-    else:
+            if isinstance(part, str):
+                yield f"{name}={part}", 1.0
+            else:
+                numbered = isinstance(part, int | float) and not isinstance(part, bool)
+                yield from leaves(part, what, f"{name}[{place}]" if numbered else name, depth + 1)
+    elif value is not None:
         raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
 
@@ -542,15 +547,11 @@ def action_numbers(
 
 
 LIMIT = 256
-"""So many features get places of their own."""
-SHARED = 32
-"""So many places are shared by all further ones, by their hash."""
+"""So many features get places, the first ones; learning costs the square of it in time and memory."""
 SMALLEST = 16
 """Places at the beginning; they double as they are needed."""
 START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
-MOST_PLACES = 1024
-"""Largest limit: learning costs its square in time and memory."""
 MOST_ARM_PLACES = 128
 """Places up to which arms that come later are added to a policy that was fitted."""
 MOST_PATTERNS = 256
@@ -566,7 +567,6 @@ class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
 
     arms: dict[Label, bool]
     columns: list[Label] | None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_PLACES)]
     seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
     places: list[str]
 
@@ -591,8 +591,6 @@ class OpenLearner(Learner, kind="open"):
         Registered arms, and whether they are active; without any, every decision must say what is offered.
     columns : sequence of str or None
         Names that a context must have, exactly; None takes all.
-    limit : int
-        How many features get places of their own.
     seed : int
         Of the random draws.
     places : sequence of str
@@ -606,32 +604,31 @@ class OpenLearner(Learner, kind="open"):
         arms: Mapping[str, bool] | None = None,
         columns: Sequence[str] | None = None,
         *,
-        limit: int = LIMIT,
         seed: int = 0,
         places: Sequence[str] = (),
         policy: CompletePolicy | None = None,
     ) -> None:
-        settings = {"arms": arms or {}, "columns": columns, "limit": limit, "seed": seed, "places": places}
+        settings = {"arms": arms or {}, "columns": columns, "seed": seed, "places": places}
         try:
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.columns = dict(checked.arms), checked.columns
-        self.limit, self.seed = checked.limit, checked.seed
+        self._arms, self.columns, self.seed = dict(checked.arms), checked.columns, checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
-        self._patterns: dict[Any, tuple[Any, Any, Array]] = {}
-        """Rows, places and signs of the numbers of a round, by its labels and the names in its context."""
+        self._patterns: dict[Any, Array] = {}
+        """Where the numbers of a round go, by its labels and the names in its context: rows, places, and of
+        which number."""
 
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
         policy, taken = self.policy, len(self.places)
         fits = type(policy) is AutoISD and policy.dim == taken
         if type(policy) is LinUCB and isinstance(policy.memory, Forever):
-            fits = taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST)
+            fits = taken <= LIMIT and policy.dim <= LIMIT
         if not fits:
-            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {self.limit}"
+            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
             raise InputError(
                 f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
             )
@@ -679,26 +676,29 @@ class OpenLearner(Learner, kind="open"):
         """
         shared = named_numbers(context, "context")
         key = (names, *shared) if actions is None else None
-        pattern = None if key is None else self._patterns.get(key)
-        if pattern is not None:
-            rows, columns, signs = pattern
+        if key in self._patterns:
             features = np.zeros((len(names), self._room(len(self.places))))
-            np.add.at(features, (rows, columns), signs * np.array([1.0, 1.0, *shared.values()]))
+            rows, columns, numbered = self._patterns[key]
+            features[rows, columns] = np.array([1.0, 1.0, *shared.values()])[numbered]
             return features
         numbers = self._numbers(shared, names, actions)
         places = self.places if keep else dict(self.places)
         for name in (name for row in numbers for name in row) if self.grows else ():
-            if name not in places and len(places) < self.limit:
+            if name not in places and len(places) < LIMIT:
                 places[name] = len(places)
         for label in names if self._takes_arms else ():
             self._place_arm(label, places)
-        if keep and key is not None:
-            self._remember_pattern(key, numbers)
         features = np.zeros((len(numbers), self._room(len(places))))
-        for row, row_numbers in enumerate(numbers):
-            for name, value in row_numbers.items():
-                place, sign = self._place(name, places)
-                features[row, place] += sign * value
+        cells = []
+        for row, own in enumerate(numbers):
+            for number, (name, value) in enumerate(own.items()):
+                if name in places:
+                    features[row, places[name]] = value
+                    cells.append((row, places[name], number))
+        if keep and key is not None:
+            if len(self._patterns) >= MOST_PATTERNS:
+                self._patterns.clear()
+            self._patterns[key] = np.array(cells, dtype=np.intp).reshape(-1, 3).T
         return features
 
     def _numbers(
@@ -714,22 +714,6 @@ class OpenLearner(Learner, kind="open"):
             raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
         labels: Sequence[str | None] = names or [None] * len(own)
         return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
-
-    def _place(self, name: str, places: Mapping[str, int]) -> tuple[int, float]:
-        """Return the place of a name, and the sign it has there; 0 if it is left out."""
-        if name in places:
-            return places[name], 1.0
-        if not self.grows:
-            return 0, 0.0
-        code = zlib.crc32(name.encode())
-        return self.limit + (code >> 1) % SHARED, 1.0 if code & 1 else -1.0
-
-    def _remember_pattern(self, key: Any, numbers: Sequence[Mapping[str, float]]) -> None:
-        if len(self._patterns) >= MOST_PATTERNS:
-            self._patterns.clear()
-        cells = np.array([[self._place(name, self.places) for name in row] for row in numbers])
-        rows = np.repeat(np.arange(len(numbers))[:, None], cells.shape[1], axis=1)
-        self._patterns[key] = (rows, cells[..., 0].astype(np.intp), cells[..., 1])
 
     @property
     def _takes_arms(self) -> bool:
@@ -749,13 +733,13 @@ class OpenLearner(Learner, kind="open"):
         return isinstance(self.policy, LinUCB)
 
     def _room(self, taken: int) -> int:
-        """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
+        """How many places are kept for so many names: doubled as needed."""
         if not self.grows:
             return max(self.policy.dim, taken)
         room = SMALLEST
         while room < taken:
             room *= 2
-        return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
+        return max(self.policy.dim, room)
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
@@ -775,9 +759,7 @@ class OpenLearner(Learner, kind="open"):
 
     def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
         """Return a learner of the same arms and columns with another policy, a new one if it is None."""
-        return OpenLearner(
-            self._arms, self.columns, limit=self.limit, seed=self.seed, places=places, policy=policy
-        )
+        return OpenLearner(self._arms, self.columns, seed=self.seed, places=places, policy=policy)
 
     # -- learning --
 
@@ -835,15 +817,14 @@ class OpenLearner(Learner, kind="open"):
         return {
             "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
-            "feature_limit": self.limit,
-            "hashed": self.grows and len(self.places) >= self.limit,
+            "feature_limit": LIMIT,
             "columns": self.columns,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        settings = OpenSettings(self._arms, self.columns, self.limit, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.columns, self.seed, list(self.places))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 
