@@ -168,11 +168,11 @@ def load(
 def serve(path: str, port: int, computing: Any) -> None:
     """Serve two models until killed; count the seconds that deciding takes."""
     from invariant_bandits.service import commands
-    from invariant_bandits.service.learners import FittedLearner, OpenLearner
+    from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
     from invariant_bandits.service.serve import ServiceSettings, open_service, run
 
-    for place, name in enumerate(("decide", "round_of")):
-        time_calls((FittedLearner, OpenLearner), name, computing, place)
+    time_calls((Learner,), "propensities", computing, 0)
+    time_calls((FittedLearner, OpenLearner), "round_of", computing, 1)
     settings = ServiceSettings(store=path, port=port)
     service = open_service(settings, empty_model=False)
     arms = {f"arm {k}": True for k in range(ROWS)}
@@ -222,6 +222,8 @@ class Running:
         self.process = spawn.Process(target=serve, args=(path, self.port, self.computing))
         self.process.start()
         while socket.socket().connect_ex(("127.0.0.1", self.port)):
+            if not self.process.is_alive():
+                raise RuntimeError("the service has ended")
             time.sleep(0.05)
 
     def processor_seconds(self) -> float:

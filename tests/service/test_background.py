@@ -34,7 +34,7 @@ from invariant_bandits.service.background import (
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners import Choice, FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import Application
@@ -82,7 +82,7 @@ class World:
         for now in range(self.now, self.now + rounds):
             context = self.asked[now].context
             round = own.round_of(context, (), None)
-            place = own.decide(round, now, 0.05).place
+            place = Choice.drawn(own.propensities(round, 0.05), own.seed, now, round.features).place
             mean = self.mean(now, round.labels[place], context)
             own.learn(context, round.labels, None, place, mean + NOISE * float(rng.normal()))
             total += mean
@@ -181,7 +181,7 @@ class Watching(Judge):
 
     def decided(self, learner: Learner, event: Decided) -> None:
         round = learner.round_of(event.context, event.labels, event.actions)
-        mine = learner.policy_for(round, self.floor).propensities(round.features)
+        mine = np.array(learner.propensities(round, self.floor))
         means = [self.world.mean(self.now, label, event.context) for label in event.labels]
         self.gains[event.id] = float((mine - np.array(event.propensities)) @ means)
         self.now += 1

@@ -229,7 +229,7 @@ def test_what_was_stored_although_the_answer_was_lost_is_followed_and_not_done_t
 def test_a_decision_is_made_again_if_what_was_thought_lost_turns_up_before_it(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(address, retry_every=float("inf")) as engine:  # the next request finds out
+    with running(address) as engine:
         serve(engine)
         for n in range(5):
             engine.call(DecisionCommand(context={"hour": "1"}, id=str(n)))

@@ -185,7 +185,8 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
 def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(tmp_path / "d.db", retry_every=0.05) as engine:
+    monkeypatch.setattr("invariant_bandits.service.engine.RETRY_EVERY", 0.05)
+    with running(tmp_path / "d.db") as engine:
         serve(engine)
         for n in range(20):
             engine.call(DecisionCommand(id=str(n)))

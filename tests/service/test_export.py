@@ -19,8 +19,10 @@ import invariant_bandits as ib
 from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
+from invariant_bandits.logs.convert import convert
 from invariant_bandits.service import commands
 from invariant_bandits.service import history as exporting
+from invariant_bandits.service import state as keeping
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.history import Exported, settled_decisions
@@ -149,25 +151,15 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[1:], [1.0, 0.0, 0.0, -2.0], atol=0.15)  # six standard errors
 
 
-def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
+def test_vowpal_finds_the_same_in_what_convert_writes(vowpal: Any, tmp_path: Path) -> None:
     decided = labelled_world(tmp_path / "d.db", 60)
-    export(tmp_path / "d.db", tmp_path / "log.dsjson")
+    export(tmp_path / "d.db", tmp_path / "log.parquet")
+    convert(tmp_path / "log.parquet", tmp_path / "log.dsjson")
     lines = [json.loads(line) for line in (tmp_path / "log.dsjson").read_text().splitlines()]
     for line, item in zip(lines, decided, strict=True):
-        assert line["p"] == [item.propensities[place - 1] for place in line["a"]]
+        assert line["_label_probability"] == item.propensity
         assert line["a"][0] == item.place + 1
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
-
-
-def test_our_reader_fits_dsjson_as_it_fits_parquet(
-    tmp_path: Path, served: tuple[Path, list[Decided]]
-) -> None:
-    for suffix in ("parquet", "jsonl"):
-        export(served[0], tmp_path / f"log.{suffix}")
-    one, other = ib.fit_logs(tmp_path / "log.parquet"), ib.fit_logs(tmp_path / "log.jsonl")
-    assert one.moments.rounds == other.moments.rounds
-    means = [float(read.moments.counts @ read.moments.reward_mean) / ROUNDS for read in (one, other)]
-    assert means[0] == pytest.approx(means[1], rel=1e-12)
 
 
 def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
@@ -183,7 +175,9 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
     assert update.model.moments.rounds == before + 500
 
 
-def test_only_what_is_settled_is_written_in_the_order_of_decisions(tmp_path: Path, address: str) -> None:
+def test_only_what_is_settled_is_written(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rewards in any order, some never; also when they come long after what is kept at hand."""
     clock = Clock()
     with running(address, clock) as engine:
@@ -200,15 +194,12 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(tmp_path: Pat
         engine.call(DecisionCommand(id="logged"))
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:
-        settled = [
-            [
-                (settled.decided.id, settled.reward)
-                for settled in settled_decisions(store, "default", most_open=most)
-            ]
-            for most in (5, 20_000)
-        ]
-    assert settled[0] == settled[1]
-    assert settled[0] == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]
+        monkeypatch.setattr(keeping, "MOST_REMEMBERED", 5)
+        settled = list(settled_decisions(store, "default", Configuration()))
+        learned = list(settled_decisions(store, "default"))
+    order = [*((f"{n:02d}", float(n)) for n in reversed(range(0, 40, 2))), ("later", 0.5), ("logged", 7.0)]
+    assert [(each.decided.id, each.reward) for each in settled] == order
+    assert learned == settled[:-1]
     asked = ["store", "export", address, str(tmp_path / "log.parquet")]
     told = CliRunner().invoke(app, [*asked, "--since", "1970-01-12T14:00"])
     assert "2 decisions" in told.output

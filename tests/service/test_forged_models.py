@@ -30,8 +30,7 @@ from served_models import Clock, labelled_model, running, serve
 
 FORGED = 200
 WRONG_SETTINGS: dict[str, tuple[Any, ...]] = {
-    "limit": (-40, 0, 2**70, 1.5, True, "256", None, [256], {}, 10**6),
-    "seed": (-1, 2**64, 0.5, "7", None, False, [7]),
+    "seed": (-40, 2**70, 1.5, True, {}, -1, 2**64, 0.5, "7", None, False, [7]),
     "arms": ([], "ab", {"a": 1}, {"": True}, {"x" * 300: True}, {"a": {"b": True}}, None, 3),
     "columns": ("age", ["age", "age"], [1], [["age"]], {"age": 1}, [""], ["x" * 300], 7),
     "places": (None, "ab", [1], [["a"]], ["a", "a"], [f"n{n}" for n in range(300)], {"a": 0}),
@@ -89,7 +88,7 @@ def wrong_size(content: bytes, rng: np.random.Generator) -> bytes:
     if how == 1:
         return content[: int(rng.integers(len(content)))]
     if how == 2:
-        return with_settings(content, lambda said: said.update(limit=1))
+        return with_settings(content, lambda said: said.update(places=["x"] * 300))
     dtype = str(rng.choice(["float64", "int64", "bool"]))
     return put_together((kind, {name: array[:8].astype(dtype) for name, array in arrays.items()}, about))
 
@@ -185,7 +184,7 @@ def test_every_setting_of_an_open_model_has_a_type_and_a_range(name: str) -> Non
 
 
 def poisoned(address: str) -> tuple[dict[str, str], int]:
-    """A store into which an open model with a limit of −40 came, and decided; the state before, and its
+    """A store into which an open model with a seed of −40 came, and decided; the state before, and its
     event.
     """
     with running(address) as engine:
@@ -195,7 +194,7 @@ def poisoned(address: str) -> tuple[dict[str, str], int]:
             engine.call(RewardCommand(decided.id, 1.0))
         before = engine.state.hashes()
         served, now = engine.state.models["default"], engine.clock() + 60.0
-        bad = with_settings(served.learner.to_bytes(), lambda settings: settings.update(limit=-40))
+        bad = with_settings(served.learner.to_bytes(), lambda settings: settings.update(seed=-40))
         digest = hashlib.sha256(bad).hexdigest()
     store = open_store(address)
     seq = store.head().seq
@@ -221,7 +220,7 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
         assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2, "verified": True}
         listed = client.get("/v1/model").json()["set_aside"]
         assert [item["event"] for item in listed] == [seq, seq + 1]
-        assert "limit" in listed[0]["why"]
+        assert "seed" in listed[0]["why"]
         decided = client.post("/v1/decisions", json={"context": {"x": 1.0}}).json()
         assert (
             client.post("/v1/rewards", json={"id": decided["id"], "value": 1.0}).json()["status"] == "learned"
@@ -248,8 +247,8 @@ def test_a_snapshot_with_a_model_that_cannot_be_used_does_not_keep_the_service_d
         before = engine.state.hashes()
         content = engine.state.to_bytes()
     store = open_store(path)
-    assert b"limit" in content
-    store.save_snapshot(store.head().seq, content.replace(b"limit", b"timil"))
+    assert b"columns" in content
+    store.save_snapshot(store.head().seq, content.replace(b"columns", b"snmuloc"))
     store.close()
     with running(path) as engine:
         assert engine.state.hashes() == before

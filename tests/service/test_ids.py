@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+from pyarrow import parquet
 from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided, decision_key, decode_event
-from invariant_bandits.service.history import export, learned_decisions, settled_decisions
+from invariant_bandits.service.history import export, settled_decisions
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
@@ -306,12 +306,9 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
         those = list(settled_decisions(store, name))
         assert sum(settled.reward for settled in those) == total
         assert {settled.decided.model for settled in those} <= {name}
-        assert [item for _, item in learned_decisions(store, name, 0, store.head().seq)] == those
-    assert export(store, tmp_path / "shop.dsjson", model="shop").decisions == 20
-    lines = [json.loads(line) for line in (tmp_path / "shop.dsjson").read_text().splitlines()]
-    assert [(line["EventId"], sum(o["v"] for o in line["o"])) for line in lines] == [
-        (str(n), float(n == 1)) for n in range(20)
-    ]
+    assert export(store, tmp_path / "shop.parquet", model="shop").decisions == 20
+    rows = parquet.read_table(tmp_path / "shop.parquet").to_pylist()
+    assert {row["decision_id"]: row["reward"] for row in rows} == {str(n): float(n == 1) for n in range(20)}
     compact(store, clock.now - 500.0)
     kept = [item for item in (decode_event(row.event) for row in store.rows()) if isinstance(item, Decided)]
     assert {(event.id, event.model) for event in kept} == {("waits", "shop"), ("waits", "default")}

@@ -27,7 +27,8 @@ def settled(rounds: int, rng: np.random.Generator) -> list[SettledDecision]:
     for _ in range(rounds):
         place, x = int(rng.integers(4)), float(rng.uniform(-1.0, 1.0))
         event = Decided(0.0, "id", "m", "1", 0, {"x": x}, list(LEVELS), None, place, [0.25] * 4)
-        decisions.append(SettledDecision(event, LEVELS["abcd"[place]] + 0.3 * x + 0.1 * float(rng.normal())))
+        reward = LEVELS["abcd"[place]] + 0.3 * x + 0.1 * float(rng.normal())
+        decisions.append(SettledDecision(event, reward, len(decisions)))
     return decisions
 
 
@@ -87,4 +88,4 @@ def test_new_arms_take_places_only_up_to_a_limit(made: OpenLearner, monkeypatch:
 
 def test_actions_with_features_have_no_prior_over_arms() -> None:
     event = Decided(0.0, "id", "m", "1", 0, None, ["a"], [{"price": 1.0}], 0, [1.0])
-    assert _fitted_to_arms(OpenLearner(), lambda: [SettledDecision(event, 1.0)] * 500, 500) is None
+    assert _fitted_to_arms(OpenLearner(), lambda: [SettledDecision(event, 1.0, 0)] * 500, 500) is None

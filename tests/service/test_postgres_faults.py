@@ -70,7 +70,7 @@ def test_a_database_that_is_not_utf8_is_refused(postgres: PostgresServer) -> Non
 @pytest.mark.usefixtures("impatient")
 def test_a_forgotten_transaction_costs_answers_within_bounds_and_readiness(postgres: PostgresServer) -> None:
     address = postgres.fresh()
-    with running(address, retry_every=0.1) as engine:
+    with running(address) as engine:
         serve(engine)
         with psycopg.connect(address) as forgotten:
             forgotten.execute("SELECT * FROM head FOR UPDATE")
@@ -94,7 +94,7 @@ def freeze(server: PostgresServer, number: int) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_hangs_costs_answers_within_bounds_and_readiness(postgres: PostgresServer) -> None:
     address = postgres.fresh()
-    with running(address, retry_every=0.1) as engine:
+    with running(address) as engine:
         serve(engine)
         engine.call(DecisionCommand(id="before"))
         freeze(postgres, signal.SIGSTOP)

@@ -10,7 +10,7 @@ import pytest
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
-from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.engine import LARGEST_BATCH, Engine
 from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
@@ -78,8 +78,8 @@ def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
 
 
 def test_more_decisions_than_fit_a_batch_are_all_settled_once(tmp_path: Path) -> None:
-    clock, count = Clock(), 2 * 32 + 7
-    with running(tmp_path / "d.db", clock, largest_batch=32) as engine:
+    clock, count = Clock(), 2 * LARGEST_BATCH + 7
+    with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
         rules(engine, 5.0, default_reward=0.5)
         decide(engine, *(str(n) for n in range(count)))

@@ -40,12 +40,13 @@ from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, prune
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, learners, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
-from invariant_bandits.service.state import ConflictError, Records, State, record_of, teach
+from invariant_bandits.service.state import ConflictError, State, record_of, teach
 from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_store
 from invariant_bandits.service.store.sql import UnavailableError
 from invariant_bandits.storage import FileError
@@ -124,7 +125,7 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
-        for decided, reward in decisions():
+        for decided, reward, _ in decisions():
             yield history.numbers_of(decided, decided.place), reward
 
     uses = Counter(name for numbers, _ in chosen() for name, value in numbers.items() if value)
@@ -157,7 +158,7 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
     """
     plays: Counter[str] = Counter()
     uses: Counter[str] = Counter()
-    for decided, _ in decisions():
+    for decided, *_ in decisions():
         if decided.actions is not None or not decided.labels:
             return None
         plays[str(decided.action)] += 1
@@ -170,7 +171,7 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
     if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
         return None
     contexts, played, rewards = array("d"), array("q"), array("d")
-    for decided, reward in decisions():
+    for decided, reward, _ in decisions():
         if decided.action in arms:
             numbers = learners.named_numbers(decided.context, "context")
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
@@ -193,19 +194,16 @@ def follow(
 
     It then stands where it would if it had been the active version in between, with the same bits.
     """
-    records = Records(store.of_key)
-    for _, event in history.events_of(store, model, first, last):
+    for _, event, record in history.events_of(store, model, first, last):
         if isinstance(event, Decided):
-            records.take(event, fresh=True)
             if judge is not None:
                 judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
         with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
             if isinstance(event, Closed) and event.value is not None:
-                record = records.of(event)
                 if judge is not None:
                     judge.settled(event.id, event.value)
-                if record is not None and record.decided is not None:
+                if record.decided is not None:
                     teach(learner, record.decided, event.value)
             elif isinstance(event, ArmAdded):
                 learner.add_arm(event.label, event.features)
@@ -257,7 +255,7 @@ class Judge:
         self.compared += 1
         try:
             round = learner.round_of(event.context, () if event.all_arms else event.labels, event.actions)
-            mine = learner.policy_for(round, self.floor).propensities(round.features).tolist()
+            mine = learner.propensities(round, self.floor)
             means = learner.means(round)
         except InputError as error:
             self.refusals += 1
@@ -440,7 +438,9 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
-    settled = array("q", (seq for seq, _ in history.learned_decisions(store, model, first, upto)))
+    settled = array(
+        "q", (each.seq for each in history.settled_decisions(store, model, first=first, last=upto))
+    )
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
     if len(settled) <= later:
@@ -449,7 +449,7 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(
         served.learner,
-        lambda: (settled for _, settled in history.learned_decisions(store, model, first, through)),
+        lambda: history.settled_decisions(store, model, first=first, last=through),
         count,
     )
     judge = Judge(base.version, served.configuration.floor)
@@ -468,7 +468,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
     os.nice(LOWEST_PRIORITY)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read())
     answer: RefitResult | str
     try:
@@ -493,13 +493,6 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
     learner = FittedLearner(fit_logs(path, progress=progress), seed)
     note = f"{path.name}: {learner.model.moments.rounds:,} rounds in {learner.model.moments.windows} windows"
     return RefitResult(learner.kind, learner.to_bytes(), "", 0, 0, note, False, {})
-
-
-def _end_with(parent: int) -> None:
-    """End when the service has ended: no process waits for the answer."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 Activation = Literal["better", "always", "never"]

@@ -37,8 +37,10 @@ FOLLOW_EVERY = 0.1
 """Seconds between two looks at what other processes have added to a shared store."""
 LONGEST_STEP = 3.0
 """Seconds after which requests or a store that take so long make the service unready."""
-NEXT_TRY = 1.0
-"""Seconds after a failed connection in which requests are refused without another attempt."""
+RETRY_EVERY = 1.0
+"""Seconds between two attempts at a store that has failed; requests are refused in between."""
+LARGEST_BATCH = 256
+"""Commands that share a commit."""
 RETAIN_EVERY = 1.0
 """Seconds between two looks for events that are not kept any longer."""
 MOST_REMOVED = 8192
@@ -157,10 +159,6 @@ class Engine:
         Seconds since 1970, and seconds that no one can set; a clock that is given alone counts as both.
     publish_every : float
         Seconds between two snapshots for processes that decide from them; infinity if there are none.
-    retry_every : float
-        Seconds between two attempts at a store that has failed.
-    largest_batch : int
-        Commands that share a commit.
     retention : Retention or None
         How much of the past is kept; all if it is None.
     state : State or None
@@ -174,13 +172,11 @@ class Engine:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] | None = None,
         publish_every: float = math.inf,
-        retry_every: float = 1.0,
-        largest_batch: int = 256,
         retention: Retention | None = None,
         state: State | None = None,
     ) -> None:
         self.store, self.clock = store, clock
-        self.publish_every, self.retry_every, self.largest_batch = publish_every, retry_every, largest_batch
+        self.publish_every = publish_every
         self.state = replay.restore(store) if state is None else state
         self.failure: BaseException | None = None
         self.available = True
@@ -191,15 +187,13 @@ class Engine:
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, 0.0
+        self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, -math.inf
         self._viewed = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._taken: list[QueuedCommand] = []
         self._ended = False
         self._busy_since: float | None = None
-        self._lost_at = -math.inf
-        """When connecting to the store failed last."""
         if self.state.at is None:
             store.know(self.state.seq)
 
@@ -276,6 +270,7 @@ class Engine:
         self._busy_since = None
         self._taken, go_on = self._take()
         self._busy_since = time.monotonic()
+        self._try_again()
         while self._taken:
             alone = next((place for place, item in enumerate(self._taken) if item.alone), len(self._taken))
             part = self._taken[: alone or 1]
@@ -283,7 +278,6 @@ class Engine:
             self._taken = self._taken[len(part) :]
         moment = self._time.now()
         self._tend(moment)
-        self._try_again()
         self._show(moment)
         return go_on
 
@@ -297,7 +291,7 @@ class Engine:
             except UnavailableError as error:
                 self._lose(error)
         if self.state.next_due() <= moment:
-            due = self.state.due(moment, self.largest_batch)
+            due = self.state.due(moment, LARGEST_BATCH)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
         jump = self._time.steady_jump()
         if jump is not None:
@@ -362,7 +356,7 @@ class Engine:
             item = self._queue.get(wait > 0.0, wait)
             while item is not None:
                 queued.append(item)
-                if len(queued) >= self.largest_batch:
+                if len(queued) >= LARGEST_BATCH:
                     return queued, True
                 item = self._queue.get_nowait()
             return queued, False
@@ -406,13 +400,7 @@ class Engine:
         know of yet.
         """
         if not self.available:
-            known = self.state.seq
-            if time.monotonic() - self._lost_at < NEXT_TRY:
-                raise UnavailableError("the store cannot take events")
-            self._recover()
-            self.available = True
-            if self.state.seq != known:
-                return False
+            raise UnavailableError("the store cannot take events")
         self._time.pass_by(batch.moment)
         try:
             self._append(batch)
@@ -481,29 +469,22 @@ class Engine:
             self._snapshot()
         self._serve([QueuedCommand(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]))])
 
+    def _try_again(self) -> None:
+        """Connect anew to a store that has failed, from time to time."""
+        if not self.available and time.monotonic() - self._tried >= RETRY_EVERY:
+            self._tried = time.monotonic()
+            with contextlib.suppress(UnavailableError):
+                self.store.reopen()
+                self._recover()
+                self.available, self._tried = True, -math.inf
+                log.info("the store takes events again")
+
     def _recover(self) -> None:
-        """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
-        self._reopen()
+        """Follow what was written although it seemed to fail, and take a snapshot."""
         self.store.head()  # must not be before what was acknowledged
         while rows := self.store.next_rows():
             self._follow(rows)
-
-    def _reopen(self) -> None:
-        try:
-            self.store.reopen()
-        except UnavailableError:
-            self._lost_at = time.monotonic()
-            raise
-
-    def _try_again(self) -> None:
-        """Retry the store from time to time, without waiting for a request."""
-        if not self.available and time.monotonic() - self._tried >= self.retry_every:
-            with contextlib.suppress(UnavailableError):
-                self._recover()
-                self._snapshot()
-                self.available = True
-                log.info("the store takes events again")
-            self._tried = time.monotonic()
+        self._snapshot()
 
     def _snapshot(self) -> None:
         self._published = time.monotonic()
@@ -562,9 +543,8 @@ class Decider(Engine):
     """
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store, clock=clock, retry_every=LOOK_EVERY, state=published(store))
-        self._newer: State | None = None
-        self._seen = self.state.seq
+        super().__init__(store, clock=clock, state=published(store))
+        self._newer, self._seen = self.state, self.state.seq
         self._current_at = time.monotonic()
         store.know(self.state.seq)
         self._stopping = threading.Event()
@@ -584,18 +564,15 @@ class Decider(Engine):
 
     def _look(self) -> None:
         """Fetch newer states in a thread of their own, so that no decision waits for them."""
-        newest, is_readable = self.state.seq, True
+        is_readable = True
         while not self._stopping.wait(LOOK_EVERY):
             try:
-                if (self.store.snapshot_seq() or 0) > newest:
-                    newer = published(self.store)
-                    self.store.know(newer.seq)
-                    self._newer, newest = newer, newer.seq
+                if (self.store.snapshot_seq() or 0) > self._newer.seq:
+                    self._newer = published(self.store)
+                    self.store.know(self._newer.seq)
                 self._current_at, is_readable = time.monotonic(), True
-            except UnavailableError:
-                continue
-            except Exception as error:  # it may be whole the next time
-                if is_readable:
+            except Exception as error:  # it may be whole, or there, the next time
+                if is_readable and not isinstance(error, UnavailableError):
                     log.error("the newest published state cannot be read, and is tried again: %s", error)
                 is_readable = False
 
@@ -611,18 +588,12 @@ class Decider(Engine):
         about = "Seconds since the state was known to be the newest that is published."
         return {**super().gauges(), "state_age_seconds": (about, age)}
 
-    def _take_newer(self) -> None:
-        newer, self._newer = self._newer, None
-        if newer is not None:
-            self.state = newer
-
     def _put(self, item: QueuedCommand) -> None:
         if item.alone:
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
         super()._put(item)
 
     def _tend(self, moment: float) -> None:
-        self._take_newer()
         jump = self._time.steady_jump()
         if jump is not None:
             self._time.follow(jump)
@@ -635,7 +606,7 @@ class Decider(Engine):
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose; their decisions are read from the store, to which others add."""
-        self._take_newer()
+        self.state = self._newer
         self.state.records.forget()
         try:
             self._seen = self.store.head().seq
@@ -654,7 +625,7 @@ class Decider(Engine):
             self._notify(event)
 
     def _recover(self) -> None:
-        self._reopen()
+        """Do nothing: a decider follows no events."""
 
 
 def published(store: Any) -> State:

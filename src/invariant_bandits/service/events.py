@@ -5,8 +5,9 @@ order.
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import reduce
-from operator import or_
+from operator import mul, or_
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -117,13 +118,8 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         Expected rewards by the state that decided.
     deferred : bool
         Whether it counts only once it is activated.
-    explored : bool
-        Whether the action is another one than the policy alone would have played.
     protocol : str
         Through which door it came.
-    chance_cost : float or None
-        By how much less reward is expected of this draw than of the most probable action; None if it was not
-        measured.
     at : int or None
         So many events the state knew that decided; None: all before its batch.
     all_arms : bool
@@ -148,10 +144,8 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     propensities: list[float]
     means: list[float] | None = None
     deferred: bool = False
-    explored: bool = False
     protocol: str = "v1"
     extra: dict[str, Any] | None = None
-    chance_cost: float | None = None
     at: int | None = None
     all_arms: bool = False
     why: str = ""
@@ -162,6 +156,18 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     def propensity(self) -> float:
         """Probability of the chosen action."""
         return self.propensities[self.place]
+
+    @property
+    def explored(self) -> bool:
+        """Whether chance chose another action than the most probable one."""
+        return self.propensity < max(self.propensities)
+
+    @property
+    def chance_cost(self) -> float:
+        """By how much less reward is expected of this draw than of the most probable action."""
+        means = self.means or [0.0] * len(self.propensities)
+        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
+        return means[likeliest] - math.fsum(map(mul, self.propensities, means))
 
     @property
     def action(self) -> str | int:

@@ -1,14 +1,12 @@
 """The service's own past: decisions with what they earned, as logs that can be fitted.
 
-Parquet has the columns that `fit`, `update` and `evaluate` find by themselves; dsjson is for Vowpal Wabbit.
+Parquet files have the columns that `fit`, `update` and `evaluate` find by themselves.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,32 +17,48 @@ from typing import Any, Literal, NamedTuple
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.schema import NAMES, Schema
-from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decision_key, decode_event
-from invariant_bandits.service.learners import CONSTANT, FittedLearner, Learner, action_numbers, named_numbers
+from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decode_event, key_of
+from invariant_bandits.service.learners import (
+    CONSTANT,
+    FittedLearner,
+    Learner,
+    action_numbers,
+    leaves,
+    named_numbers,
+)
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
-from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
+from invariant_bandits.service.state import Record, Records, set_aside_events
 from invariant_bandits.service.store.sql import Row
 from invariant_bandits.storage import FileError, atomic_write
 
-MOST_OPEN = 20_000
 SCANNED_TOGETHER = 1_000
 DECISION = b"\xa8decision"
 """How the stored form of a decision begins, after its length."""
 
 
 class SettledDecision(NamedTuple):
-    """A decision, and what it earned."""
+    """A decision, what it earned, and the number of the event that settled it."""
 
     decided: Decided
     reward: float
+    seq: int
 
 
-def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, AnyEvent]]:
-    """Yield number and event of what happened to a model from `first` to before `last`, unless set aside."""
-    aside = set_aside_events(store)
-    events = ((row.seq, decode_event(row.event)) for row in store.rows(first, last) if row.seq not in aside)
-    return ((seq, event) for seq, event in events if getattr(event, "model", None) == model)
+def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, AnyEvent, Record]]:
+    """Yield number and event of what happened to a model from `first` to before `last`, unless it was set
+    aside, and the record of the decision it is about, which is empty if there is none.
+    """
+    aside, records = set_aside_events(store), Records(store.of_key)
+    for row in store.rows(first, last):
+        event = None if row.seq in aside else decode_event(row.event)
+        if event is None or getattr(event, "model", None) != model:
+            continue
+        record = Record()
+        if (key := key_of(event)) is not None:
+            records.take(event, fresh=isinstance(event, Decided))
+            record = records.find(key) or record
+        yield row.seq, event, record
 
 
 def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> Iterator[tuple[Row, Decided]]:
@@ -57,72 +71,30 @@ def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> It
 
 
 def settled_decisions(
-    store: Any,
-    model: str,
-    configuration: Configuration | None = None,
-    *,
-    first: int = 0,
-    last: int | None = None,
-    most_open: int = MOST_OPEN,
+    store: Any, model: str, rules: Configuration | None = None, *, first: int = 0, last: int | None = None
 ) -> Iterator[SettledDecision]:
-    """Decisions of a model that were made and settled between two events, in the order in which they were
-    made.
+    """Yield decisions of a model that were settled between two events, in the order in which they were.
 
     Parameters
     ----------
     store : Store
     model : str
-    configuration : Configuration, optional
-        Rules at the first event, for decisions that were not learned in their mode: they have earned what
-        their rewards come to by these rules. Later changes are followed.
+    rules : Configuration, optional
+        Rules at the first event: decisions that were not learned in their mode have earned what their rewards
+        come to by these rules. Later changes are followed. None: such decisions are left out.
     first, last : int, optional
         Numbers of events; all that there are.
-    most_open : int
-        So many decisions are kept until they are settled; what became of an earlier one is looked up.
     """
-    rules = configuration or Configuration()
     end = store.head().seq if last is None else last
-    waiting: OrderedDict[str, Record] = OrderedDict()
-    for _, event in events_of(store, model, first, end):
-        if isinstance(event, Configured):
+    for seq, event, record in events_of(store, model, first, end):
+        if isinstance(event, Configured) and rules is not None:
             rules = event.configuration
-        elif isinstance(event, Decided):
-            waiting[event.id] = Record()
-        record = waiting.get(getattr(event, "id", ""))
-        if record is not None:
-            record.take(event)
-        while waiting and (len(waiting) > most_open or next(iter(waiting.values())).closed is not None):
-            yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
-    for record in waiting.values():
-        yield from _outcome(record, store, end, rules)
-
-
-def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
-    """Learned decisions of a model with the number of the event that settled them, in the order they are
-    learned in.
-    """
-    records = Records(store.of_key)
-    for seq, event in events_of(store, model, first, last):
-        if isinstance(event, Decided):
-            records.take(event, fresh=True)
-        elif isinstance(event, Closed) and event.value is not None:
-            record = records.of(event)
-            if record is not None and record.decided is not None:  # else it was removed with the first events
-                yield seq, SettledDecision(record.decided, event.value)
-
-
-def _outcome(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:
-    if record.closed is None and record.decided is not None:
-        rows = store.of_key(decision_key(record.decided.id, record.decided.model))
-        record = record_of(decode_event(row.event) for row in rows if row.seq < end) or record
-    if record.decided is None or record.closed is None:
-        return
-    reward = record.closed.value
-    if record.closed.why == "not learned in this mode":
-        values = record.joined()
-        reward = AGGREGATES[rules.aggregation](values) if values else rules.default_reward
-    if reward is not None:
-        yield SettledDecision(record.decided, reward)
+        if isinstance(event, Closed) and record.decided is not None:  # else it was removed
+            reward, values = event.value, record.joined()
+            if event.why == "not learned in this mode" and rules is not None:
+                reward = AGGREGATES[rules.aggregation](values) if values else rules.default_reward
+            if reward is not None:
+                yield SettledDecision(record.decided, reward, seq)
 
 
 # -- decisions as rows --
@@ -198,9 +170,8 @@ class Layout:
             return [{**context, **self._own(decided, place)} for place in places]
         if not self.named:
             return [dict(context)]
-        return [
-            {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
-        ]
+        named = leaves(context, "context")
+        return [{f"context.{name}" if name.lower() in TAKEN else name: value for name, value in named}]
 
     def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
         own = None if decided.actions is None else decided.actions[place]
@@ -263,25 +234,6 @@ def _wider(kind: Kind, value: Any) -> Kind:
     return "list" if isinstance(value, list | tuple) else kind
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested JSON by dotted name: numbers as they are, truth as 0 and 1, words as words.
-
-    >>> dict(flat({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, 2.0]}))
-    {'user.age': 31.0, 'user.new': 1.0, 'tags=a': 1.0, 'at[0]': 1.5, 'at[1]': 2.0}
-    """
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from flat(part, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for place, part in enumerate(value):
-            if isinstance(part, str):
-                yield f"{name}={part}", 1.0
-            else:
-                yield from flat(part, f"{name}[{place}]")
-    else:
-        yield name, value if value is None or isinstance(value, str) else float(value)
-
-
 # -- files --
 
 BATCH_ROUNDS = 8_192
@@ -317,7 +269,7 @@ def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecisio
 
 
 def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
-    (decided, reward), roles = settled, layout.roles
+    (decided, reward, _), roles = settled, layout.roles
     when = datetime.fromtimestamp(decided.time, UTC)
     absent = 0.0 if layout.named and layout.rows else None
     for number, features in enumerate(layout.rows_of(decided)):
@@ -341,47 +293,6 @@ def _value(value: Any, kind: str) -> Any:
     if value is None or isinstance(value, str) or kind == "list":
         return value
     return f"{value:g}" if kind == "word" else float(value)
-
-
-def dsjson_line(settled: SettledDecision) -> bytes:
-    """A decision as one line of dsjson: probabilities of all actions, the chosen one first."""
-    decided, reward = settled
-    order = [decided.place, *(place for place in range(len(decided.propensities)) if place != decided.place)]
-    line = {
-        "_label_cost": 0.0 - reward,
-        "_label_probability": decided.propensity,
-        "_label_Action": decided.place + 1,
-        "_labelIndex": decided.place,
-        "o": [{"v": reward, "EventId": decided.id, "ActionTaken": True}],
-        "Timestamp": datetime.fromtimestamp(decided.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "Version": "1",
-        "EventId": decided.id,
-        "a": [place + 1 for place in order],
-        "c": {**_shared(decided.context), "_multi": [_action(decided, place) for place in range(len(order))]},
-        "p": [decided.propensities[place] for place in order],
-        "VWState": {"m": decided.version},
-    }
-    return (json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
-
-
-def _shared(context: Any) -> dict[str, Any]:
-    """Features of the context; keys with a leading bar would be taken for something else."""
-    return {key.lstrip("_") or "feature": value for key, value in (context or {}).items()}
-
-
-def _action(decided: Decided, place: int) -> dict[str, Any]:
-    own = None if decided.actions is None else decided.actions[place]
-    named = {"_tag": decided.labels[place]} if decided.labels else {}
-    if own is None:
-        return {**named, "arm": decided.labels[place]}
-    if isinstance(own, dict):
-        return {**named, **_shared(own)}
-    if all(isinstance(part, dict) for part in own):  # a list of objects with features
-        return {**named, **{f"f{number}": part for number, part in enumerate(own)}}
-    return {**named, "features": own}
-
-
-EVENT_SUFFIXES = (".dsjson", ".jsonl", ".json")
 
 
 class Exported(NamedTuple):
@@ -416,7 +327,7 @@ def export(
     store : Store
         Opened for reading.
     out : path
-        A file whose suffix says the form: .parquet, or .dsjson, .jsonl or .json for dsjson.
+        A file with the suffix .parquet.
     model : str, optional
         Which model; may be left out if there is only one.
     since, until : float, optional
@@ -425,9 +336,8 @@ def export(
         Whether a file that is there is replaced.
     """
     target = Path(os.path.realpath(out))
-    suffix = Path(out).suffix.lower()
-    if suffix not in (".parquet", *EVENT_SUFFIXES):
-        raise InputError(f"OUT must end in .parquet, or in .dsjson or .jsonl for dsjson, got {out}")
+    if target.suffix.lower() != ".parquet":
+        raise InputError(f"OUT must end in .parquet, which `convert` writes in other formats, got {out}")
     if target.is_dir() or not target.parent.is_dir():
         raise FileError(f"OUT must be a file in a folder that is there, got {out}")
     if target.exists() and not force:
@@ -439,17 +349,12 @@ def export(
     start, end = -math.inf if since is None else since, math.inf if until is None else until
 
     def decisions() -> Iterator[SettledDecision]:
-        every = settled_decisions(store, served.name, last=state.seq)
+        every = settled_decisions(store, served.name, Configuration(), last=state.seq)
         return (settled for settled in every if start <= settled.decided.time < end)
 
     with atomic_write(target) as scratch:
-        if suffix in EVENT_SUFFIXES:
-            with scratch.open("wb") as file:
-                written = sum(bool(file.write(dsjson_line(settled))) for settled in decisions())
-            done = Exported(written, written)
-        else:
-            layout = layout_of(decisions, served.learner)
-            done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
+        layout = layout_of(decisions, served.learner)
+        done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
         if not done.decisions:
             raise InputError(f"model: {served.name!r} has no settled decisions in this time")
     return done

@@ -1,17 +1,19 @@
 """What decides and learns inside a service: the state of one version of a served model.
 
 Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
-that begins empty is an `OpenLearner`: features get their names as they come, up to a limit, and share places
-beyond it. Learners must not know events, the store or HTTP.
+that begins empty is an `OpenLearner`: features get places as they come, up to a limit. Learners must not know
+events, the store or HTTP.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import zlib
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
@@ -64,30 +66,22 @@ class Choice(NamedTuple):
     place: int
     propensities: list[float]
 
-    @property
-    def explored(self) -> bool:
-        """Whether chance chose another action than the most probable one."""
-        return self.propensities[self.place] < max(self.propensities)
-
     @classmethod
     def certain(cls, place: int, actions: int) -> Choice:
         """Return the choice of one of so many actions without chance."""
         return cls(place, [float(other == place) for other in range(actions)])
 
     @classmethod
-    def uniform(cls, actions: int, seed: int, draw: int) -> Choice:
-        """Return what number `draw` gives if all actions are equally probable."""
-        digest = hashlib.sha256(f"{seed}\n{draw}".encode()).digest()
-        return cls(int.from_bytes(digest[:8]) * actions >> 64, [1.0 / actions] * actions)
+    def drawn(cls, propensities: list[float], seed: int, draw: int, features: Array) -> Choice:
+        """Return the action that seed, number `draw` and features (K, p) draw with these probabilities (K,).
 
-    def cost(self, means: Sequence[float]) -> float:
-        """By how much less is expected of a draw than of the most probable action, given expected rewards
-        (K,).
+        The features are part of it, so that models with the same seed draw independently of each other.
         """
-        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
-        return means[likeliest] - math.fsum(
-            p * mean for p, mean in zip(self.propensities, means, strict=True)
-        )
+        salt, key = seed.to_bytes(8, "little"), draw.to_bytes(8, "little")
+        digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
+        steps = list(accumulate(propensities))
+        point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
+        return cls(min(bisect_right(steps, point), bisect_left(steps, steps[-1])), propensities)
 
 
 class Learner(ABC):
@@ -112,7 +106,6 @@ class Learner(ABC):
     seed: int
     takes: Literal["labels", "rows", "both"] = "both"
     baseline: float = 0.0
-    _randomised: Randomised | None = None
 
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
@@ -129,16 +122,16 @@ class Learner(ABC):
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy, with at least so many places for features."""
 
-    def policy_for(self, round: Round, floor: float) -> Randomised:
-        """The policy that decides about the round; one that does not randomise gets this share of uniform
-        chance.
+    def propensities(self, round: Round, floor: float) -> list[float]:
+        """Probabilities (K,) in the present state; a policy that does not randomise gets this share of
+        uniform chance.
         """
-        policy, known = self.policy_over(round.features.shape[1]), self._randomised
+        policy = self.policy_over(round.features.shape[1])
+        own: list[float] = policy.propensities(round.features).tolist()
         if isinstance(policy, Randomised):
-            return policy
-        if known is None or known.policy is not policy or known.floor != floor:
-            known = self._randomised = Randomised(policy, floor, seed=self.seed)
-        return known
+            return own
+        share = floor / len(own)
+        return [share + (1.0 - floor) * chance for chance in own]
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
@@ -160,15 +153,10 @@ class Learner(ABC):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         """How many numbers describe an offered action, about."""
 
-    def decide(self, round: Round, draw: int, floor: float) -> Choice:
-        """The choice that number `draw` gives in the present state."""
-        place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
-        return Choice(place, propensities.tolist())
-
     def why(self, round: Round, choice: Choice, means: Sequence[float], floor: float) -> str:
         """Why an action was chosen, see `Decided.why`."""
         propensity = choice.propensities[choice.place]
-        if choice.explored:
+        if propensity < max(choice.propensities):
             drawn_by_floor = propensity <= self.floor_of(floor) / len(means) * (1.0 + 1e-9)
             return "floor" if drawn_by_floor else "exploration"
         if means[choice.place] == max(means):
@@ -325,8 +313,6 @@ def finite(value: float) -> float | None:
 
 # -- models that were fitted --
 
-NUMBERS = {float, int}
-
 
 class FittedLearner(Learner, kind="model"):
     """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
@@ -354,8 +340,11 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
-        if self.plain is not None and actions and not context and not labels and self._are_numbers(actions):
-            return Round((), self.plain.apply_numbers(np.array(actions, dtype=np.float64)))
+        if self.plain is not None and actions and not context and not labels and type(actions[0]) is list:
+            with suppress(ValueError):  # rows of several lengths
+                numbers = np.array(actions)
+                if numbers.dtype.kind in "fi" and numbers.shape[1:] == (len(self.plain.columns),):
+                    return Round((), self.plain.apply_numbers(numbers.astype(np.float64, copy=False)))
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
@@ -367,11 +356,6 @@ class FittedLearner(Learner, kind="model"):
         if actions is not None:
             raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
         return Round(*self.model.round_of(context, list(labels) if labels else None))
-
-    def _are_numbers(self, rows: Sequence[Any]) -> bool:
-        """Whether a round is rows of numbers, one per column, which can be read at once."""
-        size = len(self.model.feature_map.columns)
-        return all(type(row) is list and len(row) == size and set(map(type, row)) <= NUMBERS for row in rows)
 
     def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
@@ -490,31 +474,37 @@ def named_numbers(values: Any, what: str) -> dict[str, float]:
     {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
     """
     numbers: dict[str, float] = {}
-    for name, value in _leaves(values, "", what, 0):
-        numbers[name] = numbers.get(name, 0.0) + value
+    for name, leaf in leaves(values, what):
+        text = leaf if isinstance(leaf, str) else str(leaf).lower()
+        is_word = isinstance(leaf, bool | str)
+        feature = f"{name}={text}" if is_word else name or CONSTANT
+        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf, name, what))
     if len(numbers) > MOST_NUMBERS:
         raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
     return numbers
 
 
-def _leaves(value: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
+def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield numbers, texts and truth values of nested JSON with their dotted names; null is left out.
+
+    >>> dict(leaves({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, None]}, "context"))
+    {'user.age': 31, 'user.new': True, 'tags=a': 1.0, 'at[0]': 1.5}
+    """
     if depth > DEEPEST:
         raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
-    if value is None:
-        return
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _leaves(part, f"{name}.{key}" if name else str(key), what, depth + 1)
-    elif isinstance(value, bool | str):
-        text = value if isinstance(value, str) else str(value).lower()
-        yield f"{name}={text}", 1.0
-    elif isinstance(value, int | float):
-        yield name or CONSTANT, _compressed(value, name, what)
+            yield from leaves(part, what, f"{name}.{key}" if name else str(key), depth + 1)
+    elif isinstance(value, str | int | float):
+        yield name, value
     elif isinstance(value, Sequence):
         for place, part in enumerate(value):
-            numbered = isinstance(part, int | float) and not isinstance(part, bool)
-            yield from _leaves(part, f"{name}[{place}]" if numbered else name, what, depth + 1)
-    else:
+            if isinstance(part, str):
+                yield f"{name}={part}", 1.0
+            else:
+                numbered = isinstance(part, int | float) and not isinstance(part, bool)
+                yield from leaves(part, what, f"{name}[{place}]" if numbered else name, depth + 1)
+    elif value is not None:
         raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
 
@@ -557,15 +547,11 @@ def action_numbers(
 
 
 LIMIT = 256
-"""So many features get places of their own."""
-SHARED = 32
-"""So many places are shared by all further ones, by their hash."""
+"""So many features get places, the first ones; learning costs the square of it in time and memory."""
 SMALLEST = 16
 """Places at the beginning; they double as they are needed."""
 START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
-MOST_PLACES = 1024
-"""Largest limit: learning costs its square in time and memory."""
 MOST_ARM_PLACES = 128
 """Places up to which arms that come later are added to a policy that was fitted."""
 MOST_PATTERNS = 256
@@ -581,7 +567,6 @@ class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
 
     arms: dict[Label, bool]
     columns: list[Label] | None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_PLACES)]
     seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
     places: list[str]
 
@@ -606,8 +591,6 @@ class OpenLearner(Learner, kind="open"):
         Registered arms, and whether they are active; without any, every decision must say what is offered.
     columns : sequence of str or None
         Names that a context must have, exactly; None takes all.
-    limit : int
-        How many features get places of their own.
     seed : int
         Of the random draws.
     places : sequence of str
@@ -621,32 +604,31 @@ class OpenLearner(Learner, kind="open"):
         arms: Mapping[str, bool] | None = None,
         columns: Sequence[str] | None = None,
         *,
-        limit: int = LIMIT,
         seed: int = 0,
         places: Sequence[str] = (),
         policy: CompletePolicy | None = None,
     ) -> None:
-        settings = {"arms": arms or {}, "columns": columns, "limit": limit, "seed": seed, "places": places}
+        settings = {"arms": arms or {}, "columns": columns, "seed": seed, "places": places}
         try:
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.columns = dict(checked.arms), checked.columns
-        self.limit, self.seed = checked.limit, checked.seed
+        self._arms, self.columns, self.seed = dict(checked.arms), checked.columns, checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
-        self._patterns: dict[Any, tuple[Any, Any, Array]] = {}
-        """Rows, places and signs of the numbers of a round, by its labels and the names in its context."""
+        self._patterns: dict[Any, Array] = {}
+        """Where the numbers of a round go, by its labels and the names in its context: rows, places, and of
+        which number."""
 
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
         policy, taken = self.policy, len(self.places)
         fits = type(policy) is AutoISD and policy.dim == taken
         if type(policy) is LinUCB and isinstance(policy.memory, Forever):
-            fits = taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST)
+            fits = taken <= LIMIT and policy.dim <= LIMIT
         if not fits:
-            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {self.limit}"
+            kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
             raise InputError(
                 f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
             )
@@ -694,26 +676,29 @@ class OpenLearner(Learner, kind="open"):
         """
         shared = named_numbers(context, "context")
         key = (names, *shared) if actions is None else None
-        pattern = None if key is None else self._patterns.get(key)
-        if pattern is not None:
-            rows, columns, signs = pattern
+        if key in self._patterns:
             features = np.zeros((len(names), self._room(len(self.places))))
-            np.add.at(features, (rows, columns), signs * np.array([1.0, 1.0, *shared.values()]))
+            rows, columns, numbered = self._patterns[key]
+            features[rows, columns] = np.array([1.0, 1.0, *shared.values()])[numbered]
             return features
         numbers = self._numbers(shared, names, actions)
         places = self.places if keep else dict(self.places)
         for name in (name for row in numbers for name in row) if self.grows else ():
-            if name not in places and len(places) < self.limit:
+            if name not in places and len(places) < LIMIT:
                 places[name] = len(places)
         for label in names if self._takes_arms else ():
             self._place_arm(label, places)
-        if keep and key is not None:
-            self._remember_pattern(key, numbers)
         features = np.zeros((len(numbers), self._room(len(places))))
-        for row, row_numbers in enumerate(numbers):
-            for name, value in row_numbers.items():
-                place, sign = self._place(name, places)
-                features[row, place] += sign * value
+        cells = []
+        for row, own in enumerate(numbers):
+            for number, (name, value) in enumerate(own.items()):
+                if name in places:
+                    features[row, places[name]] = value
+                    cells.append((row, places[name], number))
+        if keep and key is not None:
+            if len(self._patterns) >= MOST_PATTERNS:
+                self._patterns.clear()
+            self._patterns[key] = np.array(cells, dtype=np.intp).reshape(-1, 3).T
         return features
 
     def _numbers(
@@ -729,22 +714,6 @@ class OpenLearner(Learner, kind="open"):
             raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
         labels: Sequence[str | None] = names or [None] * len(own)
         return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
-
-    def _place(self, name: str, places: Mapping[str, int]) -> tuple[int, float]:
-        """Return the place of a name, and the sign it has there; 0 if it is left out."""
-        if name in places:
-            return places[name], 1.0
-        if not self.grows:
-            return 0, 0.0
-        code = zlib.crc32(name.encode())
-        return self.limit + (code >> 1) % SHARED, 1.0 if code & 1 else -1.0
-
-    def _remember_pattern(self, key: Any, numbers: Sequence[Mapping[str, float]]) -> None:
-        if len(self._patterns) >= MOST_PATTERNS:
-            self._patterns.clear()
-        cells = np.array([[self._place(name, self.places) for name in row] for row in numbers])
-        rows = np.repeat(np.arange(len(numbers))[:, None], cells.shape[1], axis=1)
-        self._patterns[key] = (rows, cells[..., 0].astype(np.intp), cells[..., 1])
 
     @property
     def _takes_arms(self) -> bool:
@@ -764,13 +733,13 @@ class OpenLearner(Learner, kind="open"):
         return isinstance(self.policy, LinUCB)
 
     def _room(self, taken: int) -> int:
-        """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
+        """How many places are kept for so many names: doubled as needed."""
         if not self.grows:
             return max(self.policy.dim, taken)
         room = SMALLEST
         while room < taken:
             room *= 2
-        return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
+        return max(self.policy.dim, room)
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
@@ -790,15 +759,14 @@ class OpenLearner(Learner, kind="open"):
 
     def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
         """Return a learner of the same arms and columns with another policy, a new one if it is None."""
-        return OpenLearner(
-            self._arms, self.columns, limit=self.limit, seed=self.seed, places=places, policy=policy
-        )
+        return OpenLearner(self._arms, self.columns, seed=self.seed, places=places, policy=policy)
 
     # -- learning --
 
     def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
-        self._encode_past(context, labels, actions)
+        if actions is not None or (tuple(labels), *named_numbers(context, "context")) not in self._patterns:
+            self._encode_past(context, labels, actions)
 
     def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
@@ -849,15 +817,14 @@ class OpenLearner(Learner, kind="open"):
         return {
             "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
-            "feature_limit": self.limit,
-            "hashed": self.grows and len(self.places) >= self.limit,
+            "feature_limit": LIMIT,
             "columns": self.columns,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        settings = OpenSettings(self._arms, self.columns, self.limit, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.columns, self.seed, list(self.places))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 

@@ -113,18 +113,19 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
     aside = restore(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
-    published = Published(store, state)
+    first, last_use = state.seq, _published_states(store, state)
+    published = {first: State.from_bytes(state.to_bytes(), store)} if first in last_use else {}
     for _, group in groupby(store.rows(state.seq, end), key=lambda row: row.batch):
         batch = list(group)
         for row in batch:
             event = None if row.seq in aside else decode_event(row.event)
-            if isinstance(event, Decided):
-                knew = state if event.at is None else published.at(event.at, state)
-                if knew is not None:
-                    check(knew, event)
+            if isinstance(event, Decided) and (event.at is None or event.at >= first):
+                check(state if event.at is None else published.get(event.at), event)
         for row in batch:
             follow(state, [row])
-            published.keep(state)
+            if state.seq in last_use:
+                published[state.seq] = State.from_bytes(state.to_bytes(), store)
+        published = {at: kept for at, kept in published.items() if last_use[at] >= state.seq}
         if newest is not None and state.seq == newest[0]:
             snapshot = _load(store, newest)
             if snapshot is not None and snapshot.hashes() != state.hashes():
@@ -134,43 +135,22 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
     return state
 
 
-class Published:
-    """States that decisions were made from although more had happened since, while they are needed."""
-
-    def __init__(self, store: Any, first: State) -> None:
-        self._store = store
-        self._last_use: dict[int, int] = {}
-        for row in store.rows(first.seq):
-            event = None if row.seq in first.aside else decode_event(row.event)
-            if isinstance(event, Decided) and event.at is not None:
-                self._last_use[event.at] = row.batch
-        self._states: dict[int, State] = {}
-        self._first = first.seq
-        self.keep(first)
-
-    def keep(self, state: State) -> None:
-        """Keep a copy of a state that is needed later."""
-        if state.seq in self._last_use:
-            self._states[state.seq] = State.from_bytes(state.to_bytes(), self._store)
-
-    def at(self, seq: int, present: State) -> State | None:
-        """The state after `seq` events, for a decision of the next batch; None if that was before the
-        replay's first.
-
-        States that no later decision needs are dropped.
-        """
-        self._states = {at: state for at, state in self._states.items() if self._last_use[at] >= present.seq}
-        if seq not in self._states and seq >= self._first:
-            raise StoreError(
-                f"event {present.seq}: a decision was made from {seq} events, not a state before"
-            )
-        return self._states.get(seq)
+def _published_states(store: Any, first: State) -> dict[int, int]:
+    """Numbers of events after which decisions were made from a state although more had happened since, and
+    of the last batch with such a decision.
+    """
+    events = (
+        (row.batch, decode_event(row.event)) for row in store.rows(first.seq) if row.seq not in first.aside
+    )
+    return {event.at: batch for batch, event in events if isinstance(event, Decided) and event.at is not None}
 
 
-def check(state: State, event: Decided) -> None:
+def check(state: State | None, event: Decided) -> None:
     """Raise unless the state decides as the event says; it cannot say if the version that decided is set
     aside.
     """
+    if state is None:
+        raise StoreError(f"decision {event.id!r} was made from {event.at} events, not a state before it")
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return

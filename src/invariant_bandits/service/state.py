@@ -225,9 +225,8 @@ class ServedModel:
             return version, round, Choice.certain(0, count)
         if held_out and rules.holdout_to in round.labels:
             return version, round, Choice.certain(round.labels.index(rules.holdout_to), count)
-        if held_out:
-            return version, round, Choice.uniform(count, learner.seed, draw)
-        return version, round, learner.decide(round, draw, rules.floor)
+        chances = [1.0 / count] * count if held_out else learner.propensities(round, rules.floor)
+        return version, round, Choice.drawn(chances, learner.seed, draw, round.features)
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -543,7 +542,7 @@ class State:
         served = self.models[event.model]
         served.counts.decisions += 1
         served.counts.explored += event.explored
-        if event.chance_cost is not None:
+        if event.means is not None and event.group != "holdout":
             served.counts.chance_measured += 1
             served.counts.chance_cost += event.chance_cost
         label = str(event.action)

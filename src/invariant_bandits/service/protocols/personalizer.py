@@ -858,13 +858,12 @@ class LogSpan:
         last = store.head().seq
         first = replay.first_since(store, start, store.start().seq, last)
         for settled in history.settled_decisions(store, model, rules, first=first, last=last):
-            if settled.decided.time >= end:
-                break
+            if not start <= settled.decided.time < end:
+                continue
             if len(decisions) == most:
                 message = f"startTime: more than {most:,} decisions lie in this range"
                 raise RefusedError(400, message, name="LogsSizeExceedAllowedLimit")
-            if settled.decided.time >= start:
-                decisions.append(settled)
+            decisions.append(settled)
         if not decisions:
             message = "startTime: no settled decisions lie in this range"
             raise RefusedError(400, message, name="NoLogsExistInDateRange")

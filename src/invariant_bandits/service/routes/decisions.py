@@ -19,7 +19,8 @@ from invariant_bandits.service.state import Record, State, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Name = Annotated[str, msgspec.Meta(pattern=MODEL_NAME)]
-Arm = str | dict[str, Any] | list[float]
+Number = Annotated[float, msgspec.Meta(ge=-responses.LARGEST, le=responses.LARGEST)]
+Arm = str | dict[str, Any] | list[Number]
 """A label, {"label": ..., "features": {...}}, or a row of features by name or by place."""
 
 
@@ -111,6 +112,8 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if arms is None:
         return [], None
     check_count(arms, MOST_OFFERED, "arms", "offered")
+    if all(isinstance(arm, list) for arm in arms):  # numbers within their bounds, by their type
+        return [], list(arms)
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None

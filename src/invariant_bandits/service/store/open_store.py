@@ -5,7 +5,6 @@ As a program, it verifies the store whose address standard input has, and says w
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.service.store import sql
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
-from invariant_bandits.service.store.sql import Connection, Database, Head, SqlStore, StoreError
+from invariant_bandits.service.store.sql import Database, Head, SqlStore, StoreError
 from invariant_bandits.service.store.sqlite import FileLock, SqliteDatabase
 from invariant_bandits.storage import atomic_write
 
@@ -110,7 +110,7 @@ log = logging.getLogger("invariant_bandits.service")
 def verify(
     path: Path | str,
     *,
-    first: int = 0,
+    newest: bool = False,
     thorough: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
@@ -123,8 +123,9 @@ def verify(
     ----------
     path : Path or str
         The SQLite file, or the address of a database.
-    first : int
-        Number of the first event to be verified.
+    newest : bool
+        Whether only the parts that a start depends on are verified: what is kept beside the events, and the
+        events after the newest snapshot; all of them where there are few.
     thorough : bool
         Whether SQLite checks all structures of its file as well; slower.
     progress : callable
@@ -132,121 +133,94 @@ def verify(
     """
     database = database_of(path)
     try:
-        with closing(database.connect(reading=True, frozen=True)) as connection:
-            start, end = _check_parts(connection, database.name)
-        first = max(first, start.seq)
-        for block in range(first, end, BLOCK):
-            last = min(block + BLOCK, end)
-            with closing(database.connect(reading=True, frozen=True)) as connection:
-                _check_block(connection, block, last)
-                _check_index(connection, database, block, last)
-            if progress is not None:
-                progress(last - first, end - first)
-        if first == start.seq:
-            with closing(database.connect(reading=True, frozen=True)) as connection:
-                _check_index(connection, database)
-                connection.check_structures(thorough=thorough)
+        with closing(SqlStore(database)) as store:
+            with store.one_moment():
+                first, end = _check_parts(store)
+                is_whole = not newest or end <= FEW
+                first = first if is_whole else max(store.snapshot_seq() or 0, first)
+            for block in range(first, end, BLOCK):
+                last = min(block + BLOCK, end)
+                with store.one_moment():
+                    _check_block(store, block, last)
+                    _check_index(store, block, last)
+                if progress is not None:
+                    progress(last - first, end - first)
+            with store.one_moment():
+                if is_whole:
+                    _check_index(store)
+                messages = store.read(database.structures) if thorough and database.structures else []
+        if messages not in ([], [("ok",)]):
+            raise StoreError(f"{database.name} is damaged: {messages[0][0]}")
         return end
     except sql.UnavailableError as error:
         raise sql.UnreachableError(f"{database.name} cannot be read: {error}") from None
+    except StoreError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:  # damage can make a text of a number
+        raise StoreError(f"{database.name} is damaged: {error}") from None
 
 
-def check_newest(path: Path | str) -> None:
-    """Raise StoreError if a part that a start depends on is damaged: what is kept beside the events, and the
-    events after the newest snapshot; all of them where there are few.
+check_newest = partial(verify, newest=True)
+"""Raise StoreError if a part that a start depends on is damaged."""
+
+
+def _check_parts(store: SqlStore) -> tuple[int, int]:
+    """Return the numbers of the first event and after the last one; StoreError if a part beside the events is
+    damaged.
     """
-    database = database_of(path)
-    with closing(database.connect(reading=True, frozen=True)) as connection:
-        ((end,),) = connection.execute("SELECT max(seq) FROM head")
-        ((newest,),) = connection.execute("SELECT max(seq) FROM snapshots")
-    verify(path, first=0 if (end or 0) <= FEW else newest or 0)
-
-
-def _start(connection: Connection, name: str) -> Head:
-    """Return the start of the chain."""
-    cuts = connection.execute("SELECT first, before, base FROM cut")
-    if not cuts:
-        return Head(0, sql.START)
-    first, before, base = cuts[0]
-    known = connection.execute("SELECT seq FROM snapshots WHERE seq = ?", base)
-    if len(cuts) != 1 or not isinstance(first, int) or not known:
+    start, (end, digest), name = store.start(), store.head(), store.database.name
+    if start.seq and store.base() is None:
         raise StoreError(f"{name} is damaged: it does not say where its events begin")
-    return Head(first, before)
-
-
-def _check_parts(connection: Connection, name: str) -> tuple[Head, int]:
-    """Return the start of the chain and the number after its last event; StoreError if a part beside the
-    events is damaged.
-    """
-    start, ends = _start(connection, name), connection.execute("SELECT seq, digest FROM head")
-    if len(ends) != 1 or not isinstance(ends[0][0], int) or ends[0][0] < start.seq:
-        raise StoreError(f"{name} is damaged: it does not say where its events end")
-    ((end, digest),) = ends
-    ((last,),) = connection.execute("SELECT max(seq) FROM events")
+    ((last,),) = store.read("SELECT max(seq) FROM events")
     if (start.seq if last is None else last + 1) != end:
-        seq = end if last is not None and last >= end else end - 1
-        raise StoreError(f"event {seq} is missing or one too many")
-    if last is not None and _digest(connection, last) != digest:
+        raise StoreError(
+            f"event {end if last is not None and last >= end else end - 1} is missing or one too many"
+        )
+    if last is not None and _digest(store, last) != digest:
         raise StoreError(f"event {last} is damaged: the chain does not end with it")
-    _check_contents(connection, name)
-    for (seq,) in connection.execute("SELECT seq FROM snapshots WHERE seq > ?", end):
-        missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
-        raise StoreError(f"{name} is damaged: {missing}")
-    return start, end
+    for (content,) in store.read("SELECT digest FROM contents"):
+        store.content(content)
+    for seq in store.snapshot_seqs():
+        store.snapshot("WHERE seq = ?", seq)
+        if seq > end:
+            missing = f"events {end} to {seq - 1}, which a snapshot holds, are missing"
+            raise StoreError(f"{name} is damaged: {missing}")
+    return start.seq, end
 
 
-def _check_contents(connection: Connection, name: str) -> None:
-    """Raise StoreError if a content or a snapshot does not match its checksum."""
-    for (digest,) in connection.execute("SELECT digest FROM contents"):
-        bodies = connection.execute("SELECT body FROM contents WHERE digest = ?", digest)
-        if [_sha256(body) for (body,) in bodies] != [digest]:
-            raise StoreError(f"{name} is damaged: a content does not match its checksum {digest}")
-    for (seq,) in connection.execute("SELECT seq FROM snapshots"):
-        ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", seq)
-        if not isinstance(body, bytes) or sql.snapshot_digest(seq, body) != digest:
-            damage = f"the snapshot after event {seq - 1} does not match its checksum"
-            raise StoreError(f"{name} is damaged: {damage}")
-
-
-def _sha256(body: Any) -> str:
-    """Return the SHA-256 of a content, in hexadecimal digits; empty if it is damaged to another type."""
-    return hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else ""
-
-
-def _digest(connection: Connection, seq: int) -> bytes:
+def _digest(store: SqlStore, seq: int) -> bytes:
     """Return the digest of the chain up to an event."""
-    bodies = connection.execute("SELECT body FROM events WHERE seq = ?", seq)
-    if not bodies or not isinstance(bodies[0][0], bytes):
-        raise StoreError(f"event {seq} is missing or damaged")
-    return bodies[0][0][-sql.SIZE :]
+    for row in _rows(store, seq, seq + 1):
+        return bytes(row[3][-sql.SIZE :])
+    raise StoreError(f"event {seq} is missing")
 
 
-def _check_block(connection: Connection, first: int, last: int) -> None:
+def _check_block(store: SqlStore, first: int, last: int) -> None:
     """Follow the chain over a block of events, as far as they were not removed meanwhile."""
-    start = _start(connection, connection.name)
+    start = store.start()
     first = max(first, start.seq)
-    before = start.digest if first == start.seq else _digest(connection, first - 1)
-    rows = _rows(connection, first, last)
+    before = start.digest if first == start.seq else _digest(store, first - 1)
+    rows = _rows(store, first, last)
     sql.check_chain(rows, before, first)
     if len(rows) < last - first:
         raise StoreError(f"event {first + len(rows)} is missing: the store is damaged")
 
 
-def _check_index(connection: Connection, database: Database, *between: int) -> None:
+def _check_index(store: SqlStore, *between: int) -> None:
     """Raise StoreError if the index by key does not have exactly the keyed events."""
-    counts = [connection.execute(query, *between) for query in database.key_counts(bool(between))]
+    counts = [store.read(query, *between) for query in store.database.key_counts(bool(between))]
     if counts[1:] != counts[:-1]:
-        raise StoreError(f"{database.name} is damaged: its index by key does not match its events")
+        raise StoreError(f"{store.database.name} is damaged: its index by key does not match its events")
 
 
-def _rows(connection: Connection, first: int, last: int) -> list[Any]:
+def _rows(store: SqlStore, first: int, last: int) -> list[Any]:
     """Return rows from number `first` to before `last`; StoreError names the first that cannot be read."""
     try:
-        return connection.execute(sql.ROWS_BETWEEN, first, last)
+        return store.read(sql.ROWS_BETWEEN, first, last)
     except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
         if last - first == 1:
             raise StoreError(f"event {first} is damaged: {error}") from None
-    return [row for seq in range(first, last) for row in _rows(connection, seq, seq + 1)]
+    return [row for seq in range(first, last) for row in _rows(store, seq, seq + 1)]
 
 
 class Verification:

@@ -181,7 +181,7 @@ def check_seed(stored: str, name: str) -> int:
     """
     number = stored.partition(" ")[0]
     if not number.isdigit() or seed_with_checksum(int(number)) != stored:
-        raise StoreError(f"{name} is damaged: its seed does not match its checksum")
+        raise StoreError(f"{name} is damaged: its seed is missing or does not match its checksum")
     return int(number)
 
 
@@ -248,9 +248,6 @@ class Connection(ABC):
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
 
-    def check_structures(self, *, thorough: bool) -> None:  # noqa: B027 - not every database has such a check
-        """Raise StoreError if a check of the database itself finds damage."""
-
     def commit(self) -> None:
         """End the transaction: all of it is durable."""
         self.execute("COMMIT")
@@ -290,12 +287,15 @@ class Database(ABC):
         Statements that give back the space of what was removed, and that remove its traces.
     tables : tuple of str
         Statements that make the tables, and mark them as those of this release.
+    structures : str
+        Query by which the database checks itself and answers "ok"; empty if it has none.
     """
 
     shared: ClassVar[bool]
     shrink: ClassVar[tuple[str, ...]]
     scrub: ClassVar[tuple[str, ...]]
     tables: ClassVar[tuple[str, ...]]
+    structures: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -343,12 +343,15 @@ class Database(ABC):
         """Let go of the lock."""
 
     def make_tables(self, connection: Connection) -> None:
-        """Make the tables where there are none, in one transaction."""
+        """Make the tables where there are none, and choose the seed, in one transaction."""
         connection.execute("BEGIN")
         try:
             for statement in self.tables:
                 connection.execute(statement)
             connection.execute("INSERT INTO head VALUES (0, ?, 0)", START)
+            connection.execute(
+                "INSERT INTO meta VALUES ('seed', ?)", seed_with_checksum(secrets.randbits(63))
+            )
             connection.commit()
         except BaseException:
             connection.rollback()
@@ -386,24 +389,14 @@ class SqlStore:
         """The end of the chain as it was followed; it can never have an earlier or another one."""
         try:
             self._connection = database.open()
-            self.seed = self._read_seed()
+            seeds = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
+            self.seed = check_seed(str(seeds[0][0]) if seeds else "", database.name)
         except UnavailableError as error:
             self.close()
             raise UnreachableError(f"{database.name} cannot be used: {error}") from None
         except BaseException:
             self.close()
             raise
-
-    def _read_seed(self) -> int:
-        """Return the seed; it is chosen if there is none and nothing has happened yet."""
-        stored = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
-        if stored:
-            return check_seed(str(stored[0][0]), self.database.name)
-        if not self.database.learning or self.head().seq:
-            raise StoreError(f"{self.database.name} is damaged: it has no seed")
-        seed = secrets.randbits(63)
-        self._writer.execute("INSERT INTO meta VALUES ('seed', ?)", seed_with_checksum(seed))
-        return seed
 
     @property
     def _writer(self) -> Connection:
@@ -427,12 +420,27 @@ class SqlStore:
         try:
             return reader.execute(sql, *values)
         except UnavailableError:
-            self._readers.remove(reader)
-            self._local.reader = None
-            reader.close()
+            self._drop_reader()
             if is_new:
                 raise
         return self.read(sql, *values)
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Have all that this thread reads inside be of one moment, in which failures are damage."""
+        reader = self._local.reader = self.database.connect(reading=True, frozen=True)
+        self._readers.append(reader)
+        try:
+            yield
+        finally:
+            self._drop_reader()
+
+    def _drop_reader(self) -> None:
+        """Close the connection of this thread; the next look makes another one."""
+        reader, self._local.reader = getattr(self._local, "reader", None), None
+        if reader in self._readers:
+            self._readers.remove(reader)
+            reader.close()
 
     def head(self) -> Head:
         """Return the end of the chain as it is stored."""
@@ -522,11 +530,11 @@ class SqlStore:
 
     def content(self, digest: str) -> bytes:
         """Return a content by its SHA-256 in hexadecimal digits."""
-        contents = self.read("SELECT body FROM contents WHERE digest = ?", digest)
-        if not contents or sha256(contents[0][0]).hexdigest() != digest:
-            name = self.database.name
-            raise StoreError(f"{name} is damaged: the content {digest} is missing or has another checksum")
-        return bytes(contents[0][0])
+        for (body,) in self.read("SELECT body FROM contents WHERE digest = ?", digest):
+            if isinstance(body, bytes) and sha256(body).hexdigest() == digest:
+                return body
+        name = self.database.name
+        raise StoreError(f"{name} is damaged: the content {digest} is missing or has another checksum")
 
     def snapshot_seq(self) -> int | None:
         """Return how many events the newest snapshot holds."""
@@ -539,23 +547,22 @@ class SqlStore:
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """Return how many events the newest snapshot holds, and the snapshot."""
-        return self._snapshot("ORDER BY seq DESC LIMIT 1")
+        return self.snapshot("ORDER BY seq DESC LIMIT 1")
 
     def base(self) -> tuple[int, bytes] | None:
         """Return the snapshot that a replay begins with, and how many events it holds; None: with the
         first event.
         """
-        return self._snapshot("WHERE seq IN (SELECT base FROM cut)")
+        return self.snapshot("WHERE seq IN (SELECT base FROM cut)")
 
-    def _snapshot(self, which: str) -> tuple[int, bytes] | None:
-        snapshots = self.read(f"SELECT seq, body, digest FROM snapshots {which}")
-        if not snapshots:
-            return None
-        seq, body, digest = snapshots[0]
-        if snapshot_digest(seq, body) != digest:
-            name = self.database.name
-            raise StoreError(f"{name} is damaged: the snapshot after event {seq} does not match its checksum")
-        return seq, bytes(body)
+    def snapshot(self, which: str, *values: Any) -> tuple[int, bytes] | None:
+        """Return the first snapshot that a condition selects, and how many events it holds."""
+        for seq, body, digest in self.read(f"SELECT seq, body, digest FROM snapshots {which}", *values):
+            if not isinstance(body, bytes) or snapshot_digest(seq, body) != digest:
+                damage = f"the snapshot after {seq} events does not match its checksum"
+                raise StoreError(f"{self.database.name} is damaged: {damage}")
+            return seq, body
+        return None
 
     # -- writing --
 

@@ -212,12 +212,6 @@ class SqliteConnection(Connection):
         self._log_inode = self._log_inode or _inode_at(log)
         return head
 
-    def check_structures(self, *, thorough: bool) -> None:
-        """Have SQLite check all structures of the file, if thoroughly."""
-        messages = self.execute("PRAGMA integrity_check(1)") if thorough else [("ok",)]
-        if messages != [("ok",)]:
-            raise StoreError(f"{self.name} is damaged: {messages[0][0]}")
-
     def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
         """Add rows, and move the end of the chain."""
         try:
@@ -241,6 +235,7 @@ class SqliteDatabase(Database):
 
     shared = False
     shrink, scrub = ("VACUUM",), ("PRAGMA wal_checkpoint(TRUNCATE)",)
+    structures = "PRAGMA integrity_check(1)"
     tables = (
         *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in sql.TABLES),
         f"PRAGMA application_id = {APPLICATION}",
