@@ -212,7 +212,7 @@ class ArmProbe:
             extreme.at(
                 ends.view(np.int64) if is_time else ends, codes, when.view(np.int64) if is_time else when
             )
-        for code in np.unique(codes).tolist():
+        for code in np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist():
             first, last = self.span.get(labels[code], (firsts[code], lasts[code]))
             self.span[labels[code]] = (min(firsts[code], first), max(lasts[code], last))
 
@@ -339,10 +339,13 @@ class TimeProbe:
 
 def lots(rows: Array) -> Array:
     """Return a number in [0, 1) for every row of the log, without pattern (the finaliser of SplitMix64)."""
-    bits = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((bits ^ (bits >> np.uint64(31))) / 2.0**64)
+    bits = rows.astype(np.uint64)
+    bits += np.uint64(1)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        bits ^= bits >> np.uint64(shift)
+        bits *= np.uint64(factor)
+    return np.asarray(bits / 2.0**64)
 
 
 class Log:

@@ -44,25 +44,23 @@ class Batch:
     offered: Array | None = None
     counts: Array | None = None
 
-    def taken(self, rounds: Array) -> Batch:
-        """The rounds at these indices, in their order."""
-        features, rewards = self.features.take(rounds, axis=0), self.rewards[rounds]
-        if self.offered is None or self.counts is None:
-            return Batch(features, rewards)
-        begin, counts = (np.cumsum(self.counts) - self.counts)[rounds], self.counts[rounds]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return Batch(features, rewards, self.offered[np.repeat(begin, counts) + within], counts)
-
-    def sums(self, rounds: slice) -> tuple[PowerSums, PowerSums | None]:
-        """Sums over the rounds from rounds.start up to rounds.stop: of [chosen features, reward], of
-        offered ones.
+    def sums(self, place: Array, rounds: slice) -> tuple[Array, PowerSums, PowerSums | None]:
+        """(windows, sums of [chosen features, reward] in them, sums of offered features) of some rounds, of
+        which `place` (n,) is the window.
         """
+        first = place[rounds].min()
+        has_rounds = np.bincount(place[rounds] - first) > 0
+        windows = first + np.flatnonzero(has_rounds)
+        window = (np.cumsum(has_rounds) - 1)[place[rounds] - first]
+        several = None
         with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
-            chosen = power_sums_of_rows(self.features[rounds], self.rewards[rounds])
-            if self.offered is None or self.counts is None:
-                return chosen, None
-            start, stop = self.counts[: rounds.start].sum(), self.counts[: rounds.stop].sum()
-            return chosen, power_sums_of_rows(self.offered[start:stop], None, self.counts[rounds])
+            own = self.features[rounds], self.rewards[rounds], None, window, len(windows)
+            chosen = power_sums_of_rows(*own)
+            if self.offered is not None and self.counts is not None:
+                counts, start = self.counts[rounds], self.counts[: rounds.start].sum()
+                rows, window = self.offered[start : start + counts.sum()], np.repeat(window, counts)
+                several = power_sums_of_rows(rows, None, counts, window, len(windows))
+        return windows, chosen, several
 
 
 def checked_batch(
@@ -102,12 +100,16 @@ def checked_counts(name: str, counts: Any, rows: int, rounds: int | None = None)
     return array.astype(np.int64)
 
 
-def segments(place: Array) -> Iterator[tuple[int, slice]]:
-    """Runs of rows (n,) that lie in one window, as (window, rows), none longer than ROWS_AT_ONCE."""
+def segments(place: Array) -> Iterator[slice]:
+    """Runs of rows (n,) that lie in one window, none longer than ROWS_AT_ONCE; all rows if windows are not
+    in order.
+    """
     starts = np.concatenate([[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [len(place)]])
+    if (place[:-1] > place[1:]).any():
+        starts = starts[[0, -1]]
     for start, stop in pairwise(starts.tolist()):
         for first in range(start, stop, ROWS_AT_ONCE):
-            yield int(place[start]), slice(first, min(first + ROWS_AT_ONCE, stop))
+            yield slice(first, min(first + ROWS_AT_ONCE, stop))
 
 
 def are_usable(sums: PowerSums) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 
 LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
 """Of numbers whose fourth powers can be summed."""
-FAR_FROM_ZERO = 100.0  # a squared mean beyond so many variances would cost digits
 
 
 @dataclass(eq=False)
@@ -67,15 +67,15 @@ class PowerSums:
 
     # -- windows --
 
-    def at(self, windows: slice) -> PowerSums:
+    def at(self, windows: slice | Array) -> PowerSums:
         """Some of the windows, as their own arrays."""
         return PowerSums(**{name: array[windows].copy() for name, array in self.arrays().items()})
 
-    def put(self, window: int, sums: PowerSums) -> None:
-        """Merge the single window of `sums` into `window`, in place."""
-        new = self.at(slice(window, window + 1)).merged(sums)
+    def put(self, windows: slice | Array, sums: PowerSums) -> None:
+        """Merge the windows of `sums` into these different `windows`, in place."""
+        new = self.at(windows).merged(sums)
         for name, array in self.arrays().items():
-            array[window] = getattr(new, name)[0]
+            array[windows] = getattr(new, name)
 
     def followed_by(self, later: PowerSums) -> PowerSums:
         """These windows, then those of `later`."""
@@ -88,7 +88,7 @@ class PowerSums:
         result = PowerSums.empty(len(starts), self.mean.shape[1])
         for group, (first, last) in enumerate(zip(starts, ends, strict=True)):
             for window in range(int(first), int(last)):
-                result.put(group, self.at(slice(window, window + 1)))
+                result.put(slice(group, group + 1), self.at(slice(window, window + 1)))
         return result
 
     # -- rows --
@@ -194,8 +194,14 @@ class PowerSums:
         return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
 
 
-def power_sums_of_rows(features: Array, rewards: Array | None, counts: Array | None = None) -> PowerSums:
-    """Sums over one batch of rows as a single window.
+def power_sums_of_rows(
+    features: Array,
+    rewards: Array | None,
+    counts: Array | None = None,
+    window: Array | None = None,
+    windows: int = 1,
+) -> PowerSums:
+    """Sums over one batch of rows in one or several windows, none of them empty.
 
     Parameters
     ----------
@@ -205,51 +211,37 @@ def power_sums_of_rows(features: Array, rewards: Array | None, counts: Array | N
         They become the last variable.
     counts : array of int, shape (rounds,), optional
         How many rows each round has; one if not given.
+    window : array of int, shape (n,), optional
+        Window of every row, rows of a round in the same; the first one if not given.
+    windows : int
+        Their number.
     """
-    n, d = float(len(features)), features.shape[1] + 1
-    keep = d - (rewards is None)
-    if rewards is None:
-        rewards = np.zeros(len(features))
-    origin = np.zeros(d)
-    # A column of ones is far from zero: then only the means of a first pass are needed.
-    if counts is None and (features[:, 0] == 1.0).all():
-        mean, is_far = _compiled_loops().means(features, rewards) / n, True
-    else:
-        gram, powers, between = _raw_sums(features, rewards, counts)
-        mean = powers[0] / n
-        is_far = bool((n * mean * mean > FAR_FROM_ZERO * (powers[1] - n * mean * mean)).any())
-    if is_far:
-        origin = mean
-        gram, powers, between = _raw_sums(features - origin[:-1], rewards - origin[-1], counts)
-        mean = powers[0] / n
-    scatter = np.empty((d, d))
-    scatter[:-1, :-1] = gram - n * np.outer(mean[:-1], mean[:-1])
-    scatter[-1, :-1] = scatter[:-1, -1] = powers[4][:-1] - n * mean[:-1] * mean[-1]
-    scatter[-1, -1] = (powers[1] - n * mean * mean)[-1]
-    cubes = powers[2] - 3.0 * mean * powers[1] + 2.0 * n * mean**3
-    quartics = powers[3] - 4.0 * mean * powers[2] + 6.0 * mean**2 * powers[1] - 3.0 * n * mean**4
-    between = between - n * mean * mean
-    per_variable = (array[None, :keep] for array in (cubes, quartics, between))
-    return PowerSums(np.array([n]), (mean + origin)[None, :keep], scatter[None, :keep, :keep], *per_variable)
-
-
-def _raw_sums(features: Array, rewards: Array, counts: Array | None) -> tuple[Array, Array, Array]:
-    """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ,
-    reward].
-    """
-    loops = _compiled_loops()
-    powers = loops.columns(features, rewards)
-    between = powers[1].copy()
-    if counts is not None:
-        between[:-1] = loops.rounds(features, counts)
-    return features.T @ features, powers, between
+    loops, rows = _compiled_loops(), len(features)
+    window = np.zeros(rows, dtype=np.int64) if window is None else window
+    # Row by row about the mean of its window, so that no digits are lost to a distant mean.
+    origin, starts, centred, powers = loops.centre(
+        features, np.empty(0) if rewards is None else rewards, window, windows
+    )
+    n = np.diff(starts).astype(np.float64)
+    parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
+    about_origin = np.array([part.T @ part for part in parts])
+    mean, squares = powers[:, 0] / n[:, None], np.diagonal(about_origin, axis1=1, axis2=2)
+    between = squares if counts is None else loops.rounds(features, counts, window, origin)
+    n = n[:, None]
+    return PowerSums(
+        count=n[:, 0],
+        mean=mean + origin,
+        scatter=about_origin - n[:, :, None] * mean[:, :, None] * mean[:, None, :],
+        cubes=powers[:, 1] - 3.0 * mean * squares + 2.0 * n * mean**3,
+        quartics=powers[:, 2] - 4.0 * mean * powers[:, 1] + 6.0 * mean**2 * squares - 3.0 * n * mean**4,
+        between=between - n * mean * mean,
+    )
 
 
 class _Loops(NamedTuple):
-    """`_column_sums`, `_plain_sums` and `_round_sums`, compiled."""
+    """`_centre` and `_round_sums`, compiled."""
 
-    columns: Any
-    means: Any
+    centre: Any
     rounds: Any
 
 
@@ -258,58 +250,73 @@ def _compiled_loops() -> _Loops:
     """Return the compiled loops; importing numba takes too long to do it earlier."""
     from numba import njit
 
-    columns = njit(cache=True, nogil=True, fastmath={"contract"})(_column_sums)
-    plain = njit(cache=True, nogil=True)
-    return _Loops(columns, plain(_plain_sums), plain(_round_sums))
+    compiled = njit(cache=True, nogil=True, fastmath={"contract"})
+    return _Loops(compiled(_centre), compiled(_round_sums))
 
 
-def _plain_sums(X: Any, r: Any) -> Any:
-    """Sums (p + 1,) of the rows [φ, r], added in the order of `_column_sums`; X is (n, p), r is (n,)."""
-    n, p = X.shape
-    sums = np.zeros(p + 1)
-    for t in range(n):
-        sums[p] += r[t]
-        for j in range(p):
-            sums[j] += X[t, j]
-    return sums
+def _centre(X: Any, r: Any, window: Any, m: int) -> Any:
+    """Rows [φ, r] less the mean of their window, sorted by window.
 
+    Parameters
+    ----------
+    X : array, shape (n, p)
+    r : array, shape (n,), or (0,) for rows of p variables without a reward
+    window : array of int, shape (n,), 0 to m - 1, each of which has rows
 
-def _column_sums(X: Any, r: Any) -> Any:
-    """Sums (5, p + 1) of x, x², x³, x⁴ and x·r over the rows [φ, r]; X is (n, p), r is (n,)."""
-    n, p = X.shape
-    sums = np.zeros((5, p + 1))
-    for t in range(n):
-        reward = r[t]
-        square = reward * reward
-        sums[0, p] += reward
-        sums[1, p] += square
-        sums[2, p] += square * reward
-        sums[3, p] += square * square
-        for j in range(p):
-            x = X[t, j]
-            xx = x * x
-            sums[0, j] += x
-            sums[1, j] += xx
-            sums[2, j] += xx * x
-            sums[3, j] += xx * xx
-            sums[4, j] += x * reward
-    sums[4, p] = sums[1, p]
-    return sums
-
-
-def _round_sums(X: Any, counts: Any) -> Any:
-    """Σ over rounds of (sum of its rows)² / its number of rows, per column (p,); X is (Σ counts, p),
-    round by round.
+    Returns
+    -------
+    tuple
+        Means (m, d), first row of every window and n (m + 1,), centred rows (n, d), and the sums (m, 3, d) of
+        their first, third and fourth powers.
     """
-    p = X.shape[1]
-    between, inside = np.zeros(p), np.zeros(p)
+    n, p = X.shape
+    d = p + (len(r) > 0)
+    starts, mean = np.zeros(m + 1, dtype=np.int64), np.zeros((m, d))
+    for t in range(n):
+        w = window[t]
+        starts[w + 1] += 1
+        for j in range(p):
+            mean[w, j] += X[t, j]
+        if d > p:
+            mean[w, p] += r[t]
+    for w in range(m):
+        for j in range(d):
+            mean[w, j] /= starts[w + 1]
+        starts[w + 1] += starts[w]
+    centred, free = np.empty((n, d)), starts[:-1].copy()
+    for t in range(n):
+        w = window[t]
+        for j in range(p):
+            centred[free[w], j] = X[t, j] - mean[w, j]
+        if d > p:
+            centred[free[w], p] = r[t] - mean[w, p]
+        free[w] += 1
+    powers = np.zeros((m, 3, d))
+    for w in range(m):
+        for t in range(starts[w], starts[w + 1]):
+            for j in range(d):
+                x = centred[t, j]
+                xx = x * x
+                powers[w, 0, j] += x
+                powers[w, 1, j] += xx * x
+                powers[w, 2, j] += xx * xx
+    return mean, starts, centred, powers
+
+
+def _round_sums(X: Any, counts: Any, window: Any, mean: Any) -> Any:
+    """Σ over rounds of (sum of its centred rows)² / its number of rows, per window and column (m, p); X is
+    (Σ counts, p), round by round.
+    """
+    m, p = mean.shape
+    between, inside = np.zeros((m, p)), np.zeros(p)
     row = 0
     for count in counts:
+        w = window[row]
         inside[:] = 0.0
         for _ in range(count):
             for j in range(p):
-                inside[j] += X[row, j]
+                inside[j] += X[row, j] - mean[w, j]
             row += 1
         for j in range(p):
-            between[j] += inside[j] * inside[j] / count
+            between[w, j] += inside[j] * inside[j] / count
     return between

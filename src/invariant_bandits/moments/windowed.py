@@ -252,17 +252,13 @@ class WindowedMoments:
             features, rewards, offered, offered_counts, dim=self.dim, keeps_offered=self.offered is not None
         )
         place = place_rounds(len(batch.rewards), window, times, self.windows, self.edges)
-        if (place[:-1] > place[1:]).any():
-            few = self.windows <= np.iinfo(np.uint16).max  # then numbers of two bytes are sorted by radix
-            order = np.argsort(place.astype(np.uint16) if few else place, kind="stable")
-            batch, place = batch.taken(order), place[order]
-        parts = [(index, *batch.sums(rounds)) for index, rounds in segments(place)]
+        parts = [batch.sums(place, rounds) for rounds in segments(place)]
         if not all(are_usable(sums) for _, *both in parts for sums in both if sums is not None):
             explain_unusable(features=features, rewards=rewards, offered=offered)
-        for index, chosen, several in parts:
-            self.chosen.put(index, chosen)
+        for windows, chosen, several in parts:
+            self.chosen.put(windows, chosen)
             if several is not None and self.offered is not None:
-                self.offered.put(index, several)
+                self.offered.put(windows, several)
         return self
 
     def __add__(self, other: object) -> WindowedMoments:
