@@ -6,7 +6,8 @@ import pytest
 
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs.read import read_schema
-from invariant_bandits.logs.schema import Schema, infer_schema
+from invariant_bandits.logs.roles import infer_schema
+from invariant_bandits.logs.schema import Schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
 LOG = planted_log(seed=6, rounds=30)
@@ -97,7 +98,7 @@ def test_a_missing_toml_file_is_named(tmp_path):
 
 
 BAD = {
-    "no reward": ("reward is missing: no column .*\n  --reward a  1 different", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
+    "no reward": ("no column was found to be the reward.*\n  --reward a  2 different", lambda: read_schema(pa.table({"a": [1, 3], "b": [2, 2]}))),
     "a missing column": ("time column 'when' is not in the log", lambda: Schema("reward", ("x*",), time="when")),
     "a pattern of nothing": ("'z\\*' match no column", lambda: Schema("reward", ("z*",))),
     "no such feature": ("'time' is not among the features", lambda: Schema("reward", ["x*"], categorical=["time"])),

@@ -394,4 +394,4 @@ def test_an_early_error_ends_the_process_without_a_crash(tmp_path):
     path.write_text("a;b;c\n" + "1;2;3.5\n" * 300_000)
     for _ in range(6):
         ended = subprocess.run([sys.executable, "-c", EARLY_ERROR, path], capture_output=True, text=True)
-        assert (ended.returncode, ended.stderr.strip()) == (1, "refused: schema: reward is missing")
+        assert (ended.returncode, ended.stderr.strip()) == (1, "refused: no column was found to be")

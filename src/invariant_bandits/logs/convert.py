@@ -21,7 +21,7 @@ from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
-from invariant_bandits.logs.schema import SchemaLike
+from invariant_bandits.logs.schema import PROBABILITIES, SchemaLike
 from invariant_bandits.logs.sources import Source, is_remote
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, atomic_write
@@ -213,7 +213,10 @@ def _outcome(log: Log, row: Mapping[str, Any]) -> tuple[float, float, str | None
     """Return reward, propensity and time of the row of a chosen action; None if it is not usable."""
     schema = log.schema
     reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
-    if reward is None or propensity is None or not 0.0 < propensity <= 1.0:
+    if reward is None or propensity is None:
+        return None
+    propensity = float(PROBABILITIES[schema.propensity_unit](np.asarray(propensity, dtype=float)))
+    if not 0.0 < propensity <= 1.0:
         return None
     time: Any = None if schema.time is None else row.get(schema.time)
     return float(reward), float(propensity), f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None

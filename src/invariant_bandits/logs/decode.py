@@ -95,8 +95,9 @@ def _plain(column: Any, kind: Any) -> Any:
 MICROSECONDS = "datetime64[us]"
 ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
 NANOSECONDS = re.compile(r"\.\d{7,9}")
-TRUE = ("1", "1.0", "true", "t", "yes")
-TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+TRUE = ("1", "1.0", "true", "t", "yes", "y")
+TRUTH = dict.fromkeys(("true", "yes", "t", "y", "won", "win", "success", "pass", "accepted"), "1")
+TRUTH |= dict.fromkeys(("false", "no", "f", "n", "lost", "loss", "failure", "fail", "rejected"), "0")
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
@@ -216,7 +217,7 @@ def are_flags(column: Any) -> bool:
 def are_truth_words(column: Any) -> bool:
     """Whether a column of text holds words such as yes and no only, at least one."""
     words = {str(value).strip().lower() for value in column.drop_null().unique().to_pylist()}
-    return bool(words) and words <= {*TRUTH, "0", "1", "t", "f", "y", "n"} and not words <= {"0", "1"}
+    return bool(words) and words <= {*TRUTH, "0", "1"} and not words <= {"0", "1"}
 
 
 def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,20 @@ from invariant_bandits.logs.quality import RowProblems
 
 LEAST_ROWS = 100
 """Rows with a reward below which nothing is said."""
-EXPLAINED = 0.95
-"""Share of the variance of the reward that no single column known before the choice explains."""
+EXPLAINED, EXPLAINED_OF_TWO = 0.95, 0.6
+"""Share of the variance of the reward that no single column known before the choice explains, and of a reward
+of two values, most of which is chance.
+"""
 CERTAIN = 0.99
 """Share of equal rewards from which on a group of rows counts as certain."""
 CHANCE = 1e-9
 """Probability below which certain rows are not an accident."""
 BINS = 16
 MOST_GROUPS = 64
+IMBALANCED = 5.0
+"""Standard errors by which no column known before the choice differs between actions, weighted by 1/p."""
+FEWEST_PLAYS, MOST_LEVELS = 20, 8
+"""Rounds of a label from which on it is compared, and the most frequent levels of words that are."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # numbers too large to square are no evidence
@@ -60,9 +68,79 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
     if not words:
         present = ~missing
         explained = max(explained, _correlation(values[present], rewards[present], len(rewards)))
-    if explained >= EXPLAINED:
+    if explained >= (EXPLAINED_OF_TWO if len(np.unique(rewards)) == 2 else EXPLAINED):
         return f"gives the reward away: it explains {100 * explained:.3g} % of it"
     return _certain_rows(groups, missing, rewards)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -> float:
+    """Return by how many standard errors a column differs most between actions, beyond how they were chosen.
+
+    What is known before a choice has the same mean for every label, weighted by 1/p, as in all rounds in
+    which the label was offered: those from its first to its last use. What follows the choice need not.
+
+    Parameters
+    ----------
+    column : pyarrow.Array
+        The first values of the column, n of them.
+    labels : array, shape (n,)
+        Codes of the chosen labels.
+    weights : array, shape (n,)
+        1/p; 0 in rows without a propensity, which do not count.
+    words : bool
+        As in `leak_evidence`.
+    """
+    values, missing = _values(column, words)
+    parts = [np.where(missing, values[~missing].mean() if (~missing).any() else 0.0, values)]
+    if words:
+        levels, counts = np.unique(values[~missing], return_counts=True)
+        parts = [values == level for level in levels[np.argsort(-counts)[:MOST_LEVELS]]]
+    worst, usable = 0.0, weights > 0.0
+    for label in np.unique(labels[usable]):
+        rows = np.flatnonzero((labels == label) & usable)
+        if len(rows) < FEWEST_PLAYS:
+            continue
+        offered = np.flatnonzero(usable[rows[0] : rows[-1] + 1]) + rows[0]
+        for part in (*parts, missing):
+            terms = (part[rows] - part[offered].mean()) * weights[rows]
+            scale = float(np.sqrt((terms**2).sum()))
+            worst = max(worst, abs(float(terms.sum())) / scale) if scale > 0.0 else worst
+    return worst
+
+
+def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, str]:
+    """Return columns that give the reward away together with another one, as a product or a ratio, and why.
+
+    Of a number of things, the minutes that they took and their number per hour, one was computed from the
+    others: in logarithms, the one that varies most.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> lines, speed = rng.integers(3, 60, 500), rng.normal(90.0, 9.0, 500)
+    >>> leaks_by_product({"lines": lines, "minutes": 60 * lines / speed, "age": lines + 20.0}, speed)
+    {'minutes': 'gives the reward away: with lines it explains 100 % of it'}
+    """
+    usable = np.isfinite(rewards) & (rewards > 0.0)
+    columns = {name: values for name, values in columns.items() if np.mean(values > 0.0) > CERTAIN}
+    for values in columns.values():
+        usable &= values > 0.0
+    if usable.sum() < LEAST_ROWS or usable.mean() < 0.5 or len(columns) > MOST_GROUPS:
+        return {}
+    logs = {name: np.log(values[usable]) for name, values in columns.items()}
+    reward, leaks = np.log(rewards[usable]), dict[str, str]()
+    for pair in combinations(logs, 2):
+        first, second = (logs[name] for name in pair)
+        left = min(
+            (reward - first - second).var(), (reward - first + second).var(), (reward + first - second).var()
+        )
+        if min(first.var(), second.var(), reward.var()) > 0.0 and left <= (1.0 - EXPLAINED) * reward.var():
+            derived = max(pair, key=lambda name: float(logs[name].var()))
+            for name in [derived] if logs[derived].var() > reward.var() else pair:
+                other = pair[1] if name == pair[0] else pair[0]
+                share = 100 * (1.0 - left / reward.var())
+                leaks[name] = f"gives the reward away: with {other} it explains {share:.3g} % of it"
+    return leaks
 
 
 def _values(column: Any, words: bool) -> tuple[Array, Array]:

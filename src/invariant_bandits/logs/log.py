@@ -32,12 +32,12 @@ from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format
 from invariant_bandits.logs.external_sort import SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.roles import infer_schema
 from invariant_bandits.logs.schema import (
     HINTS,
     Schema,
     SchemaLike,
     checked_overrides,
-    infer_schema,
     toml_overrides,
 )
 from invariant_bandits.logs.sources import LEAST_SAMPLE, DatedSource, Source, Task, first_rows

@@ -16,7 +16,7 @@ from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import MOST_LEVELS, Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
-from invariant_bandits.logs.schema import Schema, format_names
+from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -281,6 +281,7 @@ class Reader:
             times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
         if schema.propensity is not None:
             propensity = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
+            propensity = PROBABILITIES[schema.propensity_unit](propensity)
             outside = (propensity <= 0.0) | (propensity > 1.0)
             problems.leave_out(outside, f"{schema.propensity} outside (0, 1]")
         if schema.position is not None:

@@ -36,6 +36,8 @@ DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
 DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
 THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
 """Numbers with separators of thousands, by the decimal separator."""
+SIGNS = r"^(-?)[$€£¥]\s?|\s?([%$€£¥]|EUR|USD|GBP|CHF)$"
+"""What stands beside amounts and percentages."""
 PREAMBLE = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
 
 
@@ -72,7 +74,7 @@ class Dialect:
         delimiter = max(tables, key=lambda sign: _regularity(tables[sign]))
         if len(tables[delimiter][0]) < 2:
             return cls(likely, before=before)
-        values = [value.strip() for row in tables[delimiter][1:] for value in row]
+        values = [re.sub(SIGNS, r"\1", value.strip()) for row in tables[delimiter][1:] for value in row]
         return cls(delimiter, "," if delimiter != "," and _has_decimal_commas(values) else ".", before)
 
     def header(self, sample: bytes) -> list[str]:
@@ -80,7 +82,8 @@ class Dialect:
         return next(iter(_table(sample[self.before :].decode(errors="replace"), self.delimiter)), [])
 
     def with_points(self, column: Any) -> Any:
-        """A column of text numbers with decimal points and nothing between thousands."""
+        """A column of text numbers with decimal points, nothing between thousands and no signs of units."""
+        column = compute.replace_substring_regex(column, SIGNS, r"\1")
         between = "," if self.decimal == "." else "."
         grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
         column = compute.if_else(grouped, compute.replace_substring(column, between, ""), column)
