@@ -108,7 +108,7 @@ def arms(
 def alarm(
     out: Page = Path("docs/studies/alarm.md"),
     replications: Annotated[int, typer.Option(min=6, help="Repetitions of the first worlds.")] = 300,
-    seed: Seed = 20261119,
+    seed: Seed = 20261120,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """The alarm of labelled arms: how often it is false, and how often it finds an effect that breaks."""

@@ -11,7 +11,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
 from studies.goals import Goal, GoalVerdict, judge_all, share_of
-from studies.harness import Progress, StudyOutcome, cell_seed, gather
+from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
 
 CONFIDENCE = 0.01
 HIGHEST_LEVEL, LEAST_POWER = 0.02, 0.9
@@ -71,9 +71,14 @@ POWER = "an effect of 1 breaks by half"
 
 
 def breaks() -> dict[str, AlarmCell]:
-    """Name -> cell in which an effect breaks by half, of several sizes."""
-    sizes = {POWER: STRONG, "an effect of 0.75": 0.75, "an effect of 1.5": 1.5}
-    worlds = {name: BreakingArms(LATER[1], strong=size, part=0.5) for name, size in sizes.items()}
+    """Name -> cell in which an effect breaks: by half, of several sizes, and in other ways."""
+    worlds = {
+        POWER: BreakingArms(LATER[1], strong=STRONG, part=0.5),
+        "an effect of 0.75 breaks by half": BreakingArms(LATER[1], strong=0.75, part=0.5),
+        "an effect of 1.5 breaks by half": BreakingArms(LATER[1], strong=1.5, part=0.5),
+        "an effect of 1 grows by half": BreakingArms(LATER[1], strong=STRONG, part=-0.5),
+        "an effect of 1 is reversed": BreakingArms(LATER[1], strong=STRONG, part=2.0),
+    }
     return {name: AlarmCell(world, POWER_ROUNDS, churn=False) for name, world in worlds.items()}
 
 
@@ -136,11 +141,11 @@ def trial(place: tuple[str, int, int]) -> tuple[bool, bool]:
 
 
 def run(
-    *, replications: int = 300, seed: int = 20261119, jobs: int = 2, progress: Progress | None = None
+    *, replications: int = 300, seed: int = 20261120, jobs: int = 2, progress: Progress | None = None
 ) -> StudyOutcome:
     """All repetitions, none discarded: values are, cell -> (alarms, supported) (n, 2)."""
-    few = {name: max(replications // (3 if name == POWER else 5), 2) for name in cells()}
-    counts = few | dict.fromkeys(LEVELS, replications)
+    counts = {name: max(replications // 5, 2) for name in cells()}
+    counts |= dict.fromkeys(LEVELS, replications) | {POWER: max(2 * replications // 3, 2)}
     values = {}
     for index, (name, count) in enumerate(counts.items()):
         places = [(name, cell_seed(seed, index), i) for i in range(count)]
@@ -172,7 +177,6 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 def report(outcome: StudyOutcome) -> str:
     """The page."""
-    judged = verdicts(outcome)
     lines = [
         "# The alarm of labelled arms, measured",
         "",
@@ -181,23 +185,16 @@ def report(outcome: StudyOutcome) -> str:
         " logged rounds in twelve months, two slopes walk in the logs and go on online. AutoISD plays as it"
         " is, with alarms at 1 %. Where nothing breaks it plays 2,000 rounds: after a third of them an arm is"
         " launched, after two thirds one is retired, in every other repetition so that the policy drops it."
-        " Where an effect breaks, one slope of one arm, stable in the logs, has half of its size from the"
-        f" first online round on; {POWER_ROUNDS:,} rounds of 30 % clicks.",
+        " Where an effect breaks, one slope of one arm, stable in the logs, changes with the first online"
+        f" round; {POWER_ROUNDS:,} rounds of 30 % clicks follow.",
         "",
-        "The level of the limits of drift, the sizes of breaks, and that breaks come on top of the likeliest"
-        " drift were settled on other seeds: about twenty configurations on up to 100 repetitions of each of"
-        " the first two rows and of the goal for breaks. A first run of this page (seed 20261118) had 0.0 %,"
-        " 0.3 % and 87 % for the three goals; then breaks along one direction got nine tenths of the weight"
-        " instead of half. This is the second run.",
+        "The limits of drift and the sizes and kinds of breaks were settled on other seeds, about fifty"
+        " configurations on up to 150 repetitions of each row. Two earlier runs of this page, without breaks"
+        " in which a slope fades, had 0.0 %, 0.3 % and 87 % for the three goals (seed 20261118), and 0.0 %,"
+        " 0.0 % and 87 % (seed 20261119). Such breaks were then added; on a tuning seed"
+        " 97 of 100 were found, with no false alarm in 300 logs. This is the third run.",
         "",
-        "## What must be true",
-        "",
-        f"{sum(verdict.reached for _, verdict in judged)} of {len(judged)} reached.",
-        "",
-        "| goal | measured | |",
-        "|---|---|---|",
-        *(f"| {goal.words} | {verdict.numbers} | {verdict.mark} |" for goal, verdict in judged),
-        "",
+        *verdict_lines(verdicts(outcome)),
         "## How often the alarm was raised",
         "",
         "| world | alarms | repetitions | logs that support an alarm |",

@@ -16,7 +16,7 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of
-from studies.harness import Progress, StudyOutcome, cell_seed, gather, with_lowest_bold
+from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines, with_lowest_bold
 
 CONFIDENCE = 0.01
 REFIT_EVERY = 500
@@ -327,7 +327,6 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 def report(outcome: StudyOutcome) -> str:
     """The page."""
-    judged = verdicts(outcome)
     lines = [
         "# Labelled arms, measured",
         "",
@@ -348,14 +347,7 @@ def report(outcome: StudyOutcome) -> str:
         " quarter larger and walks of 0.2 a month, the same AutoISD has 1.6, 2.0, 5.7 and 5.7 in the first"
         " four rows (20 repetitions, standard errors 0.1 to 0.4). This page is one run.",
         "",
-        "## What must be true",
-        "",
-        f"{sum(verdict.reached for _, verdict in judged)} of {len(judged)} reached.",
-        "",
-        "| goal | measured | |",
-        "|---|---|---|",
-        *(f"| {goal.words} | {verdict.numbers} | {verdict.mark} |" for goal, verdict in judged),
-        "",
+        *verdict_lines(verdicts(outcome)),
         "## Regret per 1,000 rounds",
         "",
         "Mean ± standard error (worst run); bold: the lowest mean. Then the mean reward of an oracle and of"

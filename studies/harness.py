@@ -16,7 +16,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.parallel import map_unordered
-from studies.goals import mean_of
+from studies.goals import Goal, GoalVerdict, mean_of
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -98,6 +98,23 @@ def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> li
         f"*{caption}*",
         "",
     ]
+
+
+def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -> list[str]:
+    """The section of a page that says which goals were reached.
+
+    place: heading of a column with the goals' `where`; no such column if it is empty.
+    """
+    lines = ["## What must be true", "", f"{sum(v.reached for _, v in judged)} of {len(judged)} reached.", ""]
+    if any(verdict.close for _, verdict in judged):
+        lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
+    columns = ["goal", *([place] if place else []), "measured"]
+    lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
+    for goal, verdict in judged:
+        row = [goal.words, *([goal.where] if place else []), verdict.numbers]
+        mark = f"({verdict.mark})" if verdict.close else verdict.mark
+        lines.append(f"| {' | '.join(row)} | {mark} |")
+    return [*lines, ""]
 
 
 def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:

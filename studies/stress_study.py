@@ -18,7 +18,7 @@ from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
-from studies.harness import Progress, StudyOutcome, cell_seed, with_lowest_bold
+from studies.harness import Progress, StudyOutcome, cell_seed, verdict_lines, with_lowest_bold
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
 LINUCB, LINUCB_3, LINUCB_1 = "LinUCB", "LinUCB 0.3", "LinUCB 0.1"
@@ -278,24 +278,12 @@ def report(outcome: StudyOutcome) -> str:
         " by the signal among all offered actions instead of the logged ones; where logs choose uniformly,"
         " as here, the two differ by sampling error only.",
         "",
-        *_goal_lines(outcome),
+        *verdict_lines(verdicts(outcome), place="world"),
         *_regret_lines(outcome),
         *_seen_lines(outcome),
         *(_alarm_lines(outcome) if outcome.more["alarms"] else []),
     ]
     return "\n".join(lines)
-
-
-def _goal_lines(outcome: StudyOutcome) -> list[str]:
-    judged = verdicts(outcome)
-    reached = sum(verdict.reached for _, verdict in judged)
-    lines = ["## What must be true", "", f"{reached} of {len(judged)} reached.", ""]
-    lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
-    lines += ["| goal | world | measured | |", "|---|---|---|---|"]
-    for goal, verdict in judged:
-        shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {shown} |")
-    return [*lines, ""]
 
 
 def _regret_lines(outcome: StudyOutcome) -> list[str]:

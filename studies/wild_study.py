@@ -24,7 +24,7 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, build_policy
 from invariant_bandits.reports import values
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, share_of
-from studies.harness import Progress, StudyOutcome, cell_seed, gather
+from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 
 KINDS = WILD_LOGS | OTHER_LOGS
@@ -237,7 +237,6 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 def report(outcome: StudyOutcome) -> str:
     """The page."""
-    judged = verdicts(outcome)
     compared = outcome.more["compared"]
     lines = [
         "# Logs of other systems, measured",
@@ -247,14 +246,7 @@ def report(outcome: StudyOutcome) -> str:
         " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads"
         " it without any option (the call centre with `--arm Guide`, once it was seen to stop).",
         "",
-        "## What must be true",
-        "",
-        f"{sum(verdict.reached for _, verdict in judged)} of {len(judged)} reached.",
-        "",
-        "| goal | measured | |",
-        "|---|---|---|",
-        *(f"| {goal.words} | {verdict.numbers} | {verdict.mark} |" for goal, verdict in judged),
-        "",
+        *verdict_lines(verdicts(outcome)),
         "## Columns and drift",
         "",
         "| kind | roles found | stops with candidates | leaks | drift exact | missed | named beside |",

@@ -19,7 +19,7 @@ def test_a_small_run_makes_a_page(monkeypatch):
     rows = {name: alarm_study.AlarmCell(small, 90) for name in (*alarm_study.LEVELS, POWER)}
     monkeypatch.setattr(alarm_study, "cells", lambda: rows)
     outcome = alarm_study.run(replications=6, seed=1, jobs=1)
-    assert [len(values) for values in outcome.values.values()] == [6, 6, 2]
+    assert [len(values) for values in outcome.values.values()] == [6, 6, 4]
     assert all(values[:, 1].all() for values in outcome.values.values())
     page = alarm_study.report(outcome)
     assert "| 3 % of clicks | 0.000 (0.000–0.390) | 6 | 100.0% |" in page

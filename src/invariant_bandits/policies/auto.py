@@ -39,6 +39,8 @@ NOISE = ("known", "learned")
 DEFAULT_SHARE = 1e-5
 LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
+TIE = 1e-6
+"""Bounds of a batch that are nearer, in units of the largest, are worked out again, one round at a time."""
 MANY_CUT, SHARE_CUT = 10, 0.05
 """From how many winsorised rounds on, and from what share of all, a policy warns."""
 OUTLIERS = (
@@ -61,10 +63,12 @@ their range.
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
-ARM_SEARCH_STEPS, ARM_BREAK_SIZES, ALL_BREAK = 8, (0.1, 1.0), 0.1
-"""Of labelled arms: steps of the search for the likeliest drift, sizes of breaks, and the weight of breaks of
-all coefficients at once.
-"""
+ARM_SEARCH_STEPS, ARM_BREAK_SIZE = 8, 0.3
+"""Of labelled arms: steps of the search for the likeliest drift, and the size of breaks."""
+ALL_BREAK, DIRECTION_BREAK, FADING = 0.1, 0.3, 0.6
+"""Weights of breaks of all coefficients at once, of breaks along one direction, and of slopes that fade."""
+FADED_PART, FADED_VARIANCE = 0.5, 0.0625
+"""Mean and variance of the part of its size that a fading slope loses: half, give or take a quarter."""
 LEAST_VARIATION, SILENCED = 0.05, 1e4
 ONLY_ROUNDING = 1e-9
 """A feature with less than this share of its square left once its mean is taken off has not varied."""
@@ -365,6 +369,32 @@ class AutoISD(ReasoningPolicy):
         finally:
             lock.release()
         return choice if choice[0] >= 0 else self._refuse(features)
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state, as by `select`.
+
+        By matrix products while no action can be tested. Rounds that these cannot decide, because bounds are
+        nearly equal, are decided one by one.
+        """
+        batch = base.batch_array(features, self.dim)
+        with self._lock:
+            mixture = self.mixture
+            if mixture.may_test(self.rounds) or not mixture.are_near(batch):
+                return super().select_many(batch)
+            variances, directions = np.linalg.eigh(mixture.left_open())
+            deviations = 1.0 if mixture.doubts_logs else mixture.buffer[kernels.DEVIATIONS]
+            root = directions * (deviations * np.sqrt(np.maximum(variances, 0.0)))
+            whole = np.vstack([mixture.filters.mean, root.T])
+            panel = whole[:, : self.dim] @ self.prior.basis.T
+            offset = whole[:, self.dim :].sum(axis=1, keepdims=True)  # of the baseline, if it is kept
+            chosen = np.empty(len(batch), dtype=np.int64)
+            for block, bounds in base.upper_bounds(batch, panel, [(slice(1, None), 1.0)], offset):
+                best = bounds.max(axis=1, keepdims=True)
+                chosen[block] = bounds.argmax(axis=1)
+                close = (bounds > best - TIE * np.abs(bounds).max()).sum(axis=1) > 1
+                for place in block.start + np.flatnonzero(close):
+                    chosen[place] = self.select(batch[place])
+            return chosen
 
     def scores(self, features: Any) -> Scores:
         """Expected rewards and their posterior standard deviations (K,).
@@ -687,9 +717,11 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     Coefficients count that five windows inform, and online about five clicks, or ten rounds for each
     coefficient of an arm. The others, those of new arms among them, are projected out as the baseline is:
     they have no stable value to break. Arms drift by themselves and together, along the directions of
-    `DriftPrior.drift_bounds`. A tenth of the weight is on breaks of all coefficients, the rest on breaks
-    along one direction; both are measured in the typical square of a coefficient and its own. With ŵ in
-    both, the evidence is not a martingale: docs/studies/alarm.md has its level.
+    `DriftPrior.drift_bounds`. Three kinds of breaks share the weight: of all coefficients, along one
+    direction, both measured in the typical square of a coefficient and its own, and of one slope that loses
+    about half of its size. Slopes share the last weight by μ²/C_μ: a fading effect is easiest to see, and
+    costs most, where the logs are surest of it. With ŵ in both, the evidence is not a martingale:
+    docs/studies/alarm.md has its level.
     """
     p, bounds = len(prior.mean), prior.drift_bounds
     least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
@@ -717,15 +749,32 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
         w = np.clip(w * pull**2 / np.maximum(precision, TINY), seen, most)
     if not np.isfinite(held):
         return 0.0
-    (pull, precision), sizes = best, np.outer(ARM_BREAK_SIZES, units)
-    grown = 1.0 + sizes * precision
-    alone = 0.5 * (sizes * pull**2 / grown - np.log(grown))
+    pull, precision = best
     every = np.append(unit, np.zeros(len(units) - len(unit)))
-    wider = [likeliest + size * every for size in ARM_BREAK_SIZES]
-    broken = np.array([kernels.log_normal(u, along, w, rest) for w in wider]) - held
-    weighed = zip((ALL_BREAK, 1.0 - ALL_BREAK), (broken, alone), strict=True)
-    both = [np.log(weight / part.size) + float(special.logsumexp(part)) for weight, part in weighed]
-    return float(np.logaddexp(*both))
+    of_all = kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
+    along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
+    result = np.logaddexp(np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one))
+    slopes = np.flatnonzero((kept >= prior.layout.own_dim) | (kept % prior.layout.own > 0))
+    if len(slopes):
+        mean, doubt = prior.mean[kept[slopes]], np.diagonal(prior.mean_covariance)[kept[slopes]]
+        fading = _shifted(-FADED_PART * mean, FADED_VARIANCE * mean**2, pull[slopes], precision[slopes])
+        result = np.logaddexp(result, np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)))
+    return float(result)
+
+
+def _shifted(mean: Any, variance: Array, pull: Array, precision: Array) -> Array:
+    """Log-likelihood ratios of coefficients that moved by N(mean, variance) against none, one at a time, from
+    their scores `pull` and the `precision` of these.
+    """
+    grown = 1.0 + variance * precision
+    explained = mean * pull + 0.5 * (variance * pull**2 - mean**2 * precision)
+    return np.asarray(explained / grown - 0.5 * np.log(grown))
+
+
+def _log_mean(logs: Array, weights: Any = 1.0) -> float:
+    """Log of the mean of exp(logs), by weights that need not add up to 1."""
+    weights = np.broadcast_to(weights, logs.shape)
+    return float(special.logsumexp(logs, b=weights / max(weights.sum(), TINY)))
 
 
 def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
@@ -31,6 +31,8 @@ from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
 Seed: TypeAlias = int | np.random.Generator
+NUMBERS_AT_ONCE = 65_536
+"""Projected features of a batch that stay in the processor's cache."""
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
 finite.
@@ -477,3 +479,28 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
     if not kernels.usable(part.reshape(1, -1)):
         finite_array("features", features, features.shape)
         raise too_large()
+
+
+def upper_bounds(
+    features: Array, panel: Array, norms: Sequence[tuple[slice, float]], offset: Any = 0.0
+) -> Iterator[tuple[slice, Array]]:
+    """Upper confidence bounds (n, K) of a batch of rounds (N, K, p) in one state, block by block.
+
+    panel : array, shape (1 + q, p)
+        Takes φ to its mean, and to coordinates whose norms are the widths.
+    norms : sequence of (slice, float)
+        Rows of the panel that make up one norm, and its factor.
+    offset : array, shape (1 + q, 1), optional
+        What is added to these.
+    """
+    rounds, actions, p = features.shape
+    step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
+    for start in range(0, rounds, step):
+        block = slice(start, min(start + step, rounds))
+        check_rounds(features, block.start, block.stop)
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = panel @ features[block].reshape(-1, p).T + offset
+            bounds = projected[0]
+            for rows, factor in norms:
+                bounds += factor * np.sqrt(np.einsum("jt,jt->t", projected[rows], projected[rows]))
+        yield block, bounds.reshape(-1, actions)

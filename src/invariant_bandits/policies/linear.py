@@ -22,8 +22,6 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import StateSchema, counters, prefixed, under
 
-NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
-
 
 class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
@@ -221,22 +219,11 @@ class LinearPolicy(BasePolicy):
 
     def _best_bounds(self, features: Array) -> np.ndarray[Any, Any]:
         """Actions (N,) with the highest upper confidence bounds, given features (N, K, p)."""
-        rounds, actions, _ = features.shape
         with self._lock:
             panel, q = self._panel().T, self._memory.dim
             parts = [(slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)]
-        chosen = np.empty(rounds, dtype=np.int64)
-        step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
-        for start in range(0, rounds, step):
-            stop = min(start + step, rounds)
-            base.check_rounds(features, start, stop)
-            with np.errstate(invalid="ignore", over="ignore"):
-                projected = panel @ features[start:stop].reshape(-1, self.dim).T
-                values = projected[0]
-                for rows, spread in parts:
-                    values += spread * np.sqrt(np.einsum("jt,jt->t", projected[rows], projected[rows]))
-            chosen[start:stop] = values.reshape(-1, actions).argmax(axis=1)
-        return chosen
+        blocks = base.upper_bounds(features, panel, parts)
+        return np.concatenate([bounds.argmax(axis=1) for _, bounds in blocks])
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
         """Probabilities (K,) of the next choice: one for what `select` returns, if nothing is drawn.

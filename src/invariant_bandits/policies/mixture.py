@@ -384,15 +384,34 @@ class FilterMixture:
         lower = kernels.covariance(self.buffer)
         return self.filters.mean.copy(), lower + np.tril(lower, -1).T
 
-    def left_open(self) -> Array:
-        """Covariance (d, d) of what the logs leave open: of the first filter, or of the mixture once filters
-        that do not trust the logs hold more than half of the weight.
-        """
+    @property
+    def doubts_logs(self) -> bool:
+        """Whether filters that do not trust the logs hold more than half of the weight."""
         filters = self.filters
-        if filters.weights[filters.trusts_logs == 0.0].sum() > 0.5:
+        return bool(filters.weights[filters.trusts_logs == 0.0].sum() > 0.5)
+
+    def left_open(self) -> Array:
+        """Covariance (d, d) of what the logs leave open: of the first filter, or of the mixture once the logs
+        are doubted.
+        """
+        if self.doubts_logs:
             return self.mean_and_covariance()[1]
-        lower = np.tril(filters.covariances[0])
+        lower = np.tril(self.filters.covariances[0])
         return np.asarray(lower + np.tril(lower, -1).T)
+
+    def may_test(self, rounds: int) -> bool:
+        """Whether a neglected action can be tested after so many rounds."""
+        numbers = self.filters.numbers
+        patient = rounds >= kernels.PATIENCE * numbers[kernels.COORDINATES]
+        return bool(patient and (self.doubts_logs or numbers[kernels.CAUTION] != 0.0))
+
+    def are_near(self, features: Array) -> bool:
+        """Whether no action of these features (N, K, p) can be too far from anything in the logs: ‖z‖²·tr(Q)
+        is an upper bound of how far.
+        """
+        size = np.vdot(features, features) + features.shape[0] * features.shape[1]
+        trace = np.trace(self.filters.log_precision)
+        return bool(size * trace <= kernels.FARTHEST * len(self.filters.mean))
 
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""
