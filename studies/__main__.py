@@ -183,7 +183,7 @@ def related(
     out: Page = Path("docs/studies/related.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 100,
-    seed: Seed = 20261301,
+    seed: Seed = 20270202,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Related methods of the literature, each in its own world and in those of the others."""
@@ -194,12 +194,15 @@ def related(
 def peers(
     out: Page = Path("docs/studies/peers.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 12,
-    seed: Seed = 20261302,
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 20,
+    seed: Seed = 20270201,
     jobs: Jobs = PROCESSORS,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps finished worlds if the run is stopped.")
+    ] = None,
 ) -> None:
-    """The same rounds through our policies and those of other packages; needs the extra "peers"."""
-    run_study("peers", out, figures, replications=replications, seed=seed, jobs=jobs)
+    """The same rounds through our policies and those of other packages; needs "peers" and "real"."""
+    run_study("peers", out, figures, replications=replications, seed=seed, jobs=jobs, cache=cache)
 
 
 @study.command()

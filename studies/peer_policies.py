@@ -1,15 +1,16 @@
 """Policies of other packages behind our two methods: `select(features)` and `update(features, reward)`.
 
 Each plays through its real package. Peers with one model for all actions get the feature rows; peers with a
-model per arm get context and arm, which only labelled arms have. Where a peer can learn from logs it has
-learned them before the first round.
+model per arm get context and arm, which only labelled arms have. Every peer learns the logs it is given
+before the first round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ class Peer:
     module : str
         As it is imported.
     make : callable
-        (past, setting) -> policy; the past says p, K and the logs.
-    settings : sequence
+        (past, *setting) -> policy; the past says p, K and the logs.
+    settings : words -> setting
         What it may be tuned to.
     labelled : bool
         Whether it has a model per arm, so that it needs labelled arms.
@@ -38,8 +39,8 @@ class Peer:
 
     package: str
     module: str
-    make: Callable[[Past, Any], Any]
-    settings: Sequence[Any]
+    make: Callable[..., Any]
+    settings: Mapping[str, tuple[Any, ...]]
     labelled: bool = False
 
     @property
@@ -56,7 +57,6 @@ class Coba:
 
         self.learner = LinUCBLearner(alpha=alpha, features=["a"])
         for row, reward in zip(past.logs.features.tolist(), past.logs.rewards.tolist(), strict=True):
-            self.learner.predict(None, [tuple(row)])
             self.learner.learn(None, tuple(row), reward, 1.0)
 
     def select(self, features: Array) -> int:
@@ -70,17 +70,34 @@ class Coba:
         self.learner.learn(None, tuple(features.tolist()), reward, self.probability)
 
 
+def logged_rounds(past: Past) -> Iterator[tuple[Array, int, float]]:
+    """Offered rows, chosen action and reward of every logged round.
+
+    Logs of labelled arms name the played arm only: all arms that have a label count as offered.
+    """
+    logs = past.logs
+    rewards = logs.rewards.tolist()
+    if hasattr(logs, "contexts"):
+        one_hot = np.eye(past.dim // logs.contexts.shape[1])
+        for context, arm, reward in zip(logs.contexts, logs.arms.tolist(), rewards, strict=True):
+            yield np.kron(one_hot, context), arm, reward
+    elif rewards:
+        offered = np.split(logs.offered, logs.starts[1:-1]) if logs.offered.ndim == 2 else logs.offered
+        yield from zip(offered, logs.actions.tolist(), rewards, strict=True)
+
+
 class Vowpal:
-    """vowpalwabbit's contextual bandit with action features; logs are learned with their propensities."""
+    """vowpalwabbit's contextual bandit with action features; logs count as chosen uniformly."""
 
     def __init__(self, past: Past, arguments: str) -> None:
         import vowpalwabbit
 
         self.workspace = vowpalwabbit.Workspace(f"--cb_explore_adf {arguments} --quiet")
         self.rng = np.random.default_rng(0)
-        actions = int(past.actions or 1)
-        for row, reward in zip(past.logs.features, past.logs.rewards.tolist(), strict=True):
-            self.workspace.learn([f"0:{-reward}:{1.0 / actions} {self._line(row)}"])
+        for offered, action, reward in logged_rounds(past):
+            self.lines = [self._line(row) for row in offered]
+            self.action, self.chance = action, 1.0 / len(offered)
+            self.update(offered[action], reward)
 
     @staticmethod
     def _line(row: Array) -> str:
@@ -100,17 +117,31 @@ class Vowpal:
         self.workspace.learn(self.lines)
 
 
-class BayesianBandits:
-    """bayesianbandits' Thompson sampling with one linear model, with any of its forgetting rules."""
+def most_offered(past: Past) -> int:
+    """The largest number of actions of a round."""
+    return int(past.actions or past.logs.counts.max())
 
-    def __init__(self, past: Past, rule: str, rate: float) -> None:
+
+class BayesianBandits:
+    """bayesianbandits' Thompson sampling with one linear model, with any of its forgetting rules.
+
+    Both precisions are 1/size², so that `size` scales the standard deviations of what it draws and leaves
+    the posterior mean alone. Rules that forget what a batch excites learn the logs a row at a time, as they
+    learn online: within a batch they forget nothing. Rounds that offer fewer actions than others repeat
+    their first one.
+    """
+
+    def __init__(self, past: Past, size: float, rule: str = "", rate: float = 1.0) -> None:
         import bayesianbandits as bb
 
-        forgetting = None if rule == "none" else getattr(bb, f"{rule}Forgetting")(rate)
-        learner: Any = bb.NormalRegressor(alpha=0.1, beta=1.0, forgetting=forgetting, random_state=0)
-        if len(past.logs.rewards):
-            learner.partial_fit(past.logs.features, past.logs.rewards)
-        actions, dim = int(past.actions or 1), past.dim
+        forgetting = getattr(bb, f"{rule}Forgetting")(rate) if rule else None
+        precision = 1.0 / size**2
+        learner: Any = bb.NormalRegressor(precision, precision, forgetting=forgetting, random_state=0)
+        logs, batch = past.logs, 1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1
+        for start in range(0, len(logs.rewards), batch):
+            learner.partial_fit(logs.features[start : start + batch], logs.rewards[start : start + batch])
+        self.actions = actions = most_offered(past)
+        dim = past.dim
 
         def featurize(context: Any, tokens: Any) -> Any:
             return np.asarray(context).reshape(-1, actions, dim).transpose(0, 2, 1)[:, :, list(tokens)]
@@ -125,8 +156,10 @@ class BayesianBandits:
 
     def select(self, features: Array) -> int:
         """The best action under coefficients drawn from the posterior."""
-        self.context = features.reshape(1, -1)
-        return int(self.agent.pull(self.context)[0])
+        repeated = np.repeat(features[:1], self.actions - len(features), axis=0)
+        self.context = np.concatenate([features, repeated]).reshape(1, -1)
+        action = int(self.agent.pull(self.context)[0])
+        return action if action < len(features) else 0
 
     def update(self, features: Array, reward: float) -> None:
         """Learn the reward of the chosen action."""
@@ -200,13 +233,13 @@ class ContextualBandits(PerArm):
 
 
 class River(PerArm):
-    """river's LinUCB; its exploration cannot be set, only the priors of its regressions."""
+    """river's LinUCB; both precisions of its regressions are 1/size², and its smoothing forgets."""
 
-    def __init__(self, past: Past, precision: float) -> None:
+    def __init__(self, past: Past, size: float, smoothing: float | None) -> None:
         from river.bandit import LinUCBDisjoint
 
         super().__init__(past)
-        self.policy = LinUCBDisjoint(alpha=precision, beta=1.0, seed=0)
+        self.policy = LinUCBDisjoint(alpha=size**-2, beta=size**-2, smoothing=smoothing, seed=0)
         logs = zip(past.logs.contexts, past.logs.arms.tolist(), past.logs.rewards.tolist(), strict=True)
         for context, arm, reward in logs:
             self.policy.update(arm, self._named(context), reward)
@@ -246,41 +279,67 @@ class Pareto(PerArm):
         self.policy.update(str(self.arm), self.context, reward)
 
 
-ALPHAS = (0.1, 0.3, 1.0)
-RATES = (0.9, 0.97, 0.99)
+SIZES = (0.03, 0.1, 0.3, 1.0)
+"""Exploration of every peer: how many standard deviations are added, or scale what is drawn."""
+SIZES_BESIDE_RATES = (0.03, 0.3)
+RATES = (0.97, 0.99, 0.999)
+"""Weight of a round after the next one, for every policy that forgets."""
 FORGETTING = ("Exponential", "Stabilized", "FeatureWise", "Sift")
+BY_DIRECTION = ("FeatureWise", "Sift")
+POWERS = (0.5, 0.0)
+"""Exponents of vowpalwabbit's learning rate over time: as published, and constant."""
+
+
+def _sizes(words: str) -> dict[str, tuple[Any, ...]]:
+    return {f"{words} {size:g}": (size,) for size in SIZES}
+
+
+def _vowpal(settings: list[str]) -> dict[str, tuple[Any, ...]]:
+    both = [f"{setting} --power_t {power:g}" for setting, power in product(settings, POWERS)]
+    return {arguments: (f"--{arguments}",) for arguments in both}
+
+
 PEERS: Mapping[str, Peer] = {
-    "coba LinUCB": Peer("coba", "coba", Coba, ALPHAS),
+    "coba LinUCB": Peer("coba", "coba", Coba, _sizes("alpha")),
     "vowpalwabbit squarecb": Peer(
         *("vowpalwabbit", "vowpalwabbit", Vowpal),
-        tuple(f"--squarecb --gamma_scale {scale:g}" for scale in (10, 100, 1000)),
+        _vowpal([f"squarecb --gamma_scale {scale}" for scale in (10, 100, 1000)]),
     ),
     "vowpalwabbit cover": Peer(
         *("vowpalwabbit", "vowpalwabbit", Vowpal),
-        tuple(f"--cover {size} --epsilon {share:g}" for size, share in ((3, 0.0), (3, 0.05), (10, 0.0))),
+        _vowpal(["cover 3 --epsilon 0", "cover 3 --epsilon 0.05", "cover 10 --epsilon 0"]),
     ),
-    "bayesianbandits": Peer(
-        *("bayesianbandits", "bayesianbandits"),
-        lambda past, rate: BayesianBandits(past, "none", rate),
-        (1.0,),
-    ),
+    "bayesianbandits": Peer("bayesianbandits", "bayesianbandits", BayesianBandits, _sizes("size")),
     **{
         f"bayesianbandits, {rule}": Peer(
-            *("bayesianbandits", "bayesianbandits"),
-            lambda past, rate, rule=rule: BayesianBandits(past, rule, rate),  # type: ignore[misc]
-            RATES,
+            *("bayesianbandits", "bayesianbandits", BayesianBandits),
+            {
+                f"size {size:g}, rate {rate:g}": (size, rule, rate)
+                for size, rate in product(SIZES_BESIDE_RATES, RATES)
+            },
         )
         for rule in FORGETTING
     },
-    "mabwiser LinUCB": Peer("mabwiser", "mabwiser", Mabwiser, ALPHAS, labelled=True),
+    "mabwiser LinUCB": Peer("mabwiser", "mabwiser", Mabwiser, _sizes("alpha"), labelled=True),
     "contextualbandits LinUCB": Peer(
-        "contextualbandits", "contextualbandits", ContextualBandits, ALPHAS, labelled=True
+        "contextualbandits", "contextualbandits", ContextualBandits, _sizes("alpha"), labelled=True
     ),
-    "river LinUCBDisjoint": Peer("river", "river", River, (1.0, 10.0, 100.0), labelled=True),
+    "river LinUCBDisjoint": Peer(
+        *("river", "river", River),
+        {
+            f"size {size:g}, smoothing {rate}": (size, rate)
+            for size in SIZES_BESIDE_RATES
+            for rate in (None, *RATES)
+        },
+        labelled=True,
+    ),
     "paretobandit": Peer(
-        *("paretobandit", "pareto_bandit"),
-        lambda past, setting: Pareto(past, *setting),
-        tuple((alpha, factor) for alpha in (0.01, 0.1) for factor in (1.0, 0.999)),
+        *("paretobandit", "pareto_bandit", Pareto),
+        {
+            f"alpha {size:g}, forgetting {rate:g}": (size, rate)
+            for size in (0.01, 0.1, 1.0)
+            for rate in (1.0, *RATES)
+        },
         labelled=True,
     ),
 }

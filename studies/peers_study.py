@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,11 +22,19 @@ from invariant_bandits.reports import plots
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LabelledArms
 from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits.storage import replace_file
+from studies import real_study
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, picture_lines, with_lowest_bold
-from studies.peer_policies import ALPHAS, PEERS, Peer
+from studies.peer_policies import PEERS, RATES, Peer, most_offered
+from studies.real_data import DATA
 
 AUTO = "auto-isd"
+EXPLORATIONS = (0.01, 0.03, 0.1, 0.3)
+"""Factors of the published radii, about as wide as the peers' sizes: a radius has about three deviations."""
+EXPLORATIONS_BESIDE_RATES = (0.01, 0.1)
+REAL_DRAWS = 2
+"""Draws of the logged actions of a real data set, to tune and to play."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +47,17 @@ class World:
 
 
 WORLDS: Mapping[str, World] = {
-    "the paper's drift, T0 = 3,500": World(PaperEpisodes(logged=3500), 500),
+    **{
+        f"the paper's drift, T0 = {logged:,}": World(PaperEpisodes(logged=logged), 500)
+        for logged in (1000, 3500, 8000)
+    },
     "fast rotation": World(
         PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating"), 500
     ),
     "invariance broken by 1": World(PaperEpisodes(logged=3500, violation=1.0), 500),
     "nothing drifts": World(PaperEpisodes(PaperWorld(varying=None), logged=3500), 500),
-    "labelled arms, clicks of 30 %": World(LabelledArms(logged=6_000, later="drift"), 1000, True),
-    "labelled arms, clicks of 3 %": World(LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True),
+    "labelled arms, clicks of 30 %": World(LabelledArms(logged=12_000, later="drift"), 2000, True),
+    "labelled arms, clicks of 3 %": World(LabelledArms(logged=12_000, later="drift", rate=0.03), 2000, True),
 }
 
 
@@ -64,7 +78,7 @@ def cold(past: Any) -> Any:
     empty = {"features": logs.features[:0], "rewards": logs.rewards[:0]}
     if hasattr(logs, "contexts"):
         empty |= {"contexts": logs.contexts[:0], "arms": logs.arms[:0]}
-    return SimpleNamespace(dim=past.dim, actions=past.actions, logs=SimpleNamespace(**empty))
+    return SimpleNamespace(dim=past.dim, actions=most_offered(past), logs=SimpleNamespace(**empty))
 
 
 NEEDS_LOGS = ("mabwiser", "contextualbandits")
@@ -72,35 +86,29 @@ NEEDS_LOGS = ("mabwiser", "contextualbandits")
 
 
 def _peer_variants(name: str, peer: Peer) -> list[Variant]:
-    variants = [
-        Variant(name, f"{setting}, warm", lambda past, setting=setting: peer.make(past, setting))  # type: ignore[misc]
-        for setting in peer.settings
-    ]
-    if peer.package in NEEDS_LOGS:
-        return variants
-    return variants + [
-        Variant(name, f"{setting}, cold", lambda past, setting=setting: peer.make(cold(past), setting))  # type: ignore[misc]
-        for setting in peer.settings
+    def from_logs(setting: tuple[Any, ...], warm: bool) -> Callable[[Any], Any]:
+        return lambda past: peer.make(past if warm else cold(past), *setting)
+
+    starts = {"warm": True} if peer.package in NEEDS_LOGS else {"warm": True, "cold": False}
+    return [
+        Variant(name, f"{words}, {start}", from_logs(setting, warm))
+        for start, warm in starts.items()
+        for words, setting in peer.settings.items()
     ]
 
 
-def variants_in(world: World) -> list[Variant]:
-    """Every policy that can play there, with every setting it may be tuned to."""
+def variants_in(labelled: bool) -> list[Variant]:
+    """Every policy that can play with labelled arms, or without, and every setting it may be tuned to."""
     result = [Variant(AUTO, "as it is", Contender(AUTO))]
-    for name in ("linucb", "linucb-warm"):
-        for size in ALPHAS:
+    for name in ("linucb", "linucb-warm") if labelled else ("linucb", "linucb-warm", "isd-linucb"):
+        for size in EXPLORATIONS:
             result.append(Variant(name, f"exploration {size:g}", Contender(name, {"exploration": size})))
-    for discount in (0.97, 0.99):
-        for warm in (False, True):
-            options = {"exploration": 0.1, "discount": discount, "warm": warm}
-            words = f"discount {discount:g}, {'warm' if warm else 'cold'}"
-            result.append(Variant("d-linucb", words, Contender("d-linucb", options)))
-    if not world.labelled:
-        for size in ALPHAS:
-            options = {"exploration": size}
-            result.append(Variant("isd-linucb", f"exploration {size:g}", Contender("isd-linucb", options)))
+    for size, rate, warm in product(EXPLORATIONS_BESIDE_RATES, RATES, (True, False)):
+        options = {"exploration": size, "discount": rate, "warm": warm}
+        words = f"exploration {size:g}, discount {rate:g}, {'warm' if warm else 'cold'}"
+        result.append(Variant("d-linucb", words, Contender("d-linucb", options)))
     for name, peer in PEERS.items():
-        if peer.is_installed and (world.labelled or not peer.labelled):
+        if peer.is_installed and (labelled or not peer.labelled):
             result += _peer_variants(name, peer)
     return result
 
@@ -127,17 +135,20 @@ def play(make: Callable[[Any], Any], episode: Any) -> Played:
 
 def run(
     worlds: Mapping[str, World] = WORLDS,
+    data: Sequence[str] = tuple(DATA),
     *,
-    replications: int = 12,
-    tuning_replications: int = 3,
-    seed: int = 20261302,
+    replications: int = 20,
+    tuning_replications: int = 4,
+    seed: int = 20270201,
     jobs: int = 2,
     progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> StudyOutcome:
     """Tune every policy on repetitions of its own, then play all of them on the same fresh ones.
 
-    The outcome has, beside the regret: chosen, world -> policy -> setting; microseconds, world -> policy ->
-    per round.
+    The outcome has, beside the regret: real, data set -> policy -> gain per round in blocks of the second
+    half; chosen, world or set -> policy -> setting; microseconds, world -> policy -> per round. cache: a
+    folder that keeps every finished world, so that a run that was stopped goes on where it stopped.
     """
     whole_number("replications", replications, 2)
     whole_number("tuning_replications", tuning_replications, 1)
@@ -153,11 +164,8 @@ def run(
         items = [(name, cell_seed(seed, 10_000 * place + number), players) for number in range(count)]
         return np.array(gather(repetition, items, jobs, progress, words))
 
-    regret: dict[str, dict[str, Array]] = {}
-    chosen: dict[str, dict[str, str]] = {}
-    spent: dict[str, dict[str, float]] = {}
-    for place, (name, world) in enumerate(worlds.items()):
-        grid = variants_in(world)
+    def simulated(place: int, name: str) -> Measured:
+        grid = variants_in(worlds[name].labelled)
         there = all_of(name, 100 + place, tuning_replications, grid, f"tuning: {name}")[:, :, 0].mean(axis=0)
         best: dict[str, tuple[float, Variant]] = {}
         for value, variant in zip(there.tolist(), grid, strict=True):
@@ -165,10 +173,66 @@ def run(
                 best[variant.policy] = value, variant
         players = [variant for _, variant in best.values()]
         here = all_of(name, place, replications, players, name)
-        regret[name] = {player.policy: here[:, k, 0] for k, player in enumerate(players)}
-        chosen[name] = {player.policy: player.words for player in players}
-        spent[name] = {player.policy: float(np.median(here[:, k, 1])) for k, player in enumerate(players)}
-    return StudyOutcome(regret, replications, seed, {"chosen": chosen, "microseconds": spent})
+        return {
+            player.policy: (here[:, k, 0].tolist(), player.words, float(np.median(here[:, k, 1])))
+            for k, player in enumerate(players)
+        }
+
+    def kept(name: str, measure: Callable[[], Measured]) -> Measured:
+        path = cache and cache / f"{seed} {replications} {tuning_replications} {name}.json"
+        if path and path.exists():
+            found: Measured = json.loads(path.read_text())
+            return found
+        measured = measure()
+        if path:
+            replace_file(path, json.dumps(measured).encode())
+        return measured
+
+    at = {
+        name: kept(name, lambda place=place, name=name: simulated(place, name))
+        for place, name in enumerate(worlds)
+    }
+    on = {name: kept(name, lambda name=name: on_real_data(name, seed, jobs, progress)) for name in data}
+    more = {
+        "real": {name: {policy: np.array(of[0]) for policy, of in each.items()} for name, each in on.items()},
+        "chosen": {name: {policy: of[1] for policy, of in each.items()} for name, each in (at | on).items()},
+        "microseconds": {name: {policy: of[2] for policy, of in each.items()} for name, each in at.items()},
+        "tuning": tuning_replications,
+    }
+    regret = {name: {policy: np.array(of[0]) for policy, of in each.items()} for name, each in at.items()}
+    return StudyOutcome(regret, replications, seed, more)
+
+
+Measured = dict[str, tuple[list[float], str, float]]
+"""Policy -> (regret of every repetition or gain of every block, chosen setting, microseconds per round)."""
+
+
+def on_real_data(name: str, seed: int, jobs: int, progress: Progress | None) -> Measured:
+    """Gain per round (blocks,) of every policy on the second half, tuned on the first half."""
+    choices: dict[str, dict[str, Any]] = {}
+    for variant in variants_in(labelled=False):
+        choices.setdefault(variant.policy, {})[variant.words] = variant.make
+    data = DATA[name]()
+    middle = data.rounds.rounds // 2
+
+    def note(words: str, total: int) -> Callable[[int], None]:
+        return lambda done: progress(f"{words}: {data.name}", done, total) if progress else None
+
+    first_half = data.until(middle).scaled(middle)
+    tuned = real_study.tune(
+        first_half, choices, REAL_DRAWS, seed, jobs, note("tuning", REAL_DRAWS * len(choices))
+    )
+    words = {
+        policy: tuned[policy].settings if policy in tuned else next(iter(choices[policy]))
+        for policy in choices
+    }
+    players = {policy: choices[policy][words[policy]] for policy in choices}
+    played = real_study.second_half(
+        data.scaled(middle), players, middle, REAL_DRAWS, seed, jobs, note("second half", REAL_DRAWS)
+    )
+    return {
+        policy: (real_study.blocks_of(gains).tolist(), words[policy], 0.0) for policy, gains in played.items()
+    }
 
 
 def names_in(outcome: StudyOutcome) -> list[str]:

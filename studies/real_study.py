@@ -120,7 +120,7 @@ def play_data(
         for name, settings in offered.items()
     }
     whole = data.scaled(middle)
-    half = _second_half(
+    half = second_half(
         whole, players, middle, replications, seed, jobs, lambda done: note("second half", done)
     )
     before += replications
@@ -178,7 +178,7 @@ def _times(data: RealData) -> Array:
     return np.asarray(data.rounds.times)
 
 
-def _second_half(
+def second_half(
     data: RealData,
     players: Mapping[str, Maker],
     middle: int,
@@ -304,11 +304,13 @@ def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
         f"next {horizon}": {name: gains[:, :, place].mean(axis=0) for name, gains in outcome.rolling.items()}
         for place, horizon in enumerate(outcome.horizons)
     }
-    by_stretch["second half"] = {
-        name: np.array([block.mean() for block in np.array_split(gains.mean(axis=0), BLOCKS)])
-        for name, gains in outcome.half.items()
-    }
+    by_stretch["second half"] = {name: blocks_of(gains) for name, gains in outcome.half.items()}
     return by_stretch
+
+
+def blocks_of(gains: Array) -> Array:
+    """Mean gain (26,) of blocks of neighbouring rounds, from gains (replications, rounds)."""
+    return np.array([block.mean() for block in np.array_split(gains.mean(axis=0), BLOCKS)])
 
 
 def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measurement]]:

@@ -18,7 +18,7 @@ from invariant_bandits.plotting import theme
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
-from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most
+from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, with_lowest_bold
 
 Path = Callable[[int, np.random.Generator], Array]
@@ -134,7 +134,7 @@ REFERENCES = {
     "latent-ar-linucb": "Trella et al. (2024), *Non-stationary latent auto-regressive bandits*",
     "invariant-set": "Saengkyongam et al. (2023), *Invariant policy learning: a causal perspective*",
 }
-EXPLORATIONS = (0.03, 0.1, 0.3, 1.0)
+EXPLORATIONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 NAMES = (LINUCB, "linucb-warm", "restart-linucb", "d-linucb", *RELATED, ISD, AUTO)
 TUNED = tuple(name for name in NAMES if name not in (AUTO, "invariant-set"))
 """Policies whose exploration is chosen on other seeds."""
@@ -150,6 +150,17 @@ WORLDS: Mapping[str, tuple[TaskEpisodes | PaperEpisodes, int, int]] = {
     "invariance broken by 1": (PaperEpisodes(logged=3500, violation=1.0), 500, 500),
 }
 """World -> environment, rounds, and what a policy that restarts or forgets is told to remember."""
+CONDITIONS = {
+    "latent subspace": "one new task,\nin the subspace of the logged ones",
+    "affine subspace": "the same,\nand all tasks share a center",
+    "sequential tasks": "a new task every 100 rounds,\nin a subspace the logs do not show",
+    "latent state": "fixed arms follow a hidden\nautoregressive state",
+    "confounded features": "half of the effects last,\nthe others vanish online",
+    "the paper's drift": "what drifted in the logs\nis new online, the rest lasts",
+    "nothing drifts": "everything that the logs\nshow lasts",
+    "invariance broken by 1": "what lasted in the logs\njumps before the first round",
+}
+"""What holds in a world."""
 
 
 def contender(name: str, exploration: float | None, memory: int) -> Contender:
@@ -182,7 +193,7 @@ def run(
     *,
     replications: int = 100,
     tuning_replications: int = 20,
-    seed: int = 20261301,
+    seed: int = 20270202,
     jobs: int = 2,
     progress: Progress | None = None,
 ) -> StudyOutcome:
@@ -213,11 +224,11 @@ def run(
 
 
 def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
-    """Mean regret of every policy in every world, in units of the lowest one there."""
+    """Mean regret of every policy under the conditions of every world, over the lowest one there."""
     ratios = np.array([[of[name].mean() for name in NAMES] for of in outcome.values.values()])
     ratios /= ratios.min(axis=1, keepdims=True)
     with theme(theme_name):
-        figure = plt.figure(figsize=(8.2, 0.55 * len(ratios) + 1.6), layout="constrained")
+        figure = plt.figure(figsize=(9.0, 0.55 * len(ratios) + 1.6), layout="constrained")
         axis = figure.subplots()
         colours = "Blues" if theme_name == "light" else "Blues_r"
         axis.imshow(ratios, cmap=colours, norm=LogNorm(1.0, MOST_SHOWN), aspect="auto")
@@ -227,10 +238,21 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
             words = f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
             axis.text(column, row, words, ha="center", va="center", **looks)
         axis.set_xticks(range(len(NAMES)), NAMES, rotation=35, ha="right", rotation_mode="anchor")
-        axis.set_yticks(range(len(ratios)), list(outcome.values))
+        axis.set_yticks(range(len(ratios)), [CONDITIONS[world] for world in outcome.values])
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
     return figure
+
+
+def wins(outcome: StudyOutcome, policy: str) -> str:
+    """Worlds in which no policy is lower by more than two standard errors of the paired difference."""
+    worlds = []
+    for world, of in outcome.values.items():
+        best = min(of.values(), key=lambda regret: float(regret.mean()))
+        apart = mean_of(of[policy] - best)
+        if apart.value <= 2.0 * apart.error:
+            worlds.append(world)
+    return ", ".join(worlds) or "nowhere"
 
 
 def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
@@ -246,13 +268,23 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         f" the best of {sizes} on 20 other repetitions. `restart-linucb`, `d-linucb` and `sequential-linucb`"
         " know how long a task lasts.",
         "",
+        "Looks before this run: three of 10 repetitions on seed 777, after which the rule for the rank, the"
+        " bias of `latent-linucb` and the arms of the latent state were changed; then one whole run on seed"
+        " 20261301, in which tuning often chose 0.03, the lowest exploration there was. The grid now begins"
+        " lower, for all policies. Nothing else was changed.",
+        "",
         *picture_lines(
             *(pictures, "related", "Regret of every policy in every world over the lowest one there"),
-            "Mean regret over the lowest mean of the row. Bold: the lowest.",
+            "Mean regret over the lowest mean of the row, by what holds there. Bold: the lowest.",
         ),
-        "| policy | made for | reference |",
-        "|---|---|---|",
-        *(f"| `{name}` | {RELATED[name]} | {REFERENCES[name]} |" for name in RELATED),
+        "| policy | made for | lowest mean, or within two standard errors of it | reference |",
+        "|---|---|---|---|",
+        *(f"| `{name}` | {RELATED[name]} | {wins(outcome, name)} | {REFERENCES[name]} |" for name in RELATED),
+        f"| `{ISD}`, `{AUTO}` | the paper's drift | {wins(outcome, ISD)}; {wins(outcome, AUTO)} | |",
+        "",
+        "| world | what holds there |",
+        "|---|---|",
+        *(f"| {world} | {words.replace(chr(10), ' ')} |" for world, words in CONDITIONS.items()),
         "",
         "## In the world it was made for",
         "",

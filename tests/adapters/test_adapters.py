@@ -106,8 +106,17 @@ def test_a_coba_environment_plays_in_our_simulation(labelled):
 
 
 def obp_loop(policy):
-    """obp's own loop over rounds that were logged with the policy's own choices, so that every one is learned."""
+    """The actions chosen in obp's own loop.
+
+    From 0.5 on it plays rounds whose rewards are all known. Before, it replays a log; this one has the
+    policy's own choices, so that every round is learned.
+    """
     simulator = pytest.importorskip("obp.simulator", reason="obp needs PyTorch and is dormant: not installed")
+    if not hasattr(simulator, "run_bandit_simulation"):
+        loop = simulator.simulator.BanditPolicySimulator(policy)
+        rounds = simulator.simulator.BanditRounds(T, K, CONTEXTS, np.eye(K), REWARDS, REWARDS, None)
+        loop.steps(batch_bandit_rounds=rounds)
+        return loop.selected_actions
     twin, logged = copy.deepcopy(policy), []
     for context, rewards in zip(CONTEXTS, REWARDS, strict=True):
         logged.append(int(twin.select_action(context[None])[0]))

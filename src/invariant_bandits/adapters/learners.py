@@ -97,7 +97,7 @@ class CobaLearner(FeatureAdapter):
 
 
 class ObpPolicy(FeatureAdapter):
-    """A policy as a contextual policy of the Open Bandit Pipeline, for `obp.simulator.run_bandit_simulation`.
+    """A policy as a contextual policy of the Open Bandit Pipeline, for the loops of `obp.simulator`.
 
     Parameters
     ----------
