@@ -83,6 +83,12 @@ def commands(text: str) -> Iterator[str]:
             yield command
 
 
+def inline_commands(page: Path) -> Iterator[str]:
+    """Yield the commands of ours that stand in sentences and tables; "..." and "…" are left out."""
+    for code in re.findall(r"`((?:invariant-bandits|make) [^`]+)`", FENCE.sub("", page.read_text())):
+        yield re.sub(r"\.\.\.|…", "", " ".join(code.split()))
+
+
 class Runner:
     """Runs the blocks of one page in one folder; what they print is in `output`."""
 
