@@ -180,7 +180,7 @@ def check_options(words: list[str]) -> None:
             known |= {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         elif word.startswith("--"):
             assert word.partition("=")[0] in known | {"--help"}, f"{' '.join(words)}: no option {word}"
-    assert not hasattr(command, "commands") or words[-1:] == ["--help"] or words[:1] == ["--version"], words
+    assert not hasattr(command, "commands") or words[0].startswith("--") or words[-1] == "--help", words
 
 
 def check_data(block: Block) -> None:
