@@ -23,7 +23,8 @@ RUN = [
 LONGEST_LINE = 100
 PRIVATE_WORDS = re.compile(
     r"\bsigns that are no\b|\bhalves of signs\b|\bfor all that can be known\b|\bby chance alone\b|\bis no [A-Z]\b"
-    r"|\bwhoever\b|, too[.,;]|\bas the others let expect\b|\bwhat bad input is told\b",
+    r"|\bwhoever\b|\bwhatever\b|\bnobody\b|\bsomebody\b|, too[.,;]|\bas the others let expect\b|\btold\b"
+    r"|\bis no [a-z]+\b(?<!is no longer)|;[^;]*;",
     re.IGNORECASE,
 )
 """Phrases that a newcomer stumbled over."""
@@ -50,6 +51,12 @@ def test_no_line_of_prose_is_long_or_in_our_own_dialect(page):
     lines = list(pages.prose(page))
     assert [number for number, line in lines if len(line) > LONGEST_LINE] == []
     assert [number for number, line in lines if PRIVATE_WORDS.search(line)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_in_a_sentence_or_a_table_have_known_options(page):
+    for command in pages.inline_commands(page):
+        pages.check_console(f"$ {command}\n")
 
 
 def test_a_wrong_option_target_or_extra_is_noticed():

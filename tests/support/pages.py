@@ -83,6 +83,12 @@ def commands(text: str) -> Iterator[str]:
             yield command
 
 
+def inline_commands(page: Path) -> Iterator[str]:
+    """Yield the commands of ours that stand in sentences and tables; "..." and "…" are left out."""
+    for code in re.findall(r"`((?:invariant-bandits|make) [^`]+)`", FENCE.sub("", page.read_text())):
+        yield re.sub(r"\.\.\.|…", "", " ".join(code.split()))
+
+
 class Runner:
     """Runs the blocks of one page in one folder; what they print is in `output`."""
 
@@ -174,7 +180,7 @@ def check_options(words: list[str]) -> None:
             known |= {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         elif word.startswith("--"):
             assert word.partition("=")[0] in known | {"--help"}, f"{' '.join(words)}: no option {word}"
-    assert not hasattr(command, "commands") or words[-1:] == ["--help"] or words[:1] == ["--version"], words
+    assert not hasattr(command, "commands") or words[0].startswith("--") or words[-1] == "--help", words
 
 
 def check_data(block: Block) -> None:
