@@ -246,6 +246,7 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     """
     command = _command(call, body, body.event_id or secrets.token_hex(12))
     check_count(body.slots, MOST_SLOTS, "slots", "filled")
+    call.charge(len(body.slots) - 1)
     for slot in body.slots:
         check_values(slot.features, "slots")
     decisions = await call.submit(_decide_slots(command, body))
@@ -360,6 +361,7 @@ async def reward(call: Call, body: EventReward) -> None:
 async def reward_slots(call: Call, body: SlotRewards) -> None:
     """Report what slots of an event earned."""
     check_count(body.reward, responses.MOST_TOGETHER, "reward", "sent")
+    call.charge(len(body.reward) - 1)
     id = _event_id(call)
     rewards = [_reward_command(call, id_in_group(id, slot.slot_id), slot.value) for slot in body.reward]
     await call.submit(commands.all_or_none(rewards))
