@@ -1032,14 +1032,14 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         ] + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
     times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
     if versioned:
-        return {**_about(call, about), "jobId": about["id"], "policyResults": results[key]}
+        return {**_about(call, about), "policyResults": results[key]}
     return {**_about(call, about), "content": {**times, "value": results[key]}}
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     """Return what lists show of an evaluation as well."""
-    status = "completed" if _is_versioned(call.request) else "Succeeded"
-    return {**_without(about, "span", "custom"), "status": status}
+    old = {"status": "completed", "jobId": about["id"]}
+    return _without(about, "span", "custom") | (old if _is_versioned(call.request) else {})
 
 
 @personalizer("GET", "/evaluations", "read", answer=Any, query=PAGE)
