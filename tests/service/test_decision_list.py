@@ -65,6 +65,8 @@ def test_decisions_are_listed_latest_first_in_pages_by_model_arm_time_status_and
     assert ids(listed(client, since="1970-01-12T13:46:40+00:00", until="1970-01-12T14:47")) == ["visit 0"]
     chosen = listed(client, model="default")[0]["action"]
     assert {item["action"] for item in listed(client, arm=chosen)} == {chosen}
+    arms = [ids(listed(client, model="shop", search=f"arm_{n}")) for n in range(3)]
+    assert sorted(arms) == [[], [], ["other"]], "only the arm that was chosen counts"
 
 
 def test_each_has_everything_that_explains_it(shop: Any) -> None:

@@ -136,6 +136,18 @@ def test_the_address_is_said_as_a_browser_takes_it(
     assert lines == [f"serving at http://{shown}:8080/bandits"]
 
 
+def test_a_connection_that_cannot_be_closed_does_not_end_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(server: listener.Listener) -> None:
+        raise RuntimeError("the transport is gone")
+
+    monkeypatch.setattr(listener.Listener, "_drop_slow", fail)
+    server = listener.Listener(None, lambda: False, print, host="127.0.0.1", port=1)  # type: ignore[arg-type]
+    assert asyncio.run(server.on_tick(0)) is False
+    assert "slow connections could not be closed" in caplog.text
+
+
 def test_of_many_connections_those_are_closed_that_wait_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "MOST_PER_ADDRESS", 20)
     connections: set[listener.GuardedProtocol] = set()

@@ -149,7 +149,7 @@ def test_decisions_are_found_and_explained_and_the_holdout_shows(browser: Any, s
         watched.expect("document.querySelector('#holdout .uplift').innerText.includes('±')")
         assert "uniform play" in watched.text("#holdout")
         watched.page.get_by_role("button", name="Older").click()
-        watched.expect("document.querySelector('#decisions-words').innerText.includes('stand still')")
+        watched.expect("document.querySelector('#decisions-words').innerText.includes('does not refresh')")
         watched.page.fill("#decision-search", "phone")
         watched.page.select_option("#decision-status", "learned")
         watched.page.get_by_role("button", name="Search").click()
@@ -163,7 +163,7 @@ def test_decisions_are_found_and_explained_and_the_holdout_shows(browser: Any, s
         watched.page.keyboard.press("Escape")
         watched.page.fill("#decision-search", "no such text")
         watched.page.get_by_role("button", name="Search").click()
-        watched.expect("document.querySelector('#decisions').innerText.includes('None of these decisions')")
+        watched.expect("document.querySelector('#decisions').innerText.includes('No decision matches')")
         calm(watched, url)
 
 
@@ -194,15 +194,13 @@ def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: A
     with listening(Service(engine, access), free_port()) as url:
         window = opened(browser, url, scheme="dark")
         watched = window.__enter__()
-        watched.expect("document.querySelector('#notice').innerText.includes('A token is needed')")
+        watched.expect("document.querySelector('#notice').innerText.includes('needs a token')")
         assert not watched.page.is_visible("#figures")
         assert serious(watched) == []
         watched.page.get_by_role("button", name="Enter a token").click()
         watched.page.keyboard.type(TOKEN)
         watched.page.keyboard.press("Enter")
-        watched.expect(
-            "document.querySelector('#versions').innerText.includes('This token may look, not change')"
-        )
+        watched.expect("document.querySelector('#versions').innerText.includes('This token may read')")
         assert watched.page.evaluate("[Object.values(localStorage).length, document.cookie]") == [0, ""]
     watched.expect("document.querySelector('#notice').innerText.includes('does not answer')")
     assert watched.page.is_visible("#figures")  # what was last seen

@@ -51,7 +51,11 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     assert total["Online"]["ipsEstimatorDenominator"] == 240
     assert total["Random"]["averageReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
     assert loops.get(made.headers["location"]).json() == made.json()
-    assert len(loops.get(f"{V1}/evaluations").json()) == 2
+    listed = loops.get(f"{V1}/evaluations").json()
+    assert [(entry["jobId"], entry["status"]) for entry in listed] == [
+        (entry["id"], "completed") for entry in listed
+    ]
+    assert len(listed) == 2
     assert [entry["id"] for entry in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
     name = {"evaluationId": "e1", "policyName": "linucb"}
     assert loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code == 204

@@ -102,7 +102,8 @@ class Visitors:
             [{"model": SHOP, "arms": products}, {"model": BANNER, "context": person}]
         )
         self._owe(product, self.shop.brings(products[int(product.action)]))
-        self._owe(banner, self.shop.clicks(person, str(banner.action)))
+        seen = banner.action if banner.action in SHOP_BANNERS else SHOP_BANNERS[0]  # added on the page
+        self._owe(banner, self.shop.clicks(person, str(seen)))
         due = [(id, value) for visit, id, value in self._owed if visit <= self.visits]
         self._owed = [owed for owed in self._owed if owed[0] > self.visits]
         if due:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from starlette.requests import Request
 
@@ -27,7 +27,7 @@ SHORTEST = 16
 WRONG_TOKENS = (1.0, 10.0)
 """Wrong tokens that an address may send: per second, and at once."""
 MOST_REMEMBERED = 10_000
-"""Addresses, and tokens of addresses, that are remembered; so many tokens a file has at most."""
+"""Tokens and addresses whose rates are remembered."""
 LINE = re.compile(rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?")
 
 
@@ -93,8 +93,8 @@ class Access:
     rate: float = 0.0
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Requests, or wrong tokens of an address, that may still come, and when there were so many."""
-    _trusted: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Addresses and tokens that were right: wrong ones of the same address do not slow them down."""
+    _trusted: set[str] = field(default_factory=set)
+    """Tokens that were right: wrong ones of the same address, such as a proxy's, do not slow them down."""
 
     def check(self, request: Request, needed: Role) -> str:
         """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
@@ -104,7 +104,7 @@ class Access:
             return ANYONE
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if (address, digest) not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
+        if digest not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
             words = "too many wrong tokens came from this address"
             raise RefusedError(429, words, headers={"Retry-After": "1"})
         role: Role | None = None
@@ -117,7 +117,7 @@ class Access:
             raise RefusedError(401, words, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
             raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
-        _remember(self._trusted, (address, digest), None)
+        self._trusted.add(digest)
         caller = f"{role} token {digest[:8]}"
         self._slow_down(caller)
         return caller
@@ -138,16 +138,11 @@ class Access:
         moment = time.monotonic()
         left, since = self._buckets.get(who, (most, moment))
         left = min(most, left + (moment - since) * rate)
-        _remember(self._buckets, who, (left - cost if left >= 1.0 else left, moment))
+        self._buckets.pop(who, None)  # the one that was used longest ago comes first
+        self._buckets[who] = (left - cost if left >= 1.0 else left, moment)
+        if len(self._buckets) > MOST_REMEMBERED:
+            del self._buckets[next(iter(self._buckets))]
         return left >= 1.0
-
-
-def _remember(values: dict[Any, Any], key: Any, value: Any) -> None:
-    """Set a value, and forget those that were set longest ago if there are too many."""
-    values.pop(key, None)
-    values[key] = value
-    if len(values) > MOST_REMEMBERED:
-        del values[next(iter(values))]
 
 
 def _refuse_other_sites(request: Request) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -237,9 +237,10 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
         raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
+    say = cache(say)  # each line once, however long it waits
     if role == "decider":
         return Decider(_open_published(address, say))
-    wait = _poller(say, "another process learns: waiting for its turn") if role == "learner" else None
+    wait = partial(_pause, say, "another process learns: waiting for its turn") if role == "learner" else None
     store = _open_reachable(address, say, role != "alone", check=check_newest, wait=wait)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
@@ -254,7 +255,6 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
 
 def _open_published(address: str, say: Say) -> Any:
     """The store, as soon as a learner has published something in it."""
-    pause = _poller(say, "waiting for a learner to publish its first model")
     while True:
         try:
             store = _open_reachable(address, say, True, learning=False)
@@ -263,30 +263,24 @@ def _open_published(address: str, say: Say) -> Any:
             store.close()
         except EmptyStoreError:
             pass
-        pause()
+        _pause(say, "waiting for a learner to publish its first model")
 
 
 def _open_reachable(address: str, say: Say, waits: bool, **options: Any) -> Any:
     """The store, as soon as it can be reached if it is waited for."""
-    pause = _poller(say, "the store cannot be reached: waiting for it")
     while True:
         try:
             return open_store(address, **options)
         except UnreachableError:
             if not waits:
                 raise
-        pause()
+        _pause(say, "the store cannot be reached: waiting for it")
 
 
-def _poller(say: Say, why: str) -> Callable[[], None]:
-    """Return a function that waits a little, and says once why."""
-    say_once = cache(say)
-
-    def wait() -> None:
-        say_once(why)
-        time.sleep(PAUSE)
-
-    return wait
+def _pause(say: Say, why: str) -> None:
+    """Wait a little, and say why."""
+    say(why)
+    time.sleep(PAUSE)
 
 
 @dataclass(frozen=True)

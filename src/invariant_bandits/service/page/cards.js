@@ -51,7 +51,7 @@ export function tiles(overview, rate) {
     tile("Mean reward", now ? number(now.mean) : "–", "per decision", gain ? gain.words : now ? `last ${whole(now.n)} decisions` : "no reward yet", gain?.kind),
     tile("Decisions", whole(counts.decisions), "", speed),
     tile("Waiting for rewards", whole(counts.decisions - settled), "", owed),
-    tile("Chance chose", Number.isFinite(share) ? percent(share) : "–", "", Number.isFinite(cost) && cost !== null ? `costs ${number(cost, 2)} per decision` : "so that others can be judged later"),
+    tile("Chance chose", Number.isFinite(share) ? percent(share) : "–", "", Number.isFinite(cost) && cost !== null ? `costs ${number(cost, 2)} per decision` : "so that other policies can be evaluated"),
     tile("A decision takes", latency ? seconds(latency.p50) : "–", "median", latency ? `99 % within ${seconds(latency.p99)}` : "no request yet"),
     tile("Store", service.available ? "healthy" : "away", "", `${whole(service.events)} events`, service.available ? "" : "bad"),
   ];
@@ -64,7 +64,7 @@ export function alarm(overview) {
   fill($("alarm"), [about.alarm, overview.name, others], () => [
     about.alarm && el("div", { class: "alarm" }, el("span", { class: "bell", "aria-hidden": "true" }),
       el("div", null, el("strong", null, "Alarm: what was stable in the logs has changed."),
-        el("p", null, "Decisions no longer rest on it; the model relearns from what comes now. Look at what moved, and fit a new version on recent logs."))),
+        el("p", null, "Decisions no longer rely on it; the model relearns from new rewards. See what moved, and fit a new version to recent logs."))),
     others.length > 0 && el("div", { class: "notice" }, `Alarm also in: ${others.join(", ")}.`),
   ]);
 }
@@ -83,9 +83,9 @@ export function reward(model) {
         levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }), one.kind === "log"
           ? `the log’s policy, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`
           : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
-        !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet"),
+        !story.uniform && el("li", { class: "faint" }, "uniform play: too few explored decisions yet to estimate what it would earn"),
         logEvaluation(model.about.value)),
-      el("p", { class: "faint" }, "Intervals at 95 %. Across: when decisions were settled."),
+      el("p", { class: "faint" }, "Intervals at 95 %. The time axis shows when decisions were settled."),
     ];
   });
 }
@@ -101,8 +101,8 @@ function logEvaluation(value) {
 const action = (one) => (typeof one.action === "number" ? `row ${one.action + 1} of ${one.propensities.length}` : shorten(one.action, 28));
 
 const WHY = {
-  greedy: "the largest expected reward", exploration: "the policy wants to learn of it", test: "a test of an action that was neglected",
-  floor: "drawn uniformly, as a fixed share is", holdout: "held out: the reference decides", first: "the first offered action, by mode",
+  greedy: "the largest expected reward", exploration: "the policy wants to learn about it", test: "a test of a neglected action",
+  floor: "drawn uniformly, as a fixed share of decisions is", holdout: "held out: the reference decided", first: "the first offered action, as the mode demands",
 };
 const STATUS = { waiting: "waiting", deferred: "not shown yet", learned: "learned", unlearned: "not learned", refused: "refused by the model" };
 
@@ -116,8 +116,8 @@ function outcome(one) {
 export function decisions(page, model, now, open) {
   fill($("decisions"), [page, Math.round(now / 5)], () => {
     if (page.error) return empty("The list could not be read.", page.error);
-    if (!page.decisions.length && !page.filtered) return empty("No decision yet.", "POST /v1/decisions asks for one; it appears here within seconds.");
-    if (!page.decisions.length) return empty("None of these decisions is what you look for.", page.next ? "Older ones may be." : "");
+    if (!page.decisions.length && !page.filtered) return empty("No decision yet.", "Ask for one with POST /v1/decisions; it appears here within seconds.");
+    if (!page.decisions.length) return empty("No decision matches.", page.next ? "Older ones may match: press Older." : "");
     return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Decisions" }, el("table", { class: "list" },
       el("thead", null, el("tr", null, ["When", "Action", "Probability", "Why", "Reward", ""].map((one) => el("th", { scope: "col" }, one || el("span", { class: "hidden" }, "Explain"))))),
       el("tbody", null, page.decisions.map((one) => el("tr", null,
@@ -133,6 +133,14 @@ export function decisions(page, model, now, open) {
 const pairs = (list) => el("dl", { class: "facts" }, list.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
 const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
+// The features of an offered action, if the request had any.
+function row(one, place) {
+  const known = typeof one.action === "number" ? one.arms?.[place] : one.features?.[place];
+  if (!known || !Object.keys(known).length) return null;
+  const parts = Array.isArray(known) ? known.map(plain) : Object.entries(known).map(([name, value]) => `${name} ${plain(value)}`);
+  return el("p", { class: "faint" }, shorten(parts.join(", "), 120));
+}
+
 // Everything about one decision: what was asked, why this action, and what became of it.
 export function explained(one) {
   const names = typeof one.action === "number" ? one.propensities.map((_, place) => `row ${place + 1}`) : one.arms;
@@ -146,7 +154,7 @@ export function explained(one) {
     el("h3", null, "Offered"),
     el("table", { class: "offer" }, el("thead", null, el("tr", null, ["Action", "Expected", "Probability"].map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", null, order.map((place) => el("tr", { class: chosen[place] ? "active" : "" },
-        el("td", null, shorten(names[place], 28), chosen[place] && el("span", { class: "tag good" }, "chosen")),
+        el("td", null, shorten(names[place], 28), chosen[place] && el("span", { class: "tag good" }, "chosen"), row(one, place)),
         el("td", null, scores ? number(scores[place]) : "–"), el("td", null, percent(one.propensities[place])))))),
     names.length > 20 && el("p", { class: "faint" }, `and ${names.length - 20} more`),
     el("h3", null, "Rewards"),
@@ -158,29 +166,29 @@ export function explained(one) {
 export function holdout(model) {
   const { holdout: held } = model;
   fill($("holdout"), [held], () => {
-    if (!held) return empty("No decision is held out.", "--holdout 0.05 sends a share of the units to a fixed reference; the difference is what the model is worth.");
+    if (!held) return empty("No decision is held out.", "Start with --holdout 0.05 to send 5 % of the units to a fixed reference. The difference in reward is what the model adds.");
     const { uplift } = held, to = held.to === "uniform" ? "uniform play" : held.to;
     const side = (one) => (one.mean === null ? "no reward yet" : `${number(one.mean)} over ${whole(one.decisions)}`);
     const half = uplift && (uplift.high - uplift.low) / 2;
     const kind = !uplift ? "" : uplift.low > 0 ? "good" : uplift.high < 0 ? "bad" : "";
     return [
       el("p", { class: `uplift ${kind}` }, uplift ? `${signed(uplift.value, placesFor(half))} ± ${fixed(half, placesFor(half))}` : "–", el("span", { class: "unit" }, " per decision")),
-      el("p", { class: "faint" }, !uplift ? "At least 30 settled decisions on both sides are needed." : uplift.low > 0 ? "The model earns more than the reference." : uplift.high < 0 ? "The model earns less than the reference." : "No difference can be told apart from chance yet."),
+      el("p", { class: "faint" }, !uplift ? "At least 30 settled decisions on both sides are needed." : uplift.low > 0 ? "The model earns more than the reference." : uplift.high < 0 ? "The model earns less than the reference." : "The difference may still be chance."),
       pairs([["this model", side(held.model)], [shorten(to, 20), side(held.holdout)], ["held out", `${percent(held.share)} of ${held.key ? `values of ${held.key}` : "units"}`]]),
-      el("p", { class: "faint" }, "95 %, from how groups of units differ. Since the reference or its key was last changed."),
+      el("p", { class: "faint" }, "Interval at 95 %, from the differences between groups of units, since the reference or its key last changed."),
     ];
   });
 }
 
 const POLICY_WORDS = {
-  linucb: "This model is a LinUCB: it learns one reward model and weighs no hypotheses. An empty model begins so, and becomes AutoISD when its own history has enough windows.",
+  linucb: "This model is a LinUCB: it learns one reward model and weighs no hypotheses. An empty model starts this way and becomes AutoISD once its own history has enough windows.",
 };
 
 export function belief(model, now) {
   const host = $("belief"), { about, story } = model;
   if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
   fill(host, [about.beliefs, story.settled, story.marks, Math.round(now / 10), about.log_evidence, host.clientWidth, about.policy], () => {
-    if (!about.beliefs) return empty(POLICY_WORDS[about.policy] || `The policy ${about.policy} weighs no hypotheses.`, "So there is no alarm, either.");
+    if (!about.beliefs) return empty(POLICY_WORDS[about.policy] || `The policy ${about.policy} weighs no hypotheses.`, "It raises no alarm.");
     const names = Object.keys(about.beliefs);
     const points = [...story.points, { time: now, beliefs: about.beliefs }];
     return [
@@ -202,17 +210,17 @@ function evidence(about) {
 export function drift(model) {
   const { about } = model;
   fill($("drift"), [about.drift?.slice(0, 7), about.baseline_shift, about.policy], () => {
-    if (!about.drift) return empty("This model keeps no log to compare with.", "Models that were fitted to logs say here which directions moved.");
+    if (!about.drift) return empty("This model keeps no log to compare with.", "A model that was fitted to logs shows here which directions moved.");
     const list = about.drift.filter((one) => one.error !== null).slice(0, 7);
     const reach = Math.max(...list.map((one) => Math.abs(one.shift) + 2 * one.error), 1e-9);
     const moved = list.filter((one) => Math.abs(one.shift) > 2 * one.error).length;
     return [
-      el("p", null, moved ? `${moved} of ${about.drift.length} directions stand clearly off the logs.` : "No direction stands clearly off the logs."),
+      el("p", null, moved ? `${moved} of ${about.drift.length} directions ${moved === 1 ? "has" : "have"} clearly moved.` : "No direction has clearly moved."),
       el("ul", { class: "drifts" }, list.map((one) => el("li", null,
         el("span", { class: "name", title: one.direction }, shorten(one.direction, 26)),
         whisker(one.shift, one.error, reach),
         el("span", { class: "size" }, signed(one.shift, placesFor(reach / 20)))))),
-      el("p", { class: "faint" }, "Coefficient along each direction less that of the logs, ± 2 standard deviations; a direction is named by its main columns."),
+      el("p", { class: "faint" }, "Coefficient now minus coefficient in the logs, ± 2 standard deviations. Each direction has the names of its main columns."),
     ];
   });
 }
@@ -220,7 +228,7 @@ export function drift(model) {
 export function fates(model) {
   const { counts, configuration } = model;
   fill($("fates"), [counts, model.waiting, configuration], () => {
-    if (!counts.decisions) return empty("No decision yet, so no reward is owed.");
+    if (!counts.decisions) return empty("No decision yet.");
     const wait = configuration.reward_wait;
     const rules = wait === null ? "The first reward settles a decision at once." :
       `Rewards are awaited for ${seconds(wait)}; then ${configuration.default_reward === null ? "a decision without any is left unlearned" : `the default, ${number(configuration.default_reward)}, is learned once`}.`;
@@ -235,7 +243,7 @@ export function fates(model) {
     return [
       el("ul", { class: "bars" }, rows.map(([name, count, kind]) => el("li", null,
         el("span", { class: "name" }, name), el("span", { class: "size" }, whole(count)), bar(count / counts.decisions, kind)))),
-      el("p", { class: "faint" }, `${rules} Too late: ${whole(counts.late)}. Without a decision: ${whole(counts.unknown)}. All are kept.`),
+      el("p", { class: "faint" }, `${rules} Rewards that came too late: ${whole(counts.late)}; for unknown decisions: ${whole(counts.unknown)}. All of them are stored.`),
     ];
   });
 }
@@ -256,7 +264,7 @@ export function arms(model, mayChange) {
         el("span", { class: "size" }, percent(total ? plays[name] / total : 0)),
         bar(total ? plays[name] / total : 0)))),
       count > 9 && el("p", { class: "faint" }, `and ${whole(count - 9)} more, each chosen less often`),
-      rows && el("p", { class: "faint" }, "This model chooses among rows of features; no arm lasts longer than its round."),
+      rows && el("p", { class: "faint" }, "This model chooses among rows of features; rows have no name that lasts beyond their round."),
     ];
   });
 }
@@ -269,7 +277,7 @@ export function chance(model) {
     return [
       el("dl", { class: "facts" },
         el("dt", null, "drawn uniformly"), el("dd", null, percent(exploration.floor)),
-        el("dt", null, "another action than the best-rated one"), el("dd", null, `${percent(exploration.share)} of decisions`),
+        el("dt", null, "not the most probable action"), el("dd", null, `${percent(exploration.share)} of decisions`),
         el("dt", null, "expected cost"), el("dd", null, exploration.cost === null ? "not measured yet" : `${number(exploration.cost, 2)} per decision`)),
       el("p", { class: "faint" }, "Exploration gives every action a known probability, so any other policy can be evaluated on these decisions. The cost is computed from the model’s own expected rewards."),
     ];
@@ -292,15 +300,15 @@ export function versions(overview, act) {
       el("p", { class: "row" },
         el("button", { type: "button", "data-hold": "back", disabled: !back || !service.may_change, on: { click: () => act("rollback", back.version) } },
           back ? `Roll back to ${back.version}` : "Roll back"),
-        el("span", { class: "faint" }, !service.may_change ? "This token may look, not change." : back ? "It goes on exactly where it was left." : "There is no earlier version to return to.")),
+        el("span", { class: "faint" }, !service.may_change ? "This token may read, but not change anything." : back ? "That version continues exactly where it stopped." : "There is no earlier version to return to.")),
     ];
   });
 }
 
-const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "serve.overview": "this page", "decisions.list_decisions": "list decisions", "models.show": "model", "models.roll_back": "roll back" };
+const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "serve.overview": "this page", "serve.metrics": "metrics", "decisions.list_decisions": "list decisions", "models.show": "model", "models.roll_back": "roll back" };
 
 export function serviceCard(service, now) {
-  const used = Object.entries(service.latencies).filter(([name]) => !/^(page\.(page|part)|health|none|openapi)/.test(name)).sort((a, b) => b[1].count - a[1].count).slice(0, 5);
+  const used = Object.entries(service.latencies).filter(([name]) => !/^(serve\.(page|healthy|ready)|document|none)/.test(name)).sort((a, b) => b[1].count - a[1].count).slice(0, 5);
   fill($("service"), [used, service.events, service.available, Math.round(now)], () => [
     el("dl", { class: "facts" },
       el("dt", null, "store"), el("dd", null, service.available ? "takes events, each durable before it is answered" : service.failure || "cannot take events: decisions are refused, nothing is lost"),

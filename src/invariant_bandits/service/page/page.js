@@ -80,16 +80,16 @@ function fail(error) {
   if (error.status === 401) {
     pulse("token needed", "bad");
     hide();
-    notice("A token is needed to look in.", state.token ? "The one this tab has is not known here." : "Ask the operator of the service for one with the role read.", "", el("button", { type: "button", "data-hold": "token", on: { click: openToken } }, "Enter a token"));
+    notice("This service needs a token.", state.token ? "It does not know the token of this tab." : "Ask the operator of the service for one with the role read.", "", el("button", { type: "button", "data-hold": "token", on: { click: openToken } }, "Enter a token"));
   } else if (error.status === 404 && state.model) {
     state.model = null;
     refresh();
   } else if (error.status) {
     pulse("refused", "bad");
-    notice("The service refused to tell.", error.message, "bad");
+    notice("The service refused the request.", error.message, "bad");
   } else {
     pulse("away", "bad");
-    notice("The service does not answer.", known ? "The figures below are the last that were seen. The page asks again by itself." : "The page asks again by itself, every few seconds.", "bad");
+    notice("The service does not answer.", known ? "The figures below are the last it sent. The page tries again every few seconds." : "The page tries again every few seconds.", "bad");
   }
 }
 
@@ -139,7 +139,7 @@ function showDecisions() {
   cards.decisions(page, state.overview.model, state.overview.service.time, explain);
   $("decisions-older").disabled = page.next === null;
   $("decisions-latest").disabled = state.before === null;
-  const words = state.before !== null ? "Older ones; they stand still." : page.filtered && page.next !== null ? "Older ones can be searched, too." : "";
+  const words = state.before !== null ? "Older decisions; this list does not refresh." : page.filtered && page.next !== null ? "Press Older to search further back." : "";
   if ($("decisions-words").textContent !== words) $("decisions-words").textContent = words;
 }
 

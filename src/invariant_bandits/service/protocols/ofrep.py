@@ -60,6 +60,7 @@ async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     tags = call.request.headers.get("if-none-match", "").split(",")
     known = [tag.strip().removeprefix("W/") for tag in tags]
     tag, flags = await call.submit(_evaluate_all(context, day, known))
+    call.charge(len(flags or [None]) - 1)
     headers = {"ETag": tag}
     return Response(None, 304, headers) if flags is None else json_response({"flags": flags}, headers=headers)
 

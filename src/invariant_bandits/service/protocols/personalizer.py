@@ -246,6 +246,7 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     """
     command = _command(call, body, body.event_id or secrets.token_hex(12))
     check_count(body.slots, MOST_SLOTS, "slots", "filled")
+    call.charge(len(body.slots) - 1)
     for slot in body.slots:
         check_values(slot.features, "slots")
     decisions = await call.submit(_decide_slots(command, body))
@@ -360,6 +361,7 @@ async def reward(call: Call, body: EventReward) -> None:
 async def reward_slots(call: Call, body: SlotRewards) -> None:
     """Report what slots of an event earned."""
     check_count(body.reward, responses.MOST_TOGETHER, "reward", "sent")
+    call.charge(len(body.reward) - 1)
     id = _event_id(call)
     rewards = [_reward_command(call, id_in_group(id, slot.slot_id), slot.value) for slot in body.reward]
     await call.submit(commands.all_or_none(rewards))
@@ -1029,14 +1031,14 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         ] + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
     times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
     if versioned:
-        return {**_about(call, about), "jobId": about["id"], "policyResults": results[key]}
+        return {**_about(call, about), "policyResults": results[key]}
     return {**_about(call, about), "content": {**times, "value": results[key]}}
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     """Return what lists show of an evaluation as well."""
-    status = "completed" if _is_versioned(call.request) else "Succeeded"
-    return {**_without(about, "span", "custom"), "status": status}
+    old = {"status": "completed", "jobId": about["id"]}
+    return _without(about, "span", "custom") | (old if _is_versioned(call.request) else {})
 
 
 @personalizer("GET", "/evaluations", "read", answer=Any, query=PAGE)

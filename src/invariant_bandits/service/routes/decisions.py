@@ -229,7 +229,7 @@ LARGEST_PAGE = 4 << 20
 
 
 class DecisionQuery(msgspec.Struct):
-    """Which decisions are listed: before the number of an event, with a text in id, arm or context."""
+    """Which decisions are listed: before an event, with a text in the id, the chosen arm or the context."""
 
     model: str | None = None
     arm: str | None = None
@@ -242,8 +242,9 @@ class DecisionQuery(msgspec.Struct):
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
         """Return whether a decision is one of those, as far as it says itself."""
-        in_time = since <= event.time < until
-        return in_time and self.model in (None, event.model) and self.arm in (None, str(event.action))
+        in_time, text = since <= event.time < until, f"{event.id}\n{event.action}\n{event.context}"
+        is_meant = self.model in (None, event.model) and self.arm in (None, str(event.action))
+        return in_time and is_meant and (self.search or "") in text
 
 
 @operation("GET", "/v1/decisions", "read", query=DecisionQuery.__struct_fields__)
