@@ -165,14 +165,12 @@ def load(
 # -- the service, in a process of its own --
 
 
-def serve(path: str, port: int, computing: Any) -> None:
-    """Serve two models until killed; count the seconds that deciding takes."""
+def serve(path: str, port: int) -> None:
+    """Serve two models until killed."""
     from invariant_bandits.service import commands
-    from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+    from invariant_bandits.service.learners import OpenLearner
     from invariant_bandits.service.serve import ServiceSettings, open_service, run
 
-    time_calls((Learner,), "propensities", computing, 0)
-    time_calls((FittedLearner, OpenLearner), "round_of", computing, 1)
     settings = ServiceSettings(store=path, port=port)
     service = open_service(settings, empty_model=False)
     arms = {f"arm {k}": True for k in range(ROWS)}
@@ -195,21 +193,6 @@ def fitted_rows() -> Any:
     return FittedLearner(ib.fit_logs(table), 7)
 
 
-def time_calls(kinds: Any, name: str, computing: Any, place: int) -> None:
-    """Count the seconds of processor time that a method takes."""
-    for kind in kinds:
-        plain = getattr(kind, name)
-
-        def timed(*given: Any, plain: Any = plain) -> Any:
-            began = time.thread_time()
-            try:
-                return plain(*given)
-            finally:
-                computing[place] += time.thread_time() - began
-
-        setattr(kind, name, timed)
-
-
 class Running:
     """A service to measure."""
 
@@ -218,8 +201,7 @@ class Running:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
-        self.computing = spawn.RawArray("d", 2)
-        self.process = spawn.Process(target=serve, args=(path, self.port, self.computing))
+        self.process = spawn.Process(target=serve, args=(path, self.port))
         self.process.start()
         while socket.socket().connect_ex(("127.0.0.1", self.port)):
             if not self.process.is_alive():
@@ -259,10 +241,8 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
             load(server, 4, 1.0, kind, 1)  # warm
         for _ in range(rounds):
             for kind in GOALS:
-                computed = sum(server.computing)
                 for name, value in load(server, connections, seconds, kind).items():
                     many[kind][name].append(value)
-                many[kind]["deciding"].append((sum(server.computing) - computed) / seconds)
             syncs.append(sync_milliseconds(folder))
             for name, value in load(server, 1, seconds, "rows", 1).items():
                 many["one client"][name].append(value)
@@ -279,18 +259,18 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
 def table(results: dict[str, Any]) -> str:
     """The figures and their goals, as a table in Markdown."""
     lines = [
-        "| | per second | goal | median, ms | p99, ms | processor time each, µs | deciding, cores |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| | per second | goal | median, ms | p99, ms | processor time each, µs |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, (words, goal) in GOALS.items():
         figures = results[kind]
         numbers = (figures["per_second"], f"{goal:,}", figures["p50_ms"], figures["p99_ms"])
         row = [words, f"{numbers[0]:,.0f}", numbers[1], f"{numbers[2]:.1f}", f"{numbers[3]:.1f}"]
-        row += [f"{figures['processor_us']:.0f}", f"{figures['deciding']:.2f}"]
+        row.append(f"{figures['processor_us']:.0f}")
         lines.append(f"| {' | '.join(row)} |")
     alone, sync = results["one client"], results["sync_ms"]
     latency = f"{alone['p50_ms']:.2f} | {alone['p99_ms']:.2f} (goal {3 * sync:.2f}: three syncs)"
-    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} | |")
+    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} |")
     about = f"{results['processors']} processors, load average {results['load_average']:.1f}"
     return "\n".join([*lines, "", f"A page written and synced: {sync:.2f} ms; {about}."])
 

@@ -594,7 +594,7 @@ class Decider(Engine):
         super()._put(item)
 
     def _tend(self, moment: float) -> None:
-        jump = self._time.steady_jump()
+        self.state, jump = self._newer, self._time.steady_jump()
         if jump is not None:
             self._time.follow(jump)
 

@@ -151,6 +151,8 @@ def _inode_at(path: Path | int) -> tuple[int, int]:
 APPLICATION = 0x1B5D0001
 """Marks the files of this product (SQLite's application_id)."""
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+CHECKPOINT_EVERY = 4_000
+"""Pages of the WAL file after which a commit also copies them to the main file: one in several hundred."""
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
 
@@ -178,6 +180,7 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA journal_mode = WAL")
             self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
+            self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_EVERY}")
             self.execute("PRAGMA secure_delete = ON")  # what is erased leaves no bytes in free pages
         if frozen:
             self.execute("BEGIN")
