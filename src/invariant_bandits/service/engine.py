@@ -514,15 +514,14 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused: list[QueuedCommand | None] = [*self._taken]
-        self._taken = []
+        refused, self._taken = self._taken, []
         with contextlib.suppress(queue.Empty):
             while True:
-                refused.append(self._queue.get_nowait())
+                item = self._queue.get_nowait()
+                refused += [] if item is None else [item]
         for item in refused:
-            if item is not None:
-                item.error = UnavailableError(f"the service {why}")
-        resolve_all([item for item in refused if item is not None])
+            item.error = UnavailableError(f"the service {why}")
+        resolve_all(refused)
 
 
 LOOK_EVERY = 0.2
