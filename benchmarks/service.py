@@ -66,7 +66,7 @@ def decided(port: int, count: int) -> list[str]:
     asked = {"decisions": [question("labels", np.random.default_rng(0))] * 500}
     while len(ids) < count:
         connection.request("POST", "/v1/decisions", json.dumps(asked))
-        ids += [one["id"] for one in json.loads(connection.getresponse().read())["decisions"]]
+        ids += [decision["id"] for decision in json.loads(connection.getresponse().read())["decisions"]]
     return ids
 
 
@@ -84,7 +84,7 @@ class Client(asyncio.Protocol):
     """One connection that asks again as soon as it was answered."""
 
     def __init__(self, requests: Iterator[bytes], times: list[float]) -> None:
-        self.requests, self.times, self.got = requests, times, b""
+        self.requests, self.times, self.received = requests, times, b""
 
     def connection_made(self, transport: Any) -> None:
         """The first request."""
@@ -98,21 +98,21 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
-        self.got += data
-        head, gap, rest = self.got.partition(b"\r\n\r\n")
+        self.received += data
+        head, gap, rest = self.received.partition(b"\r\n\r\n")
         if not gap:
             return
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         if len(rest) < length:
             return
         if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(self.got.decode())
-        self.got = b""
+            raise RuntimeError(self.received.decode())
+        self.received = b""
         self.times.append(time.perf_counter() - self.began)
         self.ask()
 
 
-def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -> None:
+def ask_for(port: int, connections: int, seconds: float, kind: str, answers: Any) -> None:
     """Ask over so many connections for so long; tell how long each answer took, and for how long it asked."""
     times, bodies = list[float](), requests(port, kind, seconds)
 
@@ -131,9 +131,9 @@ def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -
     try:
         import uvloop
 
-        told.put((times, uvloop.run(play())))
+        answers.put((times, uvloop.run(play())))
     except ImportError:
-        told.put((times, asyncio.run(play())))
+        answers.put((times, asyncio.run(play())))
 
 
 def load(
@@ -141,21 +141,23 @@ def load(
 ) -> dict[str, float]:
     """Decisions or rewards per second, quantiles of the latency of an answer, and processor time of each."""
     spawn = multiprocessing.get_context("spawn")
-    told = spawn.Queue()
+    answers = spawn.Queue()
     parts = [connections // processes + (n < connections % processes) for n in range(processes)]
-    those = [spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, told)) for part in parts]
+    processes = [
+        spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, answers)) for part in parts
+    ]
     before = server.processor_seconds()
-    for one in those:
-        one.start()
-    got = [told.get() for _ in those]
+    for process in processes:
+        process.start()
+    figures = [answers.get() for _ in processes]
     spent = server.processor_seconds() - before
-    for one in those:
-        one.join()
-    times = sorted(time for times, _ in got for time in times)
+    for process in processes:
+        process.join()
+    times = sorted(time for times, _ in figures for time in times)
     together = TOGETHER if kind.endswith("together") else 1
     middle, late = times[len(times) // 2], times[int(0.99 * len(times))]
     return {
-        "per_second": sum(together * len(times) / length for times, length in got),
+        "per_second": sum(together * len(times) / length for times, length in figures),
         "p50_ms": 1e3 * middle,
         "p99_ms": 1e3 * late,
         "processor_us": 1e6 * spent / len(times) / together,
@@ -281,8 +283,8 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        results = measured(folder, given.seconds, given.rounds, given.connections)
-    print(json.dumps(results) if given.json else table(results))
+        results = measured(folder, options.seconds, options.rounds, options.connections)
+    print(json.dumps(results) if options.json else table(results))
     sys.exit()

@@ -86,7 +86,7 @@ def _bits(words: Words) -> int:
     return int(np.unpackbits(words.view(np.uint8)).sum())
 
 
-_held: set[tuple[int, int]] = set()
+_locked_files: set[tuple[int, int]] = set()
 """Device and inode of each file that this process has locked."""
 
 
@@ -107,7 +107,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         in_use = StoreError(f"{path} is in use by another process")
-        if path.exists() and _inode_at(path) in _held:
+        if path.exists() and _inode_at(path) in _locked_files:
             raise in_use
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -119,17 +119,17 @@ class FileLock:
             os.close(self._handle)
             raise in_use from None
         self.inode = _inode_at(self._handle)
-        _held.add(self.inode)
+        _locked_files.add(self.inode)
 
     def release(self) -> None:
         """Let other processes write."""
-        _held.discard(self.inode)
+        _locked_files.discard(self.inode)
         os.close(self._handle)
 
 
 def is_in_use(path: Path) -> bool:
     """Whether a process has a file open for writing. SQLite must not have it open in this process."""
-    if _inode_at(path) in _held:
+    if _inode_at(path) in _locked_files:
         return True
     with path.open("rb") as file:
         try:
