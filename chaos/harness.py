@@ -169,7 +169,10 @@ def client(port: int, number: int, until: Any, answers: Any) -> None:
 
 
 def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
-    """Compare a store that no process writes to with what clients were answered, and the state with the replay."""
+    """Compare a store that no process writes to with what clients were answered.
+
+    Its state must be that of its replay.
+    """
     from invariant_bandits.service.events import decision_key, decode_event
     from invariant_bandits.service.replay import replay_all, restore
     from invariant_bandits.service.state import record_of

@@ -22,7 +22,7 @@ from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
-from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
+from invariant_bandits.service.events import REMOVED, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
@@ -184,7 +184,6 @@ class Engine:
         self.retention, self._retained_at = retention, -math.inf
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
-        self.on_event: list[Callable[[AnyEvent, State], None]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
         self._snapshot_at, self._published_at, self._tried_at = self.state.seq, 0.0, -math.inf
@@ -330,11 +329,10 @@ class Engine:
             except UnappliableError as error:
                 self._restore({**self.state.aside, error.seq: error.why})
                 return
-            event = decode_event(row.event)
-            if isinstance(event, Removed) and event.events:
+            event: Any = decode_event(row.event) if row.key == REMOVED else None
+            if event is not None and event.events:
                 self._restore()
                 return
-            self._notify(event)
 
     def _restore(self, aside: Mapping[int, str] | None = None) -> None:
         """Begin again from the newest snapshot: the one that was stored with what was erased has no trace of
@@ -418,10 +416,6 @@ class Engine:
         self.available = False
         log.error("the store cannot take events: %s", error)
 
-    def _notify(self, event: AnyEvent) -> None:
-        for listener in self.on_event:
-            listener(event, self.state)
-
     def _append(self, batch: EventBatch) -> None:
         rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut)
         if rows and rows[0].seq != self.state.seq:
@@ -435,17 +429,12 @@ class Engine:
             if batch.cut.erased:
                 self._restore()
                 return
-        first, events = self.state.seq, list(batch.events)
-        for place, event in enumerate(events):
-            try:
+        first = self.state.seq
+        try:
+            for event in batch.events:
                 self.state.apply(event)
-            except UnappliableError as error:
-                self._take_back(batch, first, error)
-                for seq, late in enumerate(events[place:], first + place):
-                    if seq not in self.state.aside:
-                        self._notify(late)
-                return
-            self._notify(event)
+        except UnappliableError as error:
+            self._take_back(batch, first, error)
 
     def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
@@ -622,8 +611,6 @@ class Decider(Engine):
     def _append(self, batch: EventBatch) -> None:
         keys = list(batch.pending)
         self.store.follow(self.store.append(batch.stored, batch.contents, seen=self._head_seq, keys=keys))
-        for event in batch.events:
-            self._notify(event)
 
     def _recover(self) -> None:
         """Do nothing: a decider follows no events."""

@@ -85,7 +85,6 @@ class Application(Starlette):
         self._under_way = 0
         dashboard = Dashboard()
         service.engine.on_view.append(dashboard)
-        service.engine.on_event.append(dashboard.take)
         service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

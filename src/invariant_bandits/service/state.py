@@ -461,6 +461,8 @@ class State:
         """Numbers of events that could not be applied, and why."""
         self.refusals: dict[str, str] = {}
         """Keys of the latest settled decisions that the policy could not learn, and why."""
+        self.changed: set[str] = set()
+        """Models that events were about, for the reader that clears it."""
         self.seq = 0
 
     def _rows_of(self, key: str) -> list[Row]:
@@ -497,6 +499,7 @@ class State:
                 raise UnappliableError(self.seq, why) from error
         elif isinstance(event, Closed) and event.model in self.models:
             self.models[event.model].waiting.discard(event.id)
+        self.changed.add(getattr(event, "model", ""))
         self.seq += 1
 
     def _on_aside(self, event: events.SetAside) -> None:
