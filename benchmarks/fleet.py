@@ -50,9 +50,9 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: 
     head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
-    told = await reader.readuntil(b"\r\n\r\n")
-    assert told.startswith(b"HTTP/1.1 200"), told
-    length = int(told.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
     return await reader.readexactly(length)
 
 
@@ -61,29 +61,29 @@ async def load(urls: list[str], connections: int, seconds: float, rewards: bool)
     asked, took = bodies(), []
     end = time.perf_counter() + seconds
 
-    async def one(number: int) -> None:
+    async def ask_again(number: int) -> None:
         place = urlsplit(urls[number % len(urls)])
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         count = number
         while time.perf_counter() < end:
             began, count = time.perf_counter(), count + 1
-            told = await ask(reader, writer, "/v1/decisions", asked[count % len(asked)])
+            answer = await ask(reader, writer, "/v1/decisions", asked[count % len(asked)])
             took.append(time.perf_counter() - began)
             if rewards:
                 await ask(
                     reader,
                     writer,
                     "/v1/rewards",
-                    b'{"id": "%s", "value": 1.0}' % json.loads(told)["id"].encode(),
+                    b'{"id": "%s", "value": 1.0}' % json.loads(answer)["id"].encode(),
                 )
         writer.close()
 
-    await asyncio.gather(*(one(number) for number in range(connections)))
+    await asyncio.gather(*(ask_again(number) for number in range(connections)))
     return {"per_second": len(took) / seconds, "p50_ms": 1e3 * float(np.median(took)), "decisions": len(took)}
 
 
-def client(pipe: Any, *given: Any) -> None:
-    pipe.send(asyncio.run(load(*given)))
+def client(pipe: Any, *arguments: Any) -> None:
+    pipe.send(asyncio.run(load(*arguments)))
 
 
 def measured(
@@ -97,11 +97,11 @@ def measured(
         target=client, args=(theirs, urls, connections, seconds, rewards)
     )
     process.start()
-    found: dict[str, float] = mine.recv()
+    figures: dict[str, float] = mine.recv()
     process.join()
     spent = sum(processor_time(service.process.pid) for service in services) - sum(before)
-    found["processor_ms_per_decision"] = 1e3 * spent / found["decisions"]
-    return found
+    figures["processor_ms_per_decision"] = 1e3 * spent / figures["decisions"]
+    return figures
 
 
 def processor_time(pid: int) -> float:
@@ -192,12 +192,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found: dict[str, dict[str, float]] = {}
+    options = parser.parse_args()
+    results: dict[str, dict[str, float]] = {}
 
     def note(name: str, figures: dict[str, float]) -> None:
-        found[name] = figures
-        if not given.json:
+        results[name] = figures
+        if not options.json:
             print(
                 f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in figures.items()), flush=True
             )
@@ -209,20 +209,25 @@ def main() -> None:
             note("fsync", {"median_ms": fsync_ms(folder)})
             for name, store in (("sqlite", "decisions.db"), ("postgresql", server.fresh())):
                 alone = start(folder, store=store)
-                note(f"{name}, one process", measured([alone], given.connections, given.seconds))
-                note(f"{name}, one process, one client", measured([alone], 1, given.seconds / 2))
+                note(f"{name}, one process", measured([alone], options.connections, options.seconds))
+                note(f"{name}, one process, one client", measured([alone], 1, options.seconds / 2))
                 alone.end()
             for deciders in (1, 2):
                 address = server.fresh()
                 learner = start(folder, "--role", "learner", store=address)
-                those = [start(folder, "--role", "decider", store=address) for _ in range(deciders)]
-                note(f"learner and {deciders} decider(s)", measured(those, given.connections, given.seconds))
+                deciders_started = [
+                    start(folder, "--role", "decider", store=address) for _ in range(deciders)
+                ]
+                note(
+                    f"learner and {deciders} decider(s)",
+                    measured(deciders_started, options.connections, options.seconds),
+                )
                 note(
                     f"learner and {deciders} decider(s), rewarded",
-                    measured(those, given.connections, given.seconds, rewards=True),
+                    measured(deciders_started, options.connections, options.seconds, rewards=True),
                 )
                 time.sleep(2.0)
-                for item in [*those, learner]:
+                for item in [*deciders_started, learner]:
                     item.end()
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
@@ -230,14 +235,14 @@ def main() -> None:
             body = next(row.event for row in store.rows() if isinstance(decode_event(row.event), Decided))
             store.close()
             for batch, writers in ((1, 1), (16, 2), (64, 2), (256, 2)):
-                figures = one_log(server, body, batch, writers, given.seconds / 2)
+                figures = one_log(server, body, batch, writers, options.seconds / 2)
                 note(
                     f"one log, {writers} writer(s), batches of {batch}", {**figures, "event_bytes": len(body)}
                 )
         finally:
             server.remove()
-    if given.json:
-        print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

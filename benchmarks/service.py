@@ -66,7 +66,7 @@ def decided(port: int, count: int) -> list[str]:
     asked = {"decisions": [question("labels", np.random.default_rng(0))] * 500}
     while len(ids) < count:
         connection.request("POST", "/v1/decisions", json.dumps(asked))
-        ids += [one["id"] for one in json.loads(connection.getresponse().read())["decisions"]]
+        ids += [decision["id"] for decision in json.loads(connection.getresponse().read())["decisions"]]
     return ids
 
 
@@ -84,7 +84,7 @@ class Client(asyncio.Protocol):
     """One connection that asks again as soon as it was answered."""
 
     def __init__(self, requests: Iterator[bytes], times: list[float]) -> None:
-        self.requests, self.times, self.got = requests, times, b""
+        self.requests, self.times, self.received = requests, times, b""
 
     def connection_made(self, transport: Any) -> None:
         """The first request."""
@@ -98,21 +98,21 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
-        self.got += data
-        head, gap, rest = self.got.partition(b"\r\n\r\n")
+        self.received += data
+        head, gap, rest = self.received.partition(b"\r\n\r\n")
         if not gap:
             return
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         if len(rest) < length:
             return
         if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(self.got.decode())
-        self.got = b""
+            raise RuntimeError(self.received.decode())
+        self.received = b""
         self.times.append(time.perf_counter() - self.began)
         self.ask()
 
 
-def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -> None:
+def ask_for(port: int, connections: int, seconds: float, kind: str, answers: Any) -> None:
     """Ask over so many connections for so long; tell how long each answer took, and for how long it asked."""
     times, bodies = list[float](), requests(port, kind, seconds)
 
@@ -131,9 +131,9 @@ def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -
     try:
         import uvloop
 
-        told.put((times, uvloop.run(play())))
+        answers.put((times, uvloop.run(play())))
     except ImportError:
-        told.put((times, asyncio.run(play())))
+        answers.put((times, asyncio.run(play())))
 
 
 def load(
@@ -141,21 +141,23 @@ def load(
 ) -> dict[str, float]:
     """Decisions or rewards per second, quantiles of the latency of an answer, and processor time of each."""
     spawn = multiprocessing.get_context("spawn")
-    told = spawn.Queue()
+    answers = spawn.Queue()
     parts = [connections // processes + (n < connections % processes) for n in range(processes)]
-    those = [spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, told)) for part in parts]
+    processes = [
+        spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, answers)) for part in parts
+    ]
     before = server.processor_seconds()
-    for one in those:
-        one.start()
-    got = [told.get() for _ in those]
+    for process in processes:
+        process.start()
+    figures = [answers.get() for _ in processes]
     spent = server.processor_seconds() - before
-    for one in those:
-        one.join()
-    times = sorted(time for times, _ in got for time in times)
+    for process in processes:
+        process.join()
+    times = sorted(time for times, _ in figures for time in times)
     together = TOGETHER if kind.endswith("together") else 1
     middle, late = times[len(times) // 2], times[int(0.99 * len(times))]
     return {
-        "per_second": sum(together * len(times) / length for times, length in got),
+        "per_second": sum(together * len(times) / length for times, length in figures),
         "p50_ms": 1e3 * middle,
         "p99_ms": 1e3 * late,
         "processor_us": 1e6 * spent / len(times) / together,
@@ -165,14 +167,12 @@ def load(
 # -- the service, in a process of its own --
 
 
-def serve(path: str, port: int, computing: Any) -> None:
-    """Serve two models until killed; count the seconds that deciding takes."""
+def serve(path: str, port: int) -> None:
+    """Serve two models until killed."""
     from invariant_bandits.service import commands
-    from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+    from invariant_bandits.service.learners import OpenLearner
     from invariant_bandits.service.serve import ServiceSettings, open_service, run
 
-    time_calls((Learner,), "propensities", computing, 0)
-    time_calls((FittedLearner, OpenLearner), "round_of", computing, 1)
     settings = ServiceSettings(store=path, port=port)
     service = open_service(settings, empty_model=False)
     arms = {f"arm {k}": True for k in range(ROWS)}
@@ -195,21 +195,6 @@ def fitted_rows() -> Any:
     return FittedLearner(ib.fit_logs(table), 7)
 
 
-def time_calls(kinds: Any, name: str, computing: Any, place: int) -> None:
-    """Count the seconds of processor time that a method takes."""
-    for kind in kinds:
-        plain = getattr(kind, name)
-
-        def timed(*given: Any, plain: Any = plain) -> Any:
-            began = time.thread_time()
-            try:
-                return plain(*given)
-            finally:
-                computing[place] += time.thread_time() - began
-
-        setattr(kind, name, timed)
-
-
 class Running:
     """A service to measure."""
 
@@ -218,8 +203,7 @@ class Running:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
-        self.computing = spawn.RawArray("d", 2)
-        self.process = spawn.Process(target=serve, args=(path, self.port, self.computing))
+        self.process = spawn.Process(target=serve, args=(path, self.port))
         self.process.start()
         while socket.socket().connect_ex(("127.0.0.1", self.port)):
             if not self.process.is_alive():
@@ -259,10 +243,8 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
             load(server, 4, 1.0, kind, 1)  # warm
         for _ in range(rounds):
             for kind in GOALS:
-                computed = sum(server.computing)
                 for name, value in load(server, connections, seconds, kind).items():
                     many[kind][name].append(value)
-                many[kind]["deciding"].append((sum(server.computing) - computed) / seconds)
             syncs.append(sync_milliseconds(folder))
             for name, value in load(server, 1, seconds, "rows", 1).items():
                 many["one client"][name].append(value)
@@ -279,18 +261,18 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
 def table(results: dict[str, Any]) -> str:
     """The figures and their goals, as a table in Markdown."""
     lines = [
-        "| | per second | goal | median, ms | p99, ms | processor time each, µs | deciding, cores |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| | per second | goal | median, ms | p99, ms | processor time each, µs |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, (words, goal) in GOALS.items():
         figures = results[kind]
         numbers = (figures["per_second"], f"{goal:,}", figures["p50_ms"], figures["p99_ms"])
         row = [words, f"{numbers[0]:,.0f}", numbers[1], f"{numbers[2]:.1f}", f"{numbers[3]:.1f}"]
-        row += [f"{figures['processor_us']:.0f}", f"{figures['deciding']:.2f}"]
+        row.append(f"{figures['processor_us']:.0f}")
         lines.append(f"| {' | '.join(row)} |")
     alone, sync = results["one client"], results["sync_ms"]
     latency = f"{alone['p50_ms']:.2f} | {alone['p99_ms']:.2f} (goal {3 * sync:.2f}: three syncs)"
-    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} | |")
+    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} |")
     about = f"{results['processors']} processors, load average {results['load_average']:.1f}"
     return "\n".join([*lines, "", f"A page written and synced: {sync:.2f} ms; {about}."])
 
@@ -301,8 +283,8 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        results = measured(folder, given.seconds, given.rounds, given.connections)
-    print(json.dumps(results) if given.json else table(results))
+        results = measured(folder, options.seconds, options.rounds, options.connections)
+    print(json.dumps(results) if options.json else table(results))
     sys.exit()

@@ -59,10 +59,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("--events", type=int, default=1_000_000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     began = time.perf_counter()
-    fill(given.store, given.events)
+    fill(options.store, options.events)
     print(
-        f"{given.events:,} events in {time.perf_counter() - began:.0f} s, "
-        f"{given.store.stat().st_size >> 20} MiB"
+        f"{options.events:,} events in {time.perf_counter() - began:.0f} s, "
+        f"{options.store.stat().st_size >> 20} MiB"
     )

@@ -22,9 +22,9 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "d.db")
         server.start()
-        until, told = threading.Event(), queue.Queue[Any]()
+        until, answers = threading.Event(), queue.Queue[Any]()
         threads = [
-            threading.Thread(target=client, args=(server.port, n, until, told)) for n in range(clients)
+            threading.Thread(target=client, args=(server.port, n, until, answers)) for n in range(clients)
         ]
         for thread in threads:
             thread.start()
@@ -40,7 +40,7 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
             thread.join()
         live = call(server.port, "GET", "/v1/model")[1]["state_hash"]
         code = server.stop()
-        kept = check_all_kept(server.store, [told.get() for _ in threads])
+        kept = check_all_kept(server.store, [answers.get() for _ in threads])
         left = final_hash(server.store)
     return {
         "clients": clients,
@@ -68,11 +68,11 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.clients, given.seconds)
+    options = parser.parse_args()
+    results = run(options.clients, options.seconds)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     wrong = results["lost"] or results["doubled"] or not results["state_is_replay"]

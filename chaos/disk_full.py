@@ -72,10 +72,12 @@ def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any
         folder = Path(name)
         server = Server(folder / "d.db")
         server.start()
-        until, told = spawn.Event(), spawn.Queue()
-        those = [spawn.Process(target=client, args=(server.port, n, until, told)) for n in range(clients)]
-        for one in those:
-            one.start()
+        until, answers = spawn.Event(), spawn.Queue()
+        processes = [
+            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+        ]
+        for process in processes:
+            process.start()
         server.wait_for_load()
         for _ in range(times):
             time.sleep(seconds)
@@ -93,9 +95,9 @@ def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any
             seen.append({"status_when_full": refused[0], "seconds_to_recover": time.perf_counter() - began})
         time.sleep(seconds)
         until.set()
-        acknowledged = [told.get() for _ in those]
-        for one in those:
-            one.join()
+        acknowledged = [answers.get() for _ in processes]
+        for process in processes:
+            process.join()
         server.kill()
         kept = check_all_kept(server.store, acknowledged)
     return {"disk": "tmpfs" if is_disk else "limited files", "times": seen, **kept}
@@ -105,11 +107,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.times)
+    options = parser.parse_args()
+    results = run(options.times)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     failed = any(item["status_when_full"] != 503 for item in results["times"]) or not results["unavailable"]

@@ -32,17 +32,17 @@ def content(path: Path) -> str:
     """Digest of all that a store holds, also as it is found by the ids of decisions."""
     store = open_store(path, check=verify)
     try:
-        told = hashlib.sha256()
+        digest = hashlib.sha256()
         connection = sqlite3.connect(path)
         for table in TABLES:
             for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1"):
-                told.update(repr(row).encode())
+                digest.update(repr(row).encode())
         keys = sorted({row.key for row in store.rows() if row.key is not None})
         for key in keys:
-            told.update(repr([row.seq for row in store.of_key(key)]).encode())
+            digest.update(repr([row.seq for row in store.of_key(key)]).encode())
         connection.close()
-        told.update(repr(restore(store).hashes()).encode())
-        return told.hexdigest()
+        digest.update(repr(restore(store).hashes()).encode())
+        return digest.hexdigest()
     finally:
         store.close()
 
@@ -107,12 +107,14 @@ if __name__ == "__main__":
     parser.add_argument("--events", type=int, default=9_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.flips, given.events, given.seed)
-    for kind, told in results.items():
+    options = parser.parse_args()
+    results = run(options.flips, options.events, options.seed)
+    for kind, result in results.items():
         print(
-            json.dumps({kind: told}) if given.json else f"{kind}: {told['flips']} flips: {told['outcomes']}"
+            json.dumps({kind: result})
+            if options.json
+            else f"{kind}: {result['flips']} flips: {result['outcomes']}"
         )
-        for one in told["missed"]:
-            print(f"  {one}")
-    sys.exit(any(told["missed"] for told in results.values()))
+        for missed in result["missed"]:
+            print(f"  {missed}")
+    sys.exit(any(result["missed"] for result in results.values()))

@@ -20,9 +20,9 @@ COMMAND = [sys.executable, "-c", "from invariant_bandits.cli import main; main()
 
 def free_port() -> int:
     """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 class Server:
@@ -123,7 +123,7 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: An
 
 @dataclass
 class Acknowledged:
-    """What a client was told: decisions and rewards by id, and how often it was turned away."""
+    """What a client was answered: decisions and rewards by id, and how often it was turned away."""
 
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)
@@ -131,11 +131,11 @@ class Acknowledged:
     unavailable: int = 0
 
 
-def client(port: int, number: int, until: Any, told: Any) -> None:
+def client(port: int, number: int, until: Any, answers: Any) -> None:
     """Ask for decisions and reward them until an event is set; what fails is tried again under the same
     id.
     """
-    rng, got, connection = random.Random(number), Acknowledged(), None
+    rng, acknowledged, connection = random.Random(number), Acknowledged(), None
     count = 0
     while not until.is_set():
         id, context = f"c{number}-{count}", {"hour": str(rng.randrange(3)), "age": rng.random()}
@@ -149,27 +149,30 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
             except OSError:
                 if connection is not None:
                     connection.close()
-                got.retries, connection = got.retries + 1, None
+                acknowledged.retries, connection = acknowledged.retries + 1, None
                 time.sleep(0.02)
                 continue
             if status == 503:
-                got.unavailable += 1
+                acknowledged.unavailable += 1
                 time.sleep(0.05)
                 continue
             if status != 200:
                 raise RuntimeError(f"{status}: {answer}")
             if calls.pop(0)[0] == "/v1/decisions":
-                got.decisions[id] = answer
+                acknowledged.decisions[id] = answer
             else:
-                got.rewards[id] = value
+                acknowledged.rewards[id] = value
         count += 1
     if connection is not None:
         connection.close()
-    told.put(got)
+    answers.put(acknowledged)
 
 
 def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
-    """Hold a store that nobody writes to against what clients were told; the state against the replay."""
+    """Compare a store that no process writes to with what clients were answered.
+
+    Its state must be that of its replay.
+    """
     from invariant_bandits.service.events import decision_key, decode_event
     from invariant_bandits.service.replay import replay_all, restore
     from invariant_bandits.service.state import record_of
@@ -178,20 +181,20 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
     store = open_store(store_address, check=verify)
     lost, doubled = 0, 0
     try:
-        for got in acknowledged:
-            for id, answer in got.decisions.items():
+        for client in acknowledged:
+            for id, answer in client.decisions.items():
                 record = record_of(
                     decode_event(row.event) for row in store.of_key(decision_key(id, "default"))
                 )
-                kept = None if record is None else record.decided
+                decided = None if record is None else record.decided
                 if (
-                    kept is None
-                    or kept.labels[kept.place] != answer["action"]
-                    or kept.version != answer["version"]
+                    decided is None
+                    or decided.labels[decided.place] != answer["action"]
+                    or decided.version != answer["version"]
                 ):
                     lost += 1
-                elif id in got.rewards:
-                    lost += got.rewards[id] not in record.joined()
+                elif id in client.rewards:
+                    lost += client.rewards[id] not in record.joined()
                     doubled += len(record.joined()) > 1
         same = restore(store).hashes() == replay_all(store).hashes()
         seq = store.head().seq

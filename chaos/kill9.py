@@ -22,11 +22,13 @@ def run(rounds: int, clients: int = 3, store: str | None = None, seed: int = 0) 
     rng, spawn = random.Random(seed), multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         server = Server(store or Path(folder) / "d.db")
-        until, told = spawn.Event(), spawn.Queue()
+        until, answers = spawn.Event(), spawn.Queue()
         starts = [server.start()]
-        those = [spawn.Process(target=client, args=(server.port, n, until, told)) for n in range(clients)]
-        for one in those:
-            one.start()
+        processes = [
+            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+        ]
+        for process in processes:
+            process.start()
         server.wait_for_load()
         for _ in range(rounds):
             time.sleep(0.2 + rng.random())
@@ -34,9 +36,9 @@ def run(rounds: int, clients: int = 3, store: str | None = None, seed: int = 0) 
             starts.append(server.start())
         time.sleep(0.5)
         until.set()
-        acknowledged = [told.get() for _ in those]
-        for one in those:
-            one.join()
+        acknowledged = [answers.get() for _ in processes]
+        for process in processes:
+            process.join()
         server.kill()
         kept = check_all_kept(server.store, acknowledged)
     return {"rounds": rounds, "clients": clients, "longest_start": max(starts), **kept}
@@ -48,11 +50,11 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--store", help="file or postgresql://…; without it, a fresh file")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.rounds, given.clients, given.store)
+    options = parser.parse_args()
+    results = run(options.rounds, options.clients, options.store)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     sys.exit(bool(results["lost"] or results["doubled"] or not results["state_is_replay"]))

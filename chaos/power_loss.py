@@ -50,17 +50,17 @@ class File:
         self.pending.clear()
 
     def after_a_cut(self, rng: np.random.Generator | None) -> bytes | None:
-        """What is found afterwards; of what was on its way nothing, or by chance some sectors."""
+        """What is there afterwards; of what was on its way nothing, or by chance some sectors."""
         if self.synced is None:
             return None
-        found = bytearray(self.synced)
+        content = bytearray(self.synced)
         for op, offset, data in self.pending if rng is not None else ():
             if op == TRUNCATE:
                 continue
             for start in range(0, len(data), SECTOR):
                 if rng.random() < 0.7:
-                    change(found, WRITE, offset + start, data[start : start + SECTOR])
-        return bytes(found)
+                    change(content, WRITE, offset + start, data[start : start + SECTOR])
+        return bytes(content)
 
 
 def change(content: bytearray, op: int, offset: int, data: bytes) -> None:
@@ -86,7 +86,7 @@ def records(path: Path) -> Iterator[tuple[float, int, str, int, bytes]]:
         yield when, op, name, offset, data
 
 
-def play(port: int, number: int, until: threading.Event, told: list[tuple[float, str, str]]) -> None:
+def play(port: int, number: int, until: threading.Event, answered: list[tuple[float, str, str]]) -> None:
     """Decide and reward; note when each was acknowledged."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30.0)
     count = 0
@@ -96,7 +96,7 @@ def play(port: int, number: int, until: threading.Event, told: list[tuple[float,
         for path, body in (("/v1/decisions", decision), ("/v1/rewards", {"id": id, "value": 1.0})):
             status, _ = ask(connection, "POST", path, body)
             assert status == 200
-            told.append((time.clock_gettime(time.CLOCK_MONOTONIC), path, id))
+            answered.append((time.clock_gettime(time.CLOCK_MONOTONIC), path, id))
         count += 1
     connection.close()
 
@@ -114,8 +114,8 @@ def record_load(folder: Path, seconds: float, clients: int) -> list[tuple[float,
     }
     server = Server(folder / "disk" / "d.db", environment=environment)
     server.start()
-    until, told = threading.Event(), list[tuple[float, str, str]]()
-    threads = [threading.Thread(target=play, args=(server.port, n, until, told)) for n in range(clients)]
+    until, answered = threading.Event(), list[tuple[float, str, str]]()
+    threads = [threading.Thread(target=play, args=(server.port, n, until, answered)) for n in range(clients)]
     for thread in threads:
         thread.start()
     time.sleep(seconds)
@@ -123,34 +123,34 @@ def record_load(folder: Path, seconds: float, clients: int) -> list[tuple[float,
     for thread in threads:
         thread.join()
     server.kill()
-    return sorted(told)
+    return sorted(answered)
 
 
 def run(seconds: float, cuts: int, clients: int = 4, seed: int = 0) -> dict[str, Any]:
     """Record a load and cut the power at so many moments of it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told = record_load(folder, seconds, clients)
+        answered = record_load(folder, seconds, clients)
         operations = list(records(folder / "rec"))
-        found = cut_power(folder / "image", told, operations, cuts, seed)
+        outcome = cut_power(folder / "image", answered, operations, cuts, seed)
     return {
-        "acknowledged": len(told),
+        "acknowledged": len(answered),
         "operations": len(operations),
         "syncs": sum(operation[1] == SYNC for operation in operations),
-        **found,
+        **outcome,
     }
 
 
 def cut_power(
     image: Path,
-    told: list[tuple[float, str, str]],
+    answered: list[tuple[float, str, str]],
     operations: list[tuple[float, int, str, int, bytes]],
     cuts: int,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Rebuild the disk at so many moments of a recorded load, each in two ways."""
     rng, files, lost, refused, checked = np.random.default_rng(seed), dict[str, File](), 0, list[str](), 0
-    begin = next(place for place, operation in enumerate(operations) if operation[0] >= told[0][0])
+    begin = next(place for place, operation in enumerate(operations) if operation[0] >= answered[0][0])
     moments = set(rng.integers(begin, len(operations), size=cuts).tolist())
     for place, (when, op, file, offset, data) in enumerate(operations):
         kept = files.setdefault(file, File())
@@ -162,7 +162,7 @@ def cut_power(
             kept.pending.append((op, offset, data))
         if place in moments:
             for chance in (None, rng):
-                acknowledged = [item for item in told if item[0] < when]
+                acknowledged = [item for item in answered if item[0] < when]
                 missing, why = held(image, files, chance, acknowledged, replay=checked % 10 == 0)
                 lost += missing
                 refused += [why] if why else []
@@ -210,15 +210,15 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not shutil.which("gcc"):
         print("skipped: gcc is needed")
         sys.exit()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    results = run(given.seconds, given.cuts)
+    results = run(options.seconds, options.cuts)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     sys.exit(bool(results["lost"] or results["refused"]))

@@ -57,11 +57,11 @@ if __name__ == "__main__":
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--made", type=Path, help="a store made by bulk.py, which is copied")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.events, given.times, given.made)
+    options = parser.parse_args()
+    results = run(options.events, options.times, options.made)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     sys.exit(results["fastest"] > 2.0)

@@ -92,12 +92,12 @@ if __name__ == "__main__":
     parser.add_argument("--per-hour", type=int, default=3_000)
     parser.add_argument("--keep-hours", type=float, default=2.0)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.hours, given.per_hour, given.keep_hours)
+    options = parser.parse_args()
+    results = run(options.hours, options.per_hour, options.keep_hours)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     is_right = results["state_is_replay"] and not results["mistakes"]
-    sys.exit(not (is_right and is_bounded(results, given.keep_hours)))
+    sys.exit(not (is_right and is_bounded(results, options.keep_hours)))

@@ -36,19 +36,21 @@ def run(seconds: float = 600.0, clients: int = 3) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "d.db")
         server.start()
-        until, told = spawn.Event(), spawn.Queue()
-        those = [spawn.Process(target=client, args=(server.port, n, until, told)) for n in range(clients)]
-        for one in those:
-            one.start()
+        until, answers = spawn.Event(), spawn.Queue()
+        processes = [
+            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+        ]
+        for process in processes:
+            process.start()
         for _ in range(100):
             time.sleep(seconds / 100)
             memory.append(resident(server.process.pid))
             log = Path(f"{server.store}-wal")
             logs.append(log.stat().st_size if log.exists() else 0)
         until.set()
-        acknowledged = [told.get() for _ in those]
-        for one in those:
-            one.join()
+        acknowledged = [answers.get() for _ in processes]
+        for process in processes:
+            process.join()
         code = server.stop()
         kept = check_all_kept(server.store, acknowledged)
     middle, last = statistics.median(memory[40:60]), statistics.median(memory[80:])
@@ -67,11 +69,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    results = run(given.seconds)
+    options = parser.parse_args()
+    results = run(options.seconds)
     print(
         json.dumps(results)
-        if given.json
+        if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     wrong = results["lost"] or results["doubled"] or not results["state_is_replay"] or results["exit"]

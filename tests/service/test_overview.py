@@ -117,17 +117,6 @@ def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
         assert dashboard(taken)["models"]["default"]["counts"]["decisions"] == 1
 
 
-def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
-        heard: list[tuple[str, int]] = []
-        engine.on_event.append(lambda event, state: heard.append((type(event).__name__, state.seq)))
-        serve(engine)
-        engine.call(DecisionCommand(id="x"))
-        engine.call(RewardCommand("x", 1.0))
-        names = ["VersionAdded", "VersionActivated", "Decided", "Rewarded", "Closed"]
-        assert heard == [(name, seq) for seq, name in enumerate(names, start=1)]
-
-
 def tokens_of(*roles: str) -> dict[str, Any]:
     return {hashlib.sha256(f"a long token to {role}".encode()).hexdigest(): role for role in roles}
 

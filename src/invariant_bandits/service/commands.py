@@ -21,8 +21,8 @@ from invariant_bandits.service.state import ConflictError, NotFoundError, Record
 from invariant_bandits.service.store.sql import Cut, StoreError
 
 LARGEST_REWARD = 1e9
-MOST_COST = 200_000
-"""Numbers (features × arms, over all decisions) that one request may have encoded: below about a second."""
+MOST_COST = 100_000
+"""Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
 MOST_WAITING = 1_000_000
 """Decisions of a model that may wait for their rewards."""
 
@@ -174,15 +174,10 @@ class QueuedCommand:
 
 def resolve_all(items: Sequence[QueuedCommand]) -> None:
     """Give all callers their answers; each event loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[QueuedCommand]] = {}
-    for item in items:
-        if item.loop is None:
-            item.resolve()
-        else:
-            by_loop.setdefault(item.loop, []).append(item)
-    for loop, waiting in by_loop.items():
+    for loop in {item.loop for item in items}:
+        waiting = [item for item in items if item.loop is loop]
         with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
-            loop.call_soon_threadsafe(_resolve_each, waiting)
+            _resolve_each(waiting) if loop is None else loop.call_soon_threadsafe(_resolve_each, waiting)
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
@@ -454,9 +449,7 @@ def activate_version(
 @returns_command
 def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
     """Return to the version before the active one, exactly as it was left; to be done alone."""
-    version = state.model(model).previous()
-    batch.add(state, [events.VersionActivated(batch.tick(), model, version, "roll back", by)])
-    return version
+    return activate_version(model, state.model(model).previous(), why="roll back", by=by)(state, batch)
 
 
 @returns_command

@@ -9,7 +9,6 @@ from heapq import nlargest
 
 import msgspec
 
-from invariant_bandits.service.events import AnyEvent
 from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.service.timeline import Shown
 
@@ -76,21 +75,16 @@ class Dashboard:
 
     def __init__(self) -> None:
         self.since = time.time()
-        self._changed: set[str] = set()
         self._shown: dict[str, tuple[ServedModel, Shown]] = {}
         self._beliefs: dict[str, tuple[tuple[str, int], Shown]] = {}
-
-    def take(self, event: AnyEvent, state: State) -> None:
-        """Note which model an event is about."""
-        self._changed.add(getattr(event, "model", ""))
 
     def __call__(self, state: State) -> Shown:
         """Return the part of a view that shows models."""
         for name, served in state.models.items():
             known = self._shown.get(name)
-            if served.activations and (known is None or known[0] is not served or name in self._changed):
+            if served.activations and (known is None or known[0] is not served or name in state.changed):
                 self._shown[name] = served, self._show(served)
-        self._changed.clear()
+        state.changed.clear()
         return {"since": self.since, "models": {name: shown for name, (_, shown) in self._shown.items()}}
 
     def _show(self, served: ServedModel) -> Shown:

@@ -22,7 +22,7 @@ from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
-from invariant_bandits.service.events import AnyEvent, Removed, SetAside, decode_event
+from invariant_bandits.service.events import REMOVED, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
@@ -181,18 +181,17 @@ class Engine:
         self.failure: BaseException | None = None
         self.available = True
         self.verification: Verification | None = None
-        self.retention, self._retained = retention, -math.inf
+        self.retention, self._retained_at = retention, -math.inf
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
-        self.on_event: list[Callable[[AnyEvent, State], None]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at, self._published, self._tried = self.state.seq, 0.0, -math.inf
-        self._viewed = -math.inf
+        self._snapshot_at, self._published_at, self._tried_at = self.state.seq, 0.0, -math.inf
+        self._viewed_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._taken: list[QueuedCommand] = []
-        self._ended = False
+        self._pending: list[QueuedCommand] = []
+        self._has_ended = False
         self._busy_since: float | None = None
         if self.state.at is None:
             store.know(self.state.seq)
@@ -249,7 +248,7 @@ class Engine:
         if self._queue.qsize() >= MOST_QUEUED:
             raise UnavailableError("too many requests wait")
         self._queue.put(item)
-        if self._ended:  # meanwhile: it would stay in the queue
+        if self._has_ended:  # meanwhile: it would stay in the queue
             self._refuse_rest()
 
     # -- the thread --
@@ -262,34 +261,36 @@ class Engine:
             self.failure = error
             log.critical("the engine has stopped: %s", error)
         finally:
-            self._ended = True
+            self._has_ended = True
             self._refuse_rest()
 
     def _step(self) -> bool:
         """Serve the pending commands; False when it is time to end."""
         self._busy_since = None
-        self._taken, go_on = self._take()
+        self._pending, go_on = self._take()
         self._busy_since = time.monotonic()
         self._try_again()
-        while self._taken:
-            alone = next((place for place, item in enumerate(self._taken) if item.alone), len(self._taken))
-            part = self._taken[: alone or 1]
+        while self._pending:
+            alone = next(
+                (place for place, item in enumerate(self._pending) if item.alone), len(self._pending)
+            )
+            part = self._pending[: alone or 1]
             self._serve(part)
-            self._taken = self._taken[len(part) :]
+            self._pending = self._pending[len(part) :]
         moment = self._time.now()
-        self._tend(moment)
-        self._show(moment)
+        self._do_periodic_work(moment)
+        self._update_view(moment)
         return go_on
 
-    def _tend(self, moment: float) -> None:
+    def _do_periodic_work(self, moment: float) -> None:
         """Do the periodic work: follow other processes, settle what is due, take a snapshot."""
         if self.store.shared and self.available:
             try:
-                if self._time.ticks() - self._viewed >= VIEW_EVERY:
+                if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
                     self.store.head()  # notices a database that went back in time
                 self._follow(self.store.next_rows(MOST_FOLLOWED))
             except UnavailableError as error:
-                self._lose(error)
+                self._mark_unavailable(error)
         if self.state.next_due() <= moment:
             due = self.state.due(moment, LARGEST_BATCH)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
@@ -299,7 +300,7 @@ class Engine:
         if self.retention is not None and self.available:
             with contextlib.suppress(UnavailableError):
                 self._retain(self.retention, moment)
-        published_long_ago = time.monotonic() - self._published >= self.publish_every
+        published_long_ago = time.monotonic() - self._published_at >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
             with contextlib.suppress(UnavailableError):
@@ -307,8 +308,8 @@ class Engine:
 
     def _retain(self, rule: Retention, moment: float) -> None:
         """Remove a part of what is not kept any longer."""
-        if self._time.ticks() - self._retained >= RETAIN_EVERY:
-            self._retained = self._time.ticks()
+        if self._time.ticks() - self._retained_at >= RETAIN_EVERY:
+            self._retained_at = self._time.ticks()
             first, start = rule.first_kept(self.store, moment, self.state.seq), self.store.start().seq
             if first - start >= min(MOST_REMOVED, (self.state.seq - first) // PARTS + 1):
                 self._serve([QueuedCommand(commands.retain(first), alone=True)])
@@ -328,11 +329,10 @@ class Engine:
             except UnappliableError as error:
                 self._restore({**self.state.aside, error.seq: error.why})
                 return
-            event = decode_event(row.event)
-            if isinstance(event, Removed) and event.events:
+            event: Any = decode_event(row.event) if row.key == REMOVED else None
+            if event is not None and event.events:
                 self._restore()
                 return
-            self._notify(event)
 
     def _restore(self, aside: Mapping[int, str] | None = None) -> None:
         """Begin again from the newest snapshot: the one that was stored with what was erased has no trace of
@@ -372,7 +372,7 @@ class Engine:
                 for place, error in batch.refused.items():
                     queued[place].error = error
                 if any(item.alone for item in queued):
-                    self._published = -math.inf  # processes that decide elsewhere shall know at once
+                    self._published_at = -math.inf  # processes that decide elsewhere shall know at once
         except UnavailableError as error:
             for item in queued:
                 item.error = item.error or error
@@ -408,17 +408,13 @@ class Engine:
             self._follow(others.rows)
             return False
         except UnavailableError as error:  # what was stored all the same is followed when it is there again
-            self._lose(error)
+            self._mark_unavailable(error)
             raise
         return True
 
-    def _lose(self, error: UnavailableError) -> None:
+    def _mark_unavailable(self, error: UnavailableError) -> None:
         self.available = False
         log.error("the store cannot take events: %s", error)
-
-    def _notify(self, event: AnyEvent) -> None:
-        for listener in self.on_event:
-            listener(event, self.state)
 
     def _append(self, batch: EventBatch) -> None:
         rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut)
@@ -433,17 +429,12 @@ class Engine:
             if batch.cut.erased:
                 self._restore()
                 return
-        first, events = self.state.seq, list(batch.events)
-        for place, event in enumerate(events):
-            try:
+        first = self.state.seq
+        try:
+            for event in batch.events:
                 self.state.apply(event)
-            except UnappliableError as error:
-                self._take_back(batch, first, error)
-                for seq, late in enumerate(events[place:], first + place):
-                    if seq not in self.state.aside:
-                        self._notify(late)
-                return
-            self._notify(event)
+        except UnappliableError as error:
+            self._take_back(batch, first, error)
 
     def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
@@ -471,12 +462,12 @@ class Engine:
 
     def _try_again(self) -> None:
         """Connect anew to a store that has failed, from time to time."""
-        if not self.available and time.monotonic() - self._tried >= RETRY_EVERY:
-            self._tried = time.monotonic()
+        if not self.available and time.monotonic() - self._tried_at >= RETRY_EVERY:
+            self._tried_at = time.monotonic()
             with contextlib.suppress(UnavailableError):
                 self.store.reopen()
                 self._recover()
-                self.available, self._tried = True, -math.inf
+                self.available, self._tried_at = True, -math.inf
                 log.info("the store takes events again")
 
     def _recover(self) -> None:
@@ -487,15 +478,15 @@ class Engine:
         self._snapshot()
 
     def _snapshot(self) -> None:
-        self._published = time.monotonic()
+        self._published_at = time.monotonic()
         self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
         kept = self.state.seq - self.store.start().seq if self.retention is not None else math.inf
         self.store.save_snapshot(self.state.seq, self.state.to_bytes(), gap=kept / PARTS)
 
-    def _show(self, moment: float) -> None:
+    def _update_view(self, moment: float) -> None:
         """Publish a new view of the state for readers."""
-        if self._time.ticks() - self._viewed >= VIEW_EVERY:
-            self._viewed = self._time.ticks()
+        if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
+            self._viewed_at = self._time.ticks()
             view: dict[str, Any] = {"time": moment, "seq": self.state.seq, "available": self.available}
             view["gauges"] = self.gauges()
             for part in self.on_view:
@@ -514,15 +505,14 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused: list[QueuedCommand | None] = [*self._taken]
-        self._taken = []
+        refused, self._pending = self._pending, []
         with contextlib.suppress(queue.Empty):
             while True:
-                refused.append(self._queue.get_nowait())
+                item = self._queue.get_nowait()
+                refused += [] if item is None else [item]
         for item in refused:
-            if item is not None:
-                item.error = UnavailableError(f"the service {why}")
-        resolve_all([item for item in refused if item is not None])
+            item.error = UnavailableError(f"the service {why}")
+        resolve_all(refused)
 
 
 LOOK_EVERY = 0.2
@@ -543,33 +533,33 @@ class Decider(Engine):
     """
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store, clock=clock, state=published(store))
-        self._newer, self._seen = self.state, self.state.seq
+        super().__init__(store, clock=clock, state=published_state(store))
+        self._newest, self._head_seq = self.state, self.state.seq
         self._current_at = time.monotonic()
         store.know(self.state.seq)
         self._stopping = threading.Event()
-        self._looking = threading.Thread(target=self._look, name="published states", daemon=True)
+        self._watcher = threading.Thread(target=self._watch_published, name="published states", daemon=True)
 
     def start(self) -> None:
         """Begin to serve."""
-        self._looking.start()
+        self._watcher.start()
         super().start()
 
     def stop(self) -> None:
         """Finish pending commands and close the store."""
         self._stopping.set()
-        if self._looking.is_alive():
-            self._looking.join()
+        if self._watcher.is_alive():
+            self._watcher.join()
         super().stop()
 
-    def _look(self) -> None:
+    def _watch_published(self) -> None:
         """Fetch newer states in a thread of their own, so that no decision waits for them."""
         is_readable = True
         while not self._stopping.wait(LOOK_EVERY):
             try:
-                if (self.store.snapshot_seq() or 0) > self._newer.seq:
-                    self._newer = published(self.store)
-                    self.store.know(self._newer.seq)
+                if (self.store.snapshot_seq() or 0) > self._newest.seq:
+                    self._newest = published_state(self.store)
+                    self.store.know(self._newest.seq)
                 self._current_at, is_readable = time.monotonic(), True
             except Exception as error:  # it may be whole, or there, the next time
                 if is_readable and not isinstance(error, UnavailableError):
@@ -593,8 +583,8 @@ class Decider(Engine):
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
         super()._put(item)
 
-    def _tend(self, moment: float) -> None:
-        jump = self._time.steady_jump()
+    def _do_periodic_work(self, moment: float) -> None:
+        self.state, jump = self._newest, self._time.steady_jump()
         if jump is not None:
             self._time.follow(jump)
 
@@ -606,10 +596,10 @@ class Decider(Engine):
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose; their decisions are read from the store, to which others add."""
-        self.state = self._newer
+        self.state = self._newest
         self.state.records.forget()
         try:
-            self._seen = self.store.head().seq
+            self._head_seq = self.store.head().seq
         except UnavailableError:
             self.available = False
             raise
@@ -620,15 +610,13 @@ class Decider(Engine):
 
     def _append(self, batch: EventBatch) -> None:
         keys = list(batch.pending)
-        self.store.follow(self.store.append(batch.stored, batch.contents, seen=self._seen, keys=keys))
-        for event in batch.events:
-            self._notify(event)
+        self.store.follow(self.store.append(batch.stored, batch.contents, seen=self._head_seq, keys=keys))
 
     def _recover(self) -> None:
         """Do nothing: a decider follows no events."""
 
 
-def published(store: Any) -> State:
+def published_state(store: Any) -> State:
     """The newest state that a learner has published; UnavailableError if there is none yet."""
     snapshot = store.latest_snapshot()
     if snapshot is None:

@@ -324,15 +324,15 @@ class Records:
 
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
         self._of_key = of_key
-        self._near: OrderedDict[str, Record] = OrderedDict()
+        self._recent: OrderedDict[str, Record] = OrderedDict()
         self._sizes: dict[str, int] = {}
         self._size = 0
 
     def find(self, key: str) -> Record | None:
         """What is known under a key."""
-        if key in self._near:
-            self._near.move_to_end(key)
-            return self._near[key]
+        if key in self._recent:
+            self._recent.move_to_end(key)
+            return self._recent[key]
         record = record_of(decode_event(row.event) for row in self._of_key(key))
         if record is not None:
             self._keep(key, record)
@@ -344,11 +344,11 @@ class Records:
 
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
-        return self._near.get(key)
+        return self._recent.get(key)
 
     def forget(self) -> None:
         """Drop all records, so that they are read again from the store, to which other processes add."""
-        self._near.clear()
+        self._recent.clear()
         self._sizes.clear()
         self._size = 0
 
@@ -356,7 +356,7 @@ class Records:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
         key = events.key_of(event)
         assert key is not None
-        record = self._near.get(key) or (None if fresh else self.find(key))
+        record = self._recent.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
             record.take(event)
@@ -366,10 +366,12 @@ class Records:
 
     def _keep(self, key: str, record: Record) -> None:
         size = 0 if record.decided is None else len(events.encode_event(record.decided))
-        self._near[key], self._sizes[key] = record, size
+        self._recent[key], self._sizes[key] = record, size
         self._size += size
-        while len(self._near) > MOST_REMEMBERED or (self._size > LARGEST_REMEMBERED and len(self._near) > 1):
-            forgotten, _ = self._near.popitem(last=False)
+        while len(self._recent) > MOST_REMEMBERED or (
+            self._size > LARGEST_REMEMBERED and len(self._recent) > 1
+        ):
+            forgotten, _ = self._recent.popitem(last=False)
             self._size -= self._sizes.pop(forgotten)
 
 
@@ -459,6 +461,8 @@ class State:
         """Numbers of events that could not be applied, and why."""
         self.refusals: dict[str, str] = {}
         """Keys of the latest settled decisions that the policy could not learn, and why."""
+        self.changed: set[str] = set()
+        """Models that events were about, for the reader that clears it."""
         self.seq = 0
 
     def _rows_of(self, key: str) -> list[Row]:
@@ -495,6 +499,7 @@ class State:
                 raise UnappliableError(self.seq, why) from error
         elif isinstance(event, Closed) and event.model in self.models:
             self.models[event.model].waiting.discard(event.id)
+        self.changed.add(getattr(event, "model", ""))
         self.seq += 1
 
     def _on_aside(self, event: events.SetAside) -> None:

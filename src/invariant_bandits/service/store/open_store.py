@@ -26,32 +26,13 @@ from invariant_bandits.storage import atomic_write
 
 
 def database_of(address: str | Path, **options: Any) -> Database:
-    """Return the database under a path or `postgresql://…`, for reading unless it is said; for the options
-    see `open_store`.
-    """
+    """Return the database under a path or `postgresql://…`, for reading unless the options say otherwise."""
     kind = PostgresDatabase if is_address(str(address)) else SqliteDatabase
     return kind(str(address), **options)
 
 
-def open_store(
-    address: str | Path,
-    *,
-    writing: bool = True,
-    learning: bool = True,
-    check: sql.Check | None = None,
-    wait: Callable[[], None] | None = None,
-) -> SqlStore:
-    """Open the store under a path or `postgresql://…`.
-
-    Parameters
-    ----------
-    writing, learning : bool
-        Whether events will be added, and whether this is the one process that learns.
-    check : callable or None
-        Is called with the path or address before the store is used.
-    wait : callable or None
-        Is called again and again while another process learns in a shared store, which is refused if this is
-        None.
+def open_store(address: str | Path, *, writing: bool = True, **options: Any) -> SqlStore:
+    """Open the store under a path or `postgresql://…`; for the options see `Database`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +42,7 @@ def open_store(
     ...     store.close()
     ([b'something happened'], 1)
     """
-    return SqlStore(database_of(address, writing=writing, learning=learning, check=check, wait=wait))
+    return SqlStore(database_of(address, writing=writing, **options))
 
 
 def copy_store(source: str | Path, target: str | Path, *, force: bool = False) -> Head:

@@ -86,7 +86,7 @@ def _bits(words: Words) -> int:
     return int(np.unpackbits(words.view(np.uint8)).sum())
 
 
-_held: set[tuple[int, int]] = set()
+_locked_files: set[tuple[int, int]] = set()
 """Device and inode of each file that this process has locked."""
 
 
@@ -107,7 +107,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         in_use = StoreError(f"{path} is in use by another process")
-        if path.exists() and _inode_at(path) in _held:
+        if path.exists() and _inode_at(path) in _locked_files:
             raise in_use
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -119,17 +119,17 @@ class FileLock:
             os.close(self._handle)
             raise in_use from None
         self.inode = _inode_at(self._handle)
-        _held.add(self.inode)
+        _locked_files.add(self.inode)
 
     def release(self) -> None:
         """Let other processes write."""
-        _held.discard(self.inode)
+        _locked_files.discard(self.inode)
         os.close(self._handle)
 
 
 def is_in_use(path: Path) -> bool:
     """Whether a process has a file open for writing. SQLite must not have it open in this process."""
-    if _inode_at(path) in _held:
+    if _inode_at(path) in _locked_files:
         return True
     with path.open("rb") as file:
         try:
@@ -151,6 +151,8 @@ def _inode_at(path: Path | int) -> tuple[int, int]:
 APPLICATION = 0x1B5D0001
 """Marks the files of this product (SQLite's application_id)."""
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+CHECKPOINT_EVERY = 4_000
+"""Pages of the WAL file after which a commit also copies them to the main file: one in several hundred."""
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
 
@@ -178,6 +180,7 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA journal_mode = WAL")
             self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
+            self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_EVERY}")
             self.execute("PRAGMA secure_delete = ON")  # what is erased leaves no bytes in free pages
         if frozen:
             self.execute("BEGIN")
