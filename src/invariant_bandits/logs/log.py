@@ -318,6 +318,8 @@ class TimeProbe:
         self.in_order &= not (times[1:] < times[:-1]).any() and not times[0] < self._latest
         self._latest = times[-1]
         self._first, self._last = min(self._first, times.min()), max(self._last, times.max())
+        from invariant_bandits.logs.kernels import lots
+
         self._draw(times, lots(task.position + row - task.first_row + np.flatnonzero(usable)))
 
     def _draw(self, times: Array, lots_drawn: Array) -> None:
@@ -335,17 +337,6 @@ class TimeProbe:
         times = [times for times, _ in self._sample]
         sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
         return {"times": TimeStatistics(self._first, self._last, bool(self.in_order), sample)}
-
-
-def lots(rows: Array) -> Array:
-    """Return a number in [0, 1) for every row of the log, without pattern (the finaliser of SplitMix64)."""
-    bits = rows.astype(np.uint64)
-    bits += np.uint64(1)
-    bits *= np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        bits ^= bits >> np.uint64(shift)
-        bits *= np.uint64(factor)
-    return np.asarray(bits / 2.0**64)
 
 
 class Log:

@@ -30,7 +30,7 @@ from invariant_bandits.logs.features import (
     FeatureOptions,
     has_binary_rewards,
 )
-from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, lots, open_log, windows_of
+from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, open_log, windows_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import AnyFeatures, Features, Reader, Rounds, reader_of, starting_features
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
@@ -69,13 +69,20 @@ class LogitWeights:
 
     def apply(self, encoded: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
         """Return (√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
-        if ((rewards != 0.0) & (rewards != 1.0)).any():
+        from invariant_bandits.logs.kernels import weigh_clicks
+
+        if not are_clicks(rewards):
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        whole = self.features.standardise(encoded)
-        linear = np.einsum("ij,ij->i", whole, self.weights[codes])
-        chance = 0.5 * (1.0 + np.tanh(0.5 * linear))
-        root = np.sqrt(np.maximum(chance * (1.0 - chance), SMALLEST_WEIGHT))
-        return whole * root[:, None], root * linear + (rewards - chance) / root
+        kept, *units = self.features.context.standardisation()
+        contexts, targets = weigh_clicks(
+            encoded, rewards, codes, self.weights, kept + 1, *units, SMALLEST_WEIGHT
+        )
+        return contexts, targets
+
+
+def are_clicks(rewards: Array) -> bool:
+    """Whether all rewards are 0 or 1."""
+    return bool(((rewards == 0.0) | (rewards == 1.0)).all())
 
 
 @dataclass(frozen=True)
@@ -131,8 +138,9 @@ class AggregationPlan:
         """Return the rounds whose row falls on a fixed lot, features encoded, and their windows; None if some
         reward is not a click, unless arms are pooled.
         """
-        usable = self.is_pooled or bool(np.isin(rounds.rewards, (0.0, 1.0)).all())
-        if not self.share or rounds.arm is None or not usable:
+        from invariant_bandits.logs.kernels import lots
+
+        if not self.share or rounds.arm is None or not (self.is_pooled or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
         taken = rounds.where(drawn)

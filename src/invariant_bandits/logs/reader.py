@@ -324,9 +324,8 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        column = batch.column(self.schema.arm)
-        codes: Array = self.arms.codes(column)
-        problems.leave_out(decode.is_missing(column), f"missing {self.schema.arm}")
+        codes, missing = self.arms.codes(batch.column(self.schema.arm))
+        problems.leave_out(missing, f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 

@@ -42,6 +42,7 @@ class ParquetSource(FileSource):
         tasks: list[Task] = []
         position = 0
         self._ends: dict[tuple[str, int], int] = {}
+        self._footers: dict[str, Any] = {}
 
         def schema_of(path: str) -> Any:
             nonlocal position
@@ -53,6 +54,8 @@ class ParquetSource(FileSource):
                         tasks.append(Task(path, part, first_row, position))
                         self._ends[path, part] = group + 1
                         first_row, position, part, rows = first_row + rows, position + rows, group + 1, 0
+                if part > 0 and self._ends.get((path, 0)) != groups:  # several tasks open it again
+                    self._footers[path] = file.metadata
                 return schema_without_views(file.schema_arrow)
 
         self.arrow_schema = shared_schema(self.paths, schema_of)
@@ -61,7 +64,8 @@ class ParquetSource(FileSource):
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of the row groups of a task, or of those behind it."""
         dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
-        with _parquet_file(task.file, dictionaries) as file, naming_file(task.file):
+        footer = self._footers.get(task.file)
+        with _parquet_file(task.file, dictionaries, footer) as file, naming_file(task.file):
             end = self._ends[task.file, task.part]
             groups, row = list(range(task.part, end)), task.first_row
             if first_row is not None:
@@ -79,10 +83,10 @@ class ParquetSource(FileSource):
                 writer.write_batch(batch)
 
 
-def _parquet_file(path: str, dictionaries: Sequence[str] = ()) -> Any:
+def _parquet_file(path: str, dictionaries: Sequence[str] = (), footer: Any = None) -> Any:
     with naming_file(path):
         file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
-        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names)
+        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names, metadata=footer)
 
 
 @log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
