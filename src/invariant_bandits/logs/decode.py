@@ -160,6 +160,13 @@ class Categories(NamedTuple):
     missing: Array
 
 
+def masked(values: Any, good: Array) -> Any:
+    """The values of an array, or the categories, where a mask (n,) is true."""
+    if isinstance(values, Categories):
+        return Categories(values.places[good], values.missing[good])
+    return values[good]
+
+
 def categories_of(
     column: Any, known: Sequence[str], name: str, problems: RowProblems, *, impute: bool = False
 ) -> Categories:

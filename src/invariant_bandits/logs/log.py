@@ -29,7 +29,7 @@ from invariant_bandits.logs.arms import (
     sort_labels,
 )
 from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
-from invariant_bandits.logs.external_sort import SpooledSource, with_whole_rounds
+from invariant_bandits.logs.external_sort import RoundSpool, SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import (
@@ -362,6 +362,8 @@ class Log:
         Complete schema, patterns replaced by columns.
     notes : tuple of str
         What was done to the log.
+    spool : RoundSpool or None
+        Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"x": [0.1, 0.5, 0.9], "reward": [0.0, 1.0, 1.0]}))
@@ -378,6 +380,7 @@ class Log:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
+        self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError("schema: arm is missing; a catalogue and arms need the column of labels (--arm)")

@@ -70,8 +70,14 @@ class ParquetSource(FileSource):
             groups, row = list(range(task.part, end)), task.first_row
             if first_row is not None:
                 groups, row = list(range(end, file.metadata.num_row_groups)), first_row
-            how: dict[str, Any] = {"row_groups": groups, "columns": list(columns), "use_threads": False}
-            for batch in file.iter_batches(BATCH_ROWS, **how) if groups else ():
+            how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
+            rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+            if len(groups) > 1 and rows <= 2 * BATCH_ROWS:  # else every small group would be a batch
+                joined = file.read_row_groups(groups, **how).unify_dictionaries().combine_chunks()
+                batches = joined.to_batches(BATCH_ROWS)
+            else:
+                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, **how) if groups else ()
+            for batch in batches:
                 yield row, batch_without_views(batch)
                 row += len(batch)
 
