@@ -483,13 +483,6 @@ def decompose(
         console.print(f"picture: {plot}")
 
 
-def convert(source: str, out: Path, schema: Path | None = None, force: bool = False) -> None:
-    """Write a log in another format; the suffixes of the files say which."""
-    from invariant_bandits.logs.convert import convert as converted
-
-    console.print(f"{out}: {converted(source, out, schema, force=force).describe()}")
-
-
 def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
     from invariant_bandits.simulation.sample_logs import planted_truth, write_samples

@@ -4,7 +4,7 @@ streams (Feather is one of them), one task per file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +81,6 @@ class ParquetSource(FileSource):
                 yield row, batch_without_views(batch)
                 row += len(batch)
 
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write row groups of about a batch each."""
-        with parquet.ParquetWriter(sink, arrow_schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-
 
 def _parquet_file(path: str, dictionaries: Sequence[str] = (), footer: Any = None) -> Any:
     with naming_file(path):
@@ -114,14 +107,6 @@ class ArrowSource(FileSource):
                 for start in range(0, len(chosen), BATCH_ROWS):
                     yield row + start, batch_without_views(chosen.slice(start, BATCH_ROWS))
                 row += len(chosen)
-
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write an Arrow file, which is what Feather is today."""
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_file(sink, arrow_schema, options=options) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
 
 
 def _schema(path: str) -> Any:
