@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 import invariant_bandits as ib
 import running
 from damage import DAMAGES, packed
 from invariant_bandits import cli
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.convert import convert
 from invariant_bandits.simulation.sample_logs import write_samples
+from log_formats import read_table, write_log
 from running import BROKEN, MEMORY, REFUSED, SURVIVED, Outcome
 
 ROUNDS = 200
@@ -55,7 +56,7 @@ def originals() -> dict[str, bytes]:
             stem, path = name.partition(".")[0], Path(folder, name)
             if not path.exists():
                 source = Path(folder, "banners.csv" if stem == "banners" else f"{stem}.parquet")
-                convert(source, path)
+                write_log(read_table(source), path)
         return {name: Path(folder, name).read_bytes() for name in NAMES}
 
 

@@ -70,7 +70,6 @@ WRITING = {
     "update, report": ("update", "rows.model", "later.parquet", "-o", "n.model", "--report", "{target}"),
     "arms": ("arms", "arms.model", "--retire", "banner_A", "-o", "{target}"),
     "decompose": ("decompose", "logs.moments", "--plot", "{target}"),
-    "convert": ("convert", "chosen.parquet", "{target}"),
 }
 OWN_INPUT = {
     "fit": "chosen.parquet",
@@ -81,7 +80,6 @@ OWN_INPUT = {
     "update": "later.parquet",
     "update, report": "rows.model",
     "decompose": "logs.moments",
-    "convert": "chosen.parquet",
 }
 
 
@@ -153,17 +151,15 @@ def test_devices_pipes_and_folders_are_not_written_to(folder, run, monkeypatch):
     os.mkfifo("pipe")
     for target in ("/dev/null", "pipe", "."):
         for command in WRITING:
-            if command == "convert":
-                continue
             code, said = run(*words(command, target), "--force")
             assert code == 2, (command, target, said)
             assert "is not a file and is not written to" in said or "is a folder" in said
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("command", ["fit", "arms", "decompose", "convert"])
+@pytest.mark.parametrize("command", ["fit", "arms", "decompose"])
 def test_on_a_full_disk_the_old_file_stays_whole_and_one_line_says_so(command, folder):
-    suffix = {"decompose": ".svg", "convert": ".csv"}.get(command, ".model")
+    suffix = {"decompose": ".svg"}.get(command, ".model")
     target, old = folder / f"old{suffix}", folder / "rows.model"
     target.write_bytes(b"<svg>" + old.read_bytes() if suffix == ".svg" else old.read_bytes())
     before, there = target.read_bytes(), {path.name for path in folder.iterdir()}

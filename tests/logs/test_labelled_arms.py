@@ -10,7 +10,9 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments, storage
+from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.arms import Arm, ArmTable
+from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import (
     read_arm_sample,
@@ -332,7 +334,8 @@ def test_many_arms_are_shown_in_part():
     assert shown.endswith("and 2 more")
 
 
-def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path):
+def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(columnar, "ROWS_PER_TASK", 1)
     path = as_parquet(tmp_path)
     features = read_moments(path).feature_map
     batches = list(read_rounds(path, feature_map=features, latest=500))
@@ -340,3 +343,24 @@ def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path):
     np.testing.assert_array_equal(np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:])
     feedback = ib.read_feedback(path, latest=500).feedback
     np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])
+
+
+@pytest.mark.parametrize("missing", [0, 40])
+def test_the_second_pass_over_clicks_reads_what_the_first_one_kept(missing, monkeypatch):
+    rng = np.random.default_rng(3)
+    gone = np.arange(TABLE.num_rows) < missing
+    clicks = pa.array((rng.random(TABLE.num_rows) < 0.3).astype(int))
+    country = pa.array(np.where(gone, None, rng.choice(["DE", "FR"], TABLE.num_rows)))
+    index = TABLE.schema.get_field_index(read_schema(TABLE).reward)
+    table = TABLE.set_column(index, TABLE.schema.names[index], clicks).append_column("region", country)
+    kept = ib.fit_logs(table)
+    monkeypatch.setattr(external_sort, "MOST_SPOOLED", 0)
+    assert ib.fit_logs(table).log_odds.moments == kept.log_odds.moments
+
+
+def test_tiny_row_groups_are_read_together(tmp_path):
+    whole, tiny = tmp_path / "whole.parquet", tmp_path / "tiny.parquet"
+    pq.write_table(TABLE, whole)
+    pq.write_table(TABLE, tiny, row_group_size=7)
+    assert len(list(read_rounds(tiny))) == 1
+    assert read_moments(tiny).moments == read_moments(whole).moments

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits.logs.convert import convert
 from invariant_bandits.logs.formats.registry import open_source
+from log_formats import write_log
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
@@ -110,7 +110,7 @@ def test_rounds_of_several_rows_in_folders(tmp_path):
 def test_sources_of_files_can_be_sent_to_another_machine(suffix, tmp_path):
     place = tmp_path / "day=7"
     place.mkdir()
-    convert(rows_per_action(LOG), place / f"log{suffix}")
+    write_log(rows_per_action(LOG), place / f"log{suffix}")
     log = ib.open_log(tmp_path)
     sent = pickle.loads(pickle.dumps(log.source))
     names = list(log.source.arrow_schema.names)

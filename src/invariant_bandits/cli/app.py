@@ -27,7 +27,7 @@ app = typer.Typer(
 
 commands: tuple[Callable[..., None], ...] = (
     *(models.fit, models.inspect, models.evaluate, models.update, models.arms, service.serve, service.demo),
-    *(models.convert, models.sample, experiments.reproduce, experiments.compile_, experiments.report),
+    *(models.sample, experiments.reproduce, experiments.compile_, experiments.report),
     *(experiments.simulate, models.decompose),
 )
 register(app, *commands)

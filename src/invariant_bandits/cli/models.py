@@ -1,5 +1,5 @@
 """The commands that make models of logs and read them: fit, evaluate, update, inspect, arms, decompose; and
-convert and sample, which write logs.
+sample, which writes logs.
 
 Every option that says what a log is comes from LogOptions; the rest of a command is arguments and printing.
 """
@@ -481,13 +481,6 @@ def decompose(
 
         plots.save(plots.overview(fit, theme_name=theme), plot.with_suffix(""), [plot.suffix.lstrip(".")])
         console.print(f"picture: {plot}")
-
-
-def convert(source: str, out: Path, schema: Path | None = None, force: bool = False) -> None:
-    """Write a log in another format; the suffixes of the files say which."""
-    from invariant_bandits.logs.convert import convert as converted
-
-    console.print(f"{out}: {converted(source, out, schema, force=force).describe()}")
 
 
 def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:

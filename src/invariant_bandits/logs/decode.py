@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,20 +146,42 @@ def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Arr
     return values.view(MICROSECONDS) if are_dates else values
 
 
+class Categories(NamedTuple):
+    """Decoded values of a column of categories.
+
+    Parameters
+    ----------
+    places : array of int, shape (n,)
+        Place of every value among the known categories, −1 where there is none.
+    missing : array of bool, shape (n,)
+        Whether the value is missing.
+    """
+
+    places: Array
+    missing: Array
+
+
+def masked(values: Any, good: Array) -> Any:
+    """The values of an array, or the categories, where a mask (n,) is true."""
+    if isinstance(values, Categories):
+        return Categories(values.places[good], values.missing[good])
+    return values[good]
+
+
 def categories_of(
     column: Any, known: Sequence[str], name: str, problems: RowProblems, *, impute: bool = False
-) -> Any:
-    """An Arrow dictionary of the words (n,) of a column of categories, of which some are `known`; with
-    `impute`, rows with a missing value are kept.
+) -> Categories:
+    """Decode a column of categories, of which some are `known`; with `impute`, rows with a missing value are
+    kept.
     """
-    words = as_dictionary(column)
-    places, missing = category_places(words, known)
+    categories = category_places(as_dictionary(column), known)
+    places, missing = categories
     problems.keep((places < 0) & ~missing, f"unknown category of {name}")
     if not impute:
         problems.leave_out(missing, f"missing {name}")
     else:
         problems.keep(missing, f"{IMPUTED}{name}")
-    return words
+    return categories
 
 
 def as_dictionary(column: Any) -> Any:
@@ -173,21 +195,19 @@ def as_dictionary(column: Any) -> Any:
     return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
 
 
-def category_places(words: Any, categories: Sequence[str]) -> tuple[Array, Array]:
-    """(places (n,) among the categories, −1 where there is none; mask (n,) of missing values) of a
-    dictionary of text.
-    """
+def category_places(words: Any, categories: Sequence[str]) -> Categories:
+    """Find the values of a dictionary of text among the categories."""
     missing = len(words.dictionary)
     found = compute.index_in(words.dictionary, value_set=pa.array(list(categories), type=pa.string()))
     place_of_word = np.append(found.fill_null(-1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
     codes = dictionary_codes(words, missing)
-    return place_of_word[codes], codes == missing
+    return Categories(place_of_word[codes], codes == missing)
 
 
 def dictionary_codes(words: Any, missing: int) -> Array:
     """The indices (n,) of an Arrow dictionary; `missing` where a value is missing."""
-    codes = words.indices.cast(pa.int64())
-    return np.asarray(codes.fill_null(missing).to_numpy(zero_copy_only=False))
+    codes = words.indices.fill_null(missing) if words.indices.null_count else words.indices
+    return np.asarray(codes.to_numpy(zero_copy_only=False))
 
 
 def count_words(words: Any) -> dict[str, int]:

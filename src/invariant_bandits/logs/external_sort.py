@@ -11,8 +11,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -223,6 +223,81 @@ class SpooledSource(SourceAround):
 
 def _same(source: Source) -> Source:
     return source
+
+
+MOST_SPOOLED = 2 << 30
+"""Bytes of rounds that are written to files between two passes over a log."""
+MISSING = -2
+"""Stands for a missing category among places, which are at least −1."""
+
+
+class RoundSpool:
+    """Decoded rounds of clicks on labelled arms, in one file per task: what the first pass over a log writes
+    and the second one reads. The files are deleted with this object.
+    """
+
+    def __init__(self) -> None:
+        self.folder = _temporary_folder(self)
+        self.names: list[str] = []
+        self._bytes = 0
+        self._paths: dict[Task, Path] | None = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds rounds, and all of them."""
+        return bool(self._paths)
+
+    def give_up(self) -> None:
+        """Keep nothing, because a reward is not a click or there is no space for all rounds."""
+        self._paths = None
+
+    @contextmanager
+    def writing(self, task: Task) -> Iterator[Callable[..., None]]:
+        """Yield a function that writes the columns, rewards, arms and windows of rounds of a task."""
+        path = self.folder / f"{abs(hash(task))}"
+        if self._paths is not None:
+            self._paths[task] = path
+        with open(path, "wb") as file:
+
+            def write(columns: Mapping[str, Any], *arrays: Array) -> None:
+                if self._paths is None:
+                    return
+                self.names = list(columns)
+                for values in (*columns.values(), *arrays):
+                    packed = _packed(values)
+                    self._bytes += packed.nbytes
+                    try:
+                        np.save(file, packed, allow_pickle=False)
+                    except OSError:  # no space is left
+                        self.give_up()
+                if self._bytes > MOST_SPOOLED:
+                    self.give_up()
+
+            yield write
+
+    def read(self, task: Task) -> Iterator[tuple[dict[str, Any], Array, Array, Array]]:
+        """Yield columns, rewards, arms and windows of the rounds of a task."""
+        with open((self._paths or {})[task], "rb") as file:
+            while file.peek(1):
+                columns = {name: _unpacked(np.load(file)) for name in self.names}
+                rewards, arms, windows = (np.load(file) for _ in range(3))
+                yield columns, rewards.astype(np.float64), arms.astype(np.int64), windows.astype(np.int64)
+
+
+def _packed(values: Any) -> Array:
+    """Numbers as they are; whole numbers and categories in the narrowest type that holds them."""
+    if isinstance(values, decode.Categories):
+        values = np.where(values.missing, MISSING, values.places)
+    if values.dtype.kind != "i":
+        return np.asarray(values)
+    return np.asarray(values.astype(np.min_scalar_type(-1 - int(values.max(initial=1)))))
+
+
+def _unpacked(values: Array) -> Any:
+    """Categories of whole numbers, or numbers as they are."""
+    if values.dtype.kind != "i":
+        return values
+    return decode.Categories(np.maximum(values, -1).astype(np.int64), values == MISSING)
 
 
 ROWS_AT_ONCE = 400_000

@@ -24,7 +24,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.logs.arms import Catalogue, Places, is_category_of
-from invariant_bandits.logs.decode import as_dictionary, category_places
+from invariant_bandits.logs.decode import Categories, as_dictionary, category_places
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
@@ -126,14 +126,13 @@ class Column:
 
 def _length(values: Any) -> tuple[int, ...]:
     """(rows,) of a column, () of a scalar."""
-    is_arrow = type(values).__module__.startswith("pyarrow")
-    return (len(values),) if is_arrow else np.shape(values)[:1]
+    return np.shape(values[0] if isinstance(values, Categories) else values)[:1]
 
 
-def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
-    """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
-    if type(values).__module__.startswith("pyarrow"):  # from a log, as `decode.categories_of` gives it
-        return category_places(values, categories)
+def _places(values: Any, categories: Sequence[str]) -> Categories:
+    """Find values among the categories; those of a log were found when they were decoded."""
+    if isinstance(values, Categories):
+        return values
     array = np.asarray(values)
     if len(array) > MANY_ROWS and array.dtype == object:
         with suppress(pa.ArrowException):  # something else than text is among them
@@ -143,7 +142,7 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
     index = {category: place for place, category in enumerate(categories)}
     places = [index.get(str(word), -1) for word in words]
     missing = [word is None or word != word for word in words]
-    return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
+    return Categories(np.array(places, dtype=np.int64), np.array(missing, dtype=bool))
 
 
 TOLERANCE = 1e-9

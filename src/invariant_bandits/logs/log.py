@@ -29,7 +29,7 @@ from invariant_bandits.logs.arms import (
     sort_labels,
 )
 from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
-from invariant_bandits.logs.external_sort import SpooledSource, with_whole_rounds
+from invariant_bandits.logs.external_sort import RoundSpool, SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.roles import infer_schema
@@ -318,6 +318,8 @@ class TimeProbe:
         self.in_order &= not (times[1:] < times[:-1]).any() and not times[0] < self._latest
         self._latest = times[-1]
         self._first, self._last = min(self._first, times.min()), max(self._last, times.max())
+        from invariant_bandits.logs.kernels import lots
+
         self._draw(times, lots(task.position + row - task.first_row + np.flatnonzero(usable)))
 
     def _draw(self, times: Array, lots_drawn: Array) -> None:
@@ -335,17 +337,6 @@ class TimeProbe:
         times = [times for times, _ in self._sample]
         sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
         return {"times": TimeStatistics(self._first, self._last, bool(self.in_order), sample)}
-
-
-def lots(rows: Array) -> Array:
-    """Return a number in [0, 1) for every row of the log, without pattern (the finaliser of SplitMix64)."""
-    bits = rows.astype(np.uint64)
-    bits += np.uint64(1)
-    bits *= np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        bits ^= bits >> np.uint64(shift)
-        bits *= np.uint64(factor)
-    return np.asarray(bits / 2.0**64)
 
 
 class Log:
@@ -371,6 +362,8 @@ class Log:
         Complete schema, patterns replaced by columns.
     notes : tuple of str
         What was done to the log.
+    spool : RoundSpool or None
+        Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"x": [0.1, 0.5, 0.9], "reward": [0.0, 1.0, 1.0]}))
@@ -387,6 +380,7 @@ class Log:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
+        self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError("schema: arm is missing; a catalogue and arms need the column of labels (--arm)")

@@ -23,6 +23,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.arms import ArmTable
+from invariant_bandits.logs.external_sort import RoundSpool
 from invariant_bandits.logs.features import (
     ArmFeatures,
     Dropped,
@@ -30,7 +31,7 @@ from invariant_bandits.logs.features import (
     FeatureOptions,
     has_binary_rewards,
 )
-from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, lots, open_log, windows_of
+from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, open_log, windows_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import AnyFeatures, Features, Reader, Rounds, reader_of, starting_features
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
@@ -69,13 +70,20 @@ class LogitWeights:
 
     def apply(self, encoded: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
         """Return (√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
-        if ((rewards != 0.0) & (rewards != 1.0)).any():
+        from invariant_bandits.logs.kernels import weigh_clicks
+
+        if not are_clicks(rewards):
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        whole = self.features.standardise(encoded)
-        linear = np.einsum("ij,ij->i", whole, self.weights[codes])
-        chance = 0.5 * (1.0 + np.tanh(0.5 * linear))
-        root = np.sqrt(np.maximum(chance * (1.0 - chance), SMALLEST_WEIGHT))
-        return whole * root[:, None], root * linear + (rewards - chance) / root
+        kept, *units = self.features.context.standardisation()
+        contexts, targets = weigh_clicks(
+            encoded, rewards, codes, self.weights, kept + 1, *units, SMALLEST_WEIGHT
+        )
+        return contexts, targets
+
+
+def are_clicks(rewards: Array) -> bool:
+    """Whether all rewards are 0 or 1."""
+    return bool(((rewards == 0.0) | (rewards == 1.0)).all())
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class AggregationPlan:
         Of labelled arms: about which coefficients 0/1 rewards are linearised.
     share : float
         Of labelled arms: which share of the rounds is sampled, if all rewards are 0 or 1.
+    spool : RoundSpool, optional
+        Of labelled arms with clicks: where rounds are written, or read if `logit` is given.
     """
 
     reader: Reader
@@ -101,6 +111,7 @@ class AggregationPlan:
     total_rows: int | None
     logit: LogitWeights | None = None
     share: float = 0.0
+    spool: RoundSpool | None = None
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
@@ -127,12 +138,31 @@ class AggregationPlan:
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
 
+    def rounds(self, task: Task, partial: Partial) -> Iterator[tuple[Rounds, Array]]:
+        """Yield the rounds of a task that lie within the edges, and the window of each (n,)."""
+        if self.spool is not None and self.logit is not None:
+            for columns, rewards, arms, window in self.spool.read(task):
+                partial.report.rounds += len(rewards)
+                features = self.reader.encode(columns, len(rewards))
+                yield Rounds(task.file, window, features, rewards, arm=arms), window
+            return
+        for rounds in self.reader.rounds(task, partial.report):
+            window = self.window_of(task, rounds)
+            outside = window < 0
+            partial.report.add("outside the window edges", rounds.file, rounds.rows[outside])
+            partial.report.rounds -= int(outside.sum())
+            rounds, window = rounds.where(~outside), window[~outside]
+            if len(rounds):
+                _note_order(partial, rounds)
+                yield rounds, window
+
     def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
         """Return the rounds whose row falls on a fixed lot, features encoded, and their windows; None if some
         reward is not a click, unless arms are pooled.
         """
-        usable = self.is_pooled or bool(np.isin(rounds.rewards, (0.0, 1.0)).all())
-        if not self.share or rounds.arm is None or not usable:
+        from invariant_bandits.logs.kernels import lots
+
+        if not self.share or rounds.arm is None or not (self.is_pooled or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
         taken = rounds.where(drawn)
@@ -195,15 +225,14 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
     """
     partial = Partial()
     moments = plan.empty_moments()
-    for rounds in plan.reader.rounds(task, partial.report):
-        window = plan.window_of(task, rounds)
-        outside = window < 0
-        partial.report.add("outside the window edges", rounds.file, rounds.rows[outside])
-        partial.report.rounds -= int(outside.sum())
-        rounds, window = rounds.where(~outside), window[~outside]
-        if len(rounds):
-            _note_order(partial, rounds)
+    spool = None if plan.logit is not None else plan.spool
+    with nullcontext() if spool is None else spool.writing(task) as write:
+        for rounds, window in plan.rounds(task, partial):
             partial.samples.append(plan.sample(task, rounds, window))
+            if spool is not None and partial.samples[-1] is None:
+                spool.give_up()
+            elif write is not None:
+                write(rounds.columns, rounds.rewards.astype(bool), rounds.arm, window)
             plan.add(moments, rounds, window)
     if None in partial.samples:
         partial.samples = [None]
@@ -465,14 +494,20 @@ class Scan:
     progress: Progress | None = None
     start: float = field(default_factory=time.perf_counter)
 
-    def run(self, features: Features, logit: LogitWeights | None = None, sample: int = 0) -> Aggregate:
+    def run(
+        self,
+        features: Features,
+        logit: LogitWeights | None = None,
+        sample: int = 0,
+        spool: RoundSpool | None = None,
+    ) -> Aggregate:
         """Return the moments of all rounds, features encoded, and about so many sampled rounds; raise
         InputError if the log is too bad.
         """
         survey = self.log.survey()
         reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
         share = min(1.0, sample / max(survey.total_rows or 1, 1))
-        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit, share)
+        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit, share, spool)
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
@@ -487,16 +522,17 @@ class Scan:
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
         features, most = starting_features(self.log, options), SAMPLE_ROUNDS
+        spool = self.log.spool if self.engine == "local" else None
         if isinstance(features, ArmFeatures) and features.coding == "pooled":
-            most = POOLED_NUMBERS // len(features.encoded_names)
-        aggregate = self.run(features, sample=most)
+            most, spool = POOLED_NUMBERS // len(features.encoded_names), None
+        aggregate = self.run(features, sample=most, spool=spool)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
         imputed = aggregate.report.imputed
         often = [name for name, count in imputed.items() if name not in indicated and count >= least]
         if often:
             features = features.with_missing_indicators(often)
-            aggregate = self.run(features, sample=most)
+            aggregate = self.run(features, sample=most, spool=spool)
         self.check(aggregate.report)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
@@ -820,7 +856,8 @@ def read_moments(
     scan = Scan(log, cut, engine, address, strict, keep_going, progress)
     if isinstance(options, FeatureMap | ArmFeatures):
         learned, dropped, why = options, tuple[Dropped, ...](), "as learned before"
-        aggregate = scan.run(options, logit)
+        whole = logit is not None and log.spool is not None and log.spool.is_whole
+        aggregate = scan.run(options, logit, spool=log.spool if whole else None)
         scan.check(aggregate.report)
     else:
         learned, dropped, why, aggregate = scan.learn(options or FeatureOptions())

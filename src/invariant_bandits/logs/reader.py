@@ -70,6 +70,8 @@ class Rounds:
         Place of the chosen arm in the table of arms, where the log has labels.
     offered_arms : array, shape (Σ offered_counts,)
         Places of all offered arms, round after round.
+    columns : mapping of str to array or Categories
+        With one row per round: the decoded columns that `features` encode.
     """
 
     file: str
@@ -85,6 +87,7 @@ class Rounds:
     all_rewards: Array | None = None
     arm: Any = None
     offered_arms: Array | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -98,7 +101,8 @@ class Rounds:
         masked: dict[str, Any] = {
             name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()
         }
-        return replace(self, **masked)
+        columns = {name: decode.masked(values, good) for name, values in self.columns.items()}
+        return replace(self, columns=columns, **masked)
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
@@ -211,9 +215,11 @@ class Reader:
         chosen arm.
         """
         problems = RowProblems(len(batch))
-        features = self._encode(batch, problems)
+        columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
+        features = self.encode(columns, len(batch))
         rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems)
+        rounds = replace(rounds, columns=columns)
         if codes is None:
             return rounds, problems
         rounds = replace(rounds, arm=codes)
@@ -232,15 +238,17 @@ class Reader:
         rows.leave_out(np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}")
         offered = all_rewards = codes = None
         if self.arms is None:
-            offered = self._encode(batch, rows, counts)
+            offered = self.encode(self._columns(batch, rows), len(batch), counts)
             all_rewards = self._rewards(batch, rows) if schema.full_information else None
         else:
             codes = self._codes(batch, rows)
         problems = rows.of_groups(starts)
         chosen = self._chosen_rows(batch, starts, problems)
         of_chosen = batch.take(chosen)
-        features = self._encode(of_chosen, problems) if offered is None else offered[chosen]
+        columns = {} if offered is not None else self._columns(of_chosen, problems)
+        features = self.encode(columns, len(chosen)) if offered is None else offered[chosen]
         rounds = self._rounds(file, row + starts, features, of_chosen, problems)
+        rounds = replace(rounds, columns=columns)
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
             rounds = replace(rounds, offered=offered, offered_counts=counts, action=action)
@@ -290,9 +298,9 @@ class Reader:
             position = np.where(missing.usable, values, np.nan)
         return Rounds(file, rows, features, rewards, times, propensity=propensity, position=position)
 
-    def _encode(self, batch: Any, problems: RowProblems, counts: Array | None = None) -> Array:
-        """Return the encoded features of every row; only the level, if contexts have no columns."""
-        raw: dict[str, Array] = {}
+    def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
+        """Return the decoded columns of a batch that become features."""
+        raw: dict[str, Any] = {}
         for column in self.features.columns:
             values, name, impute = batch.column(column.name), column.name, column.filler is not None
             if column.categories is not None:
@@ -302,7 +310,11 @@ class Reader:
                 raw[name] = decode.vectors(values, column.width, name, problems, impute=impute)
             else:
                 raw[name] = decode.numbers(values, name, problems, impute=impute)
-        return self.features.encode(raw, counts) if raw else np.ones((len(batch), 1))
+        return raw
+
+    def encode(self, columns: Mapping[str, Any], rows: int, counts: Array | None = None) -> Array:
+        """Return the encoded features of every row; only the level, if contexts have no columns."""
+        return self.features.encode(columns, counts) if columns else np.ones((rows, 1))
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
         return decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
@@ -325,9 +337,8 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        column = batch.column(self.schema.arm)
-        codes: Array = self.arms.codes(column)
-        problems.leave_out(decode.is_missing(column), f"missing {self.schema.arm}")
+        codes, missing = self.arms.codes(batch.column(self.schema.arm))
+        problems.leave_out(missing, f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
+from threadpoolctl import threadpool_limits
 
 from invariant_bandits.checks import Array, InputError, probability
 from invariant_bandits.decomposition.arm_statistics import (
@@ -24,6 +25,7 @@ from invariant_bandits.decomposition.arm_statistics import (
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.external_sort import RoundSpool
 from invariant_bandits.logs.features import (
     ArmFeatures,
     Dropped,
@@ -112,6 +114,7 @@ def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums
     return LogitSums(theta, information, gradient, likelihood, variance)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices are narrow: threads would wait for each other
 def fit_logs(
     source: Any,
     schema: SchemaLike = None,
@@ -187,6 +190,7 @@ def fit_logs(
     if arm_model is not None and options is not None:
         raw = replace(options, arm_model=arm_model)
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
+    log.spool = RoundSpool() if log.schema.labelled else None
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
     if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
         return pooled_model(read, start, log.notes)
@@ -198,6 +202,7 @@ def fit_logs(
             theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
             odds = read_log_odds(log, learned, theta, **how)
             fields["log_odds"] = replace(odds, moments=join(odds.moments))
+        log.spool = None
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])

@@ -216,12 +216,12 @@ def power_sums_of_rows(
     windows : int
         Their number.
     """
-    loops, rows = _compiled_loops(), len(features)
-    window = np.zeros(rows, dtype=np.int64) if window is None else window
-    # Row by row about the mean of its window, so that no digits are lost to a distant mean.
-    origin, starts, centred, powers = loops.centre(
-        features, np.empty(0) if rewards is None else rewards, window, windows
-    )
+    loops = _compiled_loops()
+    window = np.zeros(len(features), dtype=np.int64) if window is None else window
+    rows = features, np.empty(0) if rewards is None else rewards, window
+    # About the mean of its window, so that no digits are lost to a distant mean.
+    origin, starts = loops.means(*rows, windows)
+    centred, powers = loops.centre(*rows, origin, starts)
     n = np.diff(starts).astype(np.float64)
     parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
     about_origin = np.array([part.T @ part for part in parts])
@@ -239,8 +239,9 @@ def power_sums_of_rows(
 
 
 class _Loops(NamedTuple):
-    """`_centre` and `_round_sums`, compiled."""
+    """`_means`, `_centre` and `_round_sums`, compiled."""
 
+    means: Any
     centre: Any
     rounds: Any
 
@@ -251,23 +252,18 @@ def _compiled_loops() -> _Loops:
     from numba import njit
 
     compiled = njit(cache=True, nogil=True, fastmath={"contract"})
-    return _Loops(compiled(_centre), compiled(_round_sums))
+    return _Loops(*map(compiled, (_means, _centre, _round_sums)))
 
 
-def _centre(X: Any, r: Any, window: Any, m: int) -> Any:
-    """Rows [φ, r] less the mean of their window, sorted by window.
+def _means(X: Any, r: Any, window: Any, m: int) -> Any:
+    """Means (m, d) of the rows [φ, r] of every window, and the first of its rows, sorted by window, and n
+    (m + 1,).
 
     Parameters
     ----------
     X : array, shape (n, p)
     r : array, shape (n,), or (0,) for rows of p variables without a reward
     window : array of int, shape (n,), 0 to m - 1, each of which has rows
-
-    Returns
-    -------
-    tuple
-        Means (m, d), first row of every window and n (m + 1,), centred rows (n, d), and the sums (m, 3, d) of
-        their first, third and fourth powers.
     """
     n, p = X.shape
     d = p + (len(r) > 0)
@@ -280,9 +276,16 @@ def _centre(X: Any, r: Any, window: Any, m: int) -> Any:
         if d > p:
             mean[w, p] += r[t]
     for w in range(m):
-        for j in range(d):
-            mean[w, j] /= starts[w + 1]
+        mean[w] /= starts[w + 1]
         starts[w + 1] += starts[w]
+    return mean, starts
+
+
+def _centre(X: Any, r: Any, window: Any, mean: Any, starts: Any) -> Any:
+    """Rows [φ, r] less the mean of their window, sorted by window (n, d), and the sums (m, 3, d) of their
+    first, third and fourth powers.
+    """
+    (n, p), (m, d) = X.shape, mean.shape
     centred, free = np.empty((n, d)), starts[:-1].copy()
     for t in range(n):
         w = window[t]
@@ -300,7 +303,7 @@ def _centre(X: Any, r: Any, window: Any, m: int) -> Any:
                 powers[w, 0, j] += x
                 powers[w, 1, j] += xx * x
                 powers[w, 2, j] += xx * xx
-    return mean, starts, centred, powers
+    return centred, powers
 
 
 def _round_sums(X: Any, counts: Any, window: Any, mean: Any) -> Any:

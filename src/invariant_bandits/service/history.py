@@ -337,7 +337,7 @@ def export(
     """
     target = Path(os.path.realpath(out))
     if target.suffix.lower() != ".parquet":
-        raise InputError(f"OUT must end in .parquet, which `convert` writes in other formats, got {out}")
+        raise InputError(f"OUT must end in .parquet, got {out}")
     if target.is_dir() or not target.parent.is_dir():
         raise FileError(f"OUT must be a file in a folder that is there, got {out}")
     if target.exists() and not force:

@@ -4,7 +4,7 @@ streams (Feather is one of them), one task per file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,7 @@ class ParquetSource(FileSource):
         tasks: list[Task] = []
         position = 0
         self._ends: dict[tuple[str, int], int] = {}
+        self._footers: dict[str, Any] = {}
 
         def schema_of(path: str) -> Any:
             nonlocal position
@@ -53,6 +54,8 @@ class ParquetSource(FileSource):
                         tasks.append(Task(path, part, first_row, position))
                         self._ends[path, part] = group + 1
                         first_row, position, part, rows = first_row + rows, position + rows, group + 1, 0
+                if part > 0 and self._ends.get((path, 0)) != groups:  # several tasks open it again
+                    self._footers[path] = file.metadata
                 return schema_without_views(file.schema_arrow)
 
         self.arrow_schema = shared_schema(self.paths, schema_of)
@@ -61,28 +64,28 @@ class ParquetSource(FileSource):
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of the row groups of a task, or of those behind it."""
         dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
-        with _parquet_file(task.file, dictionaries) as file, naming_file(task.file):
+        footer = self._footers.get(task.file)
+        with _parquet_file(task.file, dictionaries, footer) as file, naming_file(task.file):
             end = self._ends[task.file, task.part]
             groups, row = list(range(task.part, end)), task.first_row
             if first_row is not None:
                 groups, row = list(range(end, file.metadata.num_row_groups)), first_row
-            how: dict[str, Any] = {"row_groups": groups, "columns": list(columns), "use_threads": False}
-            for batch in file.iter_batches(BATCH_ROWS, **how) if groups else ():
+            how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
+            rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+            if len(groups) > 1 and rows <= 2 * BATCH_ROWS:  # else every small group would be a batch
+                joined = file.read_row_groups(groups, **how).unify_dictionaries().combine_chunks()
+                batches = joined.to_batches(BATCH_ROWS)
+            else:
+                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, **how) if groups else ()
+            for batch in batches:
                 yield row, batch_without_views(batch)
                 row += len(batch)
 
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write row groups of about a batch each."""
-        with parquet.ParquetWriter(sink, arrow_schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
 
-
-def _parquet_file(path: str, dictionaries: Sequence[str] = ()) -> Any:
+def _parquet_file(path: str, dictionaries: Sequence[str] = (), footer: Any = None) -> Any:
     with naming_file(path):
         file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
-        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names)
+        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names, metadata=footer)
 
 
 @log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
@@ -104,14 +107,6 @@ class ArrowSource(FileSource):
                 for start in range(0, len(chosen), BATCH_ROWS):
                     yield row + start, batch_without_views(chosen.slice(start, BATCH_ROWS))
                 row += len(chosen)
-
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write an Arrow file, which is what Feather is today."""
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_file(sink, arrow_schema, options=options) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
 
 
 def _schema(path: str) -> Any:

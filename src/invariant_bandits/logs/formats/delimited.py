@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -184,14 +184,6 @@ class CsvSource(TextSource):
 
         for row, batch in self.parsed_batches(task, parse, quoted=True):
             yield row, _with_points(batch, dialect, self.grouped[task.file])
-
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write a table with a header; of .tsv files, tabs separate the values."""
-        options = arrow_csv.WriteOptions(delimiter=_usual_delimiter(path), quoting_style="needed")
-        with arrow_csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows with more or fewer values than the header."""

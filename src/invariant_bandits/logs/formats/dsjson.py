@@ -7,10 +7,9 @@ action under "_multi"; the innermost object that holds a feature is its namespac
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -71,13 +70,6 @@ class DsjsonSource(EventSource):
                 if text and not text.isspace():
                     yield place, _event(path, file, place, text)
             line += block.count(b"\n")
-
-    @staticmethod
-    def write_events(sink: Any, events: Iterable[LoggedEvent]) -> None:
-        """Write one object per event; of probabilities, only the chosen action's is known."""
-        for event in events:
-            line = json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False)
-            sink.write(f"{line}\n".encode())
 
 
 class _Line(msgspec.Struct):
@@ -158,48 +150,6 @@ def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
     """Return (tag, features) of an action, or of a part of the context that has a key; do not change them."""
     value = msgspec.json.decode(content)
     return None if key else value.get("_tag"), _features({key: value} if key else value, "")
-
-
-def _as_json(event: LoggedEvent) -> dict[str, Any]:
-    """The object that `_event` reads as this event."""
-    actions = [_nested(features) for features in event.actions]
-    for place, (label, action) in enumerate(zip(event.labels, actions, strict=True), start=1):
-        if label != str(place):
-            actions[place - 1] = {"_tag": label} | action
-    written = {
-        "_label_cost": 0.0 - event.reward,
-        "_label_probability": event.propensity,
-        "_label_Action": event.chosen + 1,
-        "_labelIndex": event.chosen,
-        "o": [{"v": event.more.get(OBSERVED, event.reward), "EventId": event.round}],
-        "Timestamp": event.time,
-        "Version": "1",
-        "EventId": event.round,
-        "a": [event.chosen + 1, *(place + 1 for place in range(len(actions)) if place != event.chosen)],
-        "c": _nested(event.shared) | {"_multi": actions},
-    }
-    if event.time is None:
-        del written["Timestamp"]
-    if NO_OUTCOME in event.notes:
-        del written["o"]
-    if OBSERVED in event.more:
-        written["_original_label_cost"] = 0.0 - event.more[OBSERVED]
-    if WEIGHT in event.more:
-        written["pdrop"] = 1.0 - 1.0 / event.more[WEIGHT]
-    return written
-
-
-def _nested(features: Sequence[Feature]) -> dict[str, Any]:
-    """Namespace → name → value; a word that comes again under its name is a number of its own."""
-    spaces: dict[str, Any] = {}
-    for full, value in features:
-        space, point, name = full.partition(".")
-        inside = spaces.setdefault(space, {}) if point and isinstance(spaces.get(space, {}), dict) else spaces
-        key = name if inside is not spaces else full
-        if key in inside and isinstance(value, str):
-            key, value = f"{key}={value}", 1.0
-        inside[key] = inside.get(key, 0.0) + value if isinstance(value, float) else value
-    return spaces
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:

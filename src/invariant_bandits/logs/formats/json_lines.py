@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,26 +51,9 @@ class JsonLinesSource(TextSource):
 
         return self.parsed_batches(task, parse, quoted=False)
 
-    @staticmethod
-    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
-        """Write one object per row; times as ISO 8601, numbers that are not finite as null."""
-        for batch in batches:
-            for row in batch.to_pylist():
-                plain = {name: _plain(value) for name, value in row.items()}
-                sink.write(f"{json.dumps(plain)}\n".encode())
-
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines that are not JSON objects."""
         return {"line that is no JSON object": self.unparsed_rows(task)}
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _seen_schema(path: str) -> Any:

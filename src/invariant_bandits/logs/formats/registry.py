@@ -138,17 +138,6 @@ def format_of_file(path: str) -> LogFormat | None:
     return next((known for known in fitting if known.recognises is None or known.recognises(path)), None)
 
 
-def format_to_write(path: str) -> LogFormat:
-    """The format whose suffix the path has, among those that can be written, or FileError."""
-    able = [known for known in FORMATS if {"write_table", "write_events"} & set(dir(known.kind))]
-    fitting = [known for known in able if known.has_suffix_of(path)]
-    if fitting:
-        return min(fitting, key=lambda known: known.recognises is not None)
-    able.sort(key=lambda known: known.label.lower())
-    names = "; ".join(f"{known.label} {known.endings}" for known in able)
-    raise FileError(f"OUT must end as the files of a format that can be written ({names}), got {path}")
-
-
 def open_source(source: Any) -> Source:
     """The source behind a path, folder or pattern, several of them, or an object that some format accepts.
 

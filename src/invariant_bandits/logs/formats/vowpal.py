@@ -10,17 +10,14 @@ action.color.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any
 
 from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import text_blocks
 
-SIGNS = re.compile(r"[\s:|]")
 DAMAGED, UNLABELLED = "damaged event", "event without a label"
 SEVERAL, NO_ACTIONS = "event with more than one labelled action", "event without actions"
 
@@ -39,33 +36,6 @@ class CbAdfSource(EventSource):
         which = self.paths.index(path)
         for count, (line, lines) in enumerate(_groups(path)):
             yield line, _event(f"{which}:{count}", lines, features)
-
-    @staticmethod
-    def write_events(sink: Any, events: Iterable[LoggedEvent]) -> None:
-        """Write events as lines; ids and times have no place in this form."""
-        for event in events:
-            lines = [f"shared {_written(event.shared)}"] if event.shared else []
-            for place, (label, features) in enumerate(zip(event.labels, event.actions, strict=True)):
-                head = f"0:{0.0 - event.reward!r}:{event.propensity!r} " if place == event.chosen else ""
-                tag = "" if label == str(place + 1) else f"'{_escaped(label)} "
-                lines.append(f"{head}{tag}{_written(features)}")
-            sink.write(("\n".join(lines) + "\n\n").encode())
-
-
-def _written(features: Sequence[Feature]) -> str:
-    """The features of a line by namespace, which is what stands before the first point of a name."""
-    spaces: dict[str, list[str]] = {}
-    for full, value in features:
-        space, point, name = full.partition(".")
-        space, name = (space, name) if point else ("", full)
-        said = f"={_escaped(value)}" if isinstance(value, str) else f":{value!r}"
-        spaces.setdefault(_escaped(space), []).append(f"{_escaped(name)}{said}")
-    return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
-
-
-def _escaped(word: str) -> str:
-    """Replace the characters that have a meaning in this form."""
-    return SIGNS.sub("_", word)
 
 
 def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
