@@ -173,9 +173,10 @@ def wild(
     compared: Annotated[int, typer.Option(min=1, help="Logs per kind to compare policies on.")] = 20,
     seed: Seed = 20261118,
     jobs: Jobs = 1,
+    kept: Annotated[Path | None, typer.Option(help="File that keeps every draw, to go on with.")] = None,
 ) -> None:
     """Logs as other systems write them: roles, leaks, drift, and the order of policies."""
-    run_study("wild", out, replications=replications, compared=compared, seed=seed, jobs=jobs)
+    run_study("wild", out, replications=replications, compared=compared, seed=seed, jobs=jobs, kept=kept)
 
 
 @study.command()

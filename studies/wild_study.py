@@ -4,9 +4,12 @@ policies as the truth does.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
+from math import comb
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +29,9 @@ from invariant_bandits.reports import values
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, share_of
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
+from studies.wild_more import LATER_LOGS, NEW_LOGS
 
-KINDS = WILD_LOGS | OTHER_LOGS
+KINDS = WILD_LOGS | OTHER_LOGS | NEW_LOGS | LATER_LOGS
 COMPARED_ROUNDS = 6_000
 """Rounds of a log that policies are compared on, at most."""
 LEAST_NAMED, LEAST_FOUND, LEAST_SHARE = 0.9, 4, 0.98
@@ -75,33 +79,27 @@ class Order:
 
 
 def read_draw(place: tuple[str, int]) -> Draw:
-    """Write one log, and find out what is in it."""
+    """Write one log, and find out what is in it; with all roles named where they were not found."""
     kind, seed = place
     with TemporaryDirectory() as folder:
         log = KINDS[kind](Path(folder), seed)
+        path, found, stopped = str(log.path), False, False
         try:
-            schema = open_log(str(log.path)).schema
-            said, roles, stopped = log.options, schema.roles(), False
-            features, found = set(schema.features), roles == log.roles
-            if schema.candidates:
-                stopped = _stops(log) and {**roles, **log.options} == log.roles
-        except InputError:  # not even the reward was found: the rest is looked at with all roles named
-            said, found, stopped, features = log.roles, False, False, set[str]()
-        model = fit_logs(str(log.path), said or None, catalogue=log.catalogue and str(log.catalogue))
-        effects = values.effects(model)
-    named = {(effect["arm"], effect["of"].split("=")[0]) for effect in effects if effect["drifts"]}
+            schema = open_log(path).schema
+            schema.require_action()
+            found = schema.roles() == log.roles
+        except InputError as error:
+            offered = [
+                re.search(rf"--(arm|reward) '?{re.escape(name)}", str(error)) for name in log.candidates
+            ]
+            stopped = bool(offered) and all(offered)
+        opened = open_log(path, None if found else log.roles, catalogue=log.catalogue and str(log.catalogue))
+        features = set(opened.schema.features)
+        effects = values.effects(fit_logs(opened))
+    named = {(effect["arm"] or "", effect["of"].split("=")[0]) for effect in effects if effect["drifts"]}
     return Draw(
         found, stopped, len(log.leaking & features), len(log.drifting - named), len(named - log.drifting)
     )
-
-
-def _stops(log: WildLog) -> bool:
-    """Whether `fit` without options refuses the log and names every candidate with its option."""
-    try:
-        fit_logs(str(log.path))
-    except InputError as error:
-        return all(f"--arm {name}" in str(error) for name in log.candidates)
-    return False
 
 
 def order_draw(place: tuple[str, int]) -> Order:
@@ -123,7 +121,7 @@ def order_draw(place: tuple[str, int]) -> Order:
         lines = result.line(first), result.line(second)
         if lines[0] is None or lines[1] is None:
             continue
-        answer = lines[0].value.minus(lines[1].value).answer
+        answer = lines[0].value.minus(lines[1].value, among=comb(len(made), 2)).answer
         decided += answer in ("yes", "no")
         wrong += (answer == "yes" and made[first] < made[second]) or (
             answer == "no" and made[first] > made[second]
@@ -162,23 +160,38 @@ def run(
     seed: int = 20261118,
     jobs: int = 1,
     progress: Progress | None = None,
+    kept: Path | None = None,
 ) -> StudyOutcome:
     """All draws, none discarded; values: kind -> Draw of each. The outcome has also: orders, kind -> Order of
-    each of `compared` draws with other seeds.
+    each of `compared` draws with other seeds. Draws are written to `kept` as they come, and those that it has
+    are not made again.
     """
     whole_number("replications", replications, 2)
+    lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
+    known = {(name, kind, own): value for name, kind, own, value in map(json.loads, lines)}
 
     def by_kind(draw: Any, kinds: Iterable[str], first: int, count: int, words: str) -> dict[str, Any]:
-        places = [
-            (kind, cell_seed(seed, first + 1000 * place + i))
+        seeds = {
+            kind: [cell_seed(seed, first + 1000 * place + i) for i in range(count)]
             for place, kind in enumerate(kinds)
-            for i in range(count)
-        ]
-        values = gather(draw, places, jobs, progress, words)
-        return {kind: values[i * count : (i + 1) * count] for i, kind in enumerate(kinds)}
+        }
+        places = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
+        new = [place for place in places if (words, *place) not in known]
 
-    orders = by_kind(order_draw, WILD_LOGS, 500, compared, "logs compared")
+        def drawn(place: tuple[str, int]) -> Any:
+            value = asdict(draw(place))
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps([words, *place, value]) + "\n")
+            return value
+
+        for place, value in zip(new, gather(drawn, new, jobs, progress, words), strict=True):
+            known[(words, *place)] = value
+        kind_of = {read_draw: Draw, order_draw: Order}[draw]
+        return {kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]] for kind in kinds}
+
     draws = by_kind(read_draw, KINDS, 0, replications, "logs read")
+    orders = by_kind(order_draw, WILD_LOGS, 500, compared, "logs compared")
     return StudyOutcome(draws, replications, seed, {"orders": orders, "compared": compared})
 
 
@@ -194,6 +207,11 @@ def goals() -> list[Goal]:
         stops = all(draw.found or draw.stopped for kind in WILD_LOGS for draw in outcome.values[kind])
         words = f"{right} of {len(WILD_LOGS)} kinds in every draw"
         return GoalVerdict(right >= LEAST_FOUND and stops, Measurement(right), numbers=words)
+
+    def guessed(outcome: StudyOutcome) -> GoalVerdict:
+        draws = [draw for kind in KINDS for draw in outcome.values[kind]]
+        wrong = sum(not (draw.found or draw.stopped) for draw in draws)
+        return GoalVerdict(wrong == 0, Measurement(wrong), numbers=f"{wrong} of {len(draws):,} draws")
 
     def leaks(outcome: StudyOutcome) -> GoalVerdict:
         survived = sum(draw.leaks for kind in KINDS for draw in outcome.values[kind])
@@ -223,8 +241,11 @@ def goals() -> list[Goal]:
 
     return [
         Goal("all roles found in four of five kinds, in the fifth the right candidates", "roles", found),
+        Goal(
+            "no wrong guess in any kind: roles found, or a stop with the right candidates", "guess", guessed
+        ),
         Goal("no leaking column is a feature", "leaks", leaks),
-        *(named(kind) for kind in WILD_LOGS),
+        *(named(kind) for kind in (*WILD_LOGS, *NEW_LOGS, *LATER_LOGS)),
         Goal("policies are in their true order where the interval decides", "order", ordered),
         *(tuned(name) for name in LINUCB),
     ]
@@ -235,6 +256,23 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     return judge_all(goals(), outcome)
 
 
+FIRST_TRY = """
+Nine kinds (game offers to churn) and four more (thumbnails to tutoring) were written before the code that
+finds roles was read, by the person who then mended it, with sizes of drift fixed beforehand. They are no
+longer held out.
+
+- **The nine at the first try, three draws each: all roles right in 3 of 27**, a stop that lists the right
+  reward or action in 18, a stop that misleads in 3 (hotels: a row per candidate), a wrong reward without any
+  word in 3 (chatbot: escalated). With all roles named drift was exact in 13 of 27: T and F were not read as
+  truth values, percentages not as propensities, and two leaking columns stayed.
+- After this was mended: all roles right in 21 of 27, a stop with the right candidates in 6, drift exact in
+  all.
+- **The four after that, scored once: 12 of 12 draws with all roles right, no leak, drift exact.**
+- Two kinds that were held out earlier, loyalty coupons and ad bidding, failed in all of six draws at their
+  first try.
+"""
+
+
 def report(outcome: StudyOutcome) -> str:
     """The page."""
     compared = outcome.more["compared"]
@@ -242,36 +280,41 @@ def report(outcome: StudyOutcome) -> str:
         "# Logs of other systems, measured",
         "",
         f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded"
-        f" (`python -m studies wild --replications {outcome.replications} --compared {compared}`). Every"
-        " generator of `studies/wild_logs.py` writes a file with planted roles, leaks and drift; `fit` reads"
-        " it without any option (the call centre with `--arm Guide`, once it was seen to stop).",
+        f" (`python -m studies wild --replications {outcome.replications} --compared {compared}"
+        f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py` writes"
+        " a file with planted roles, leaks and drift; `fit` reads it without any option, and with the roles"
+        " named where it stops.",
         "",
-        *verdict_lines(verdicts(outcome)),
+        *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
+        "## Kinds that were held out",
+        FIRST_TRY,
         "## Columns and drift",
         "",
-        "| kind | roles found | stops with candidates | leaks | drift exact | missed | named beside |",
-        "|---|---|---|---|---|---|---|",
+        "Wrong: neither all roles right nor a stop with the right candidates.",
+        "",
+        "| kind | roles found | stops with candidates | wrong | leaks | drift exact | missed | named beside |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for kind, draws in outcome.values.items():
         exact = sum(draw.missed + draw.others == 0 for draw in draws)
-        sums = [sum(getattr(draw, name) for draw in draws) for name in ("found", "stopped", "leaks")]
-        more = [sum(getattr(draw, name) for draw in draws) for name in ("missed", "others")]
-        cells = [*map(str, sums), f"{exact} of {len(draws)}", *map(str, more)]
-        lines.append(f"| {_title(kind)} | {' | '.join(cells)} |")
+        wrong = sum(not (draw.found or draw.stopped) for draw in draws)
+        found, stopped, leaks, missed, others = (
+            sum(getattr(draw, name) for draw in draws)
+            for name in ("found", "stopped", "leaks", "missed", "others")
+        )
+        cells = [found, stopped, wrong, leaks, f"{exact} of {len(draws)}", missed, others]
+        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     lines += [
         "",
-        "The weak and the weaker call centre have two thirds and two fifths of the drift. Loyalty coupons"
-        " and ad bidding were written as a check, with column names that the lists of usual names were not"
-        " adapted to. **At their first try no reward was found in either (redeemed, margin), in all of six"
-        " draws.** With it named, neither action nor propensity was found, and one leaking column of ad"
-        " bidding stayed in one of two draws. The table shows them after this was mended, and after two slips"
-        " in what ad bidding plants were corrected, so they are no longer held out.",
+        "The weak and the weaker call centre have two thirds and two fifths of the drift.",
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
-        "Pairs whose difference exceeds its 95 % interval, those in the wrong order, and the lowest true"
-        " value of tuned LinUCB by that of the best exploration of the same grid (in brackets the mean, then"
-        " the mean of their gains over uniform play).",
+        "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in the"
+        " wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the same"
+        " grid (in brackets the mean, then the mean of their gains over uniform play). In the call centre a"
+        " level breaks where the rounds begin that policies are evaluated on: more exploration would have left"
+        " the arm sooner, which no earlier round can show.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",
@@ -281,5 +324,5 @@ def report(outcome: StudyOutcome) -> str:
         for name in LINUCB:
             shares, gains = ([o.shares[key] for o in orders] for key in (name, f"{name}, gain"))
             cells.append(f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})")
-        lines.append(f"| {_title(kind)} | {' | '.join(cells)} |")
+        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, ""])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import comb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,8 @@ class Line:
     value : Estimate
         Reward per round.
     against_reference : Estimate
-        Paired difference to the reference policy, per round.
+        Paired difference to the reference policy, per round. Intervals of the differences of all pairs of
+        policies hold at once.
     against_log : Estimate
         Paired difference to what the log earned, per round.
     """
@@ -116,6 +118,8 @@ class PolicyEvaluation:
         The policy that the others are compared with, which must be evaluated first.
     keep_rounds : bool
         Whether estimates keep the contributions of their rounds.
+    pairs : int
+        How many pairs of policies there are, for whose differences the intervals hold at once.
     """
 
     asked: list[RegisteredEstimator]
@@ -123,6 +127,7 @@ class PolicyEvaluation:
     doubt: str | None
     reference: str | None
     keep_rounds: bool
+    pairs: int = 1
     _rivals: dict[str, Estimate] = field(default_factory=dict)
 
     def answers(self, name: str, question: Question) -> Answers:
@@ -153,7 +158,7 @@ class PolicyEvaluation:
             self._rivals[asked.name] = value
         rival = self._rivals.get(asked.name)
         if rival is not None:
-            against = value.minus(rival)
+            against = value.minus(rival, self.pairs)
         else:
             missing = replace(value, value=np.nan, contributions=None)
             against = missing.refused(f"{self.reference or 'the reference'} has no such estimate")
@@ -463,7 +468,8 @@ def compare(
     wanted = (*simple, REFERENCE)[0] if reference is None else reference
     named = wanted if wanted in makers else None
     doubt = None if checked is None else checked.doubt
-    evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds)
+    pairs = max(comb(len(makers), 2), 1)
+    evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds, pairs)
 
     def answers_of(name: str) -> Answers:
         question = Question(makers[name], past, earlier, later, predictions, confidence, seed)

@@ -270,15 +270,17 @@ class Estimate:
             return "unknown"
         return "yes" if self.low > 0.0 else "no" if self.high < 0.0 else "no difference"
 
-    def minus(self, other: Estimate) -> Estimate:
-        """The paired difference of two estimates from the same rounds."""
+    def minus(self, other: Estimate, among: int = 1) -> Estimate:
+        """The paired difference of two estimates from the same rounds; its interval holds at once with those
+        of all others `among` so many differences (Bonferroni).
+        """
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError("estimates must come from the same rounds at the same confidence")
         if self.contributions is None or other.contributions is None:
             raise InputError(TEXTS["rounds_not_kept"])
         return _concluded(
             (self.contributions, other.contributions),
-            confidence=self.confidence,
+            confidence=1.0 - (1.0 - self.confidence) / among,
             effective_sample=min(self.effective_sample, other.effective_sample),
             reasons=tuple(dict.fromkeys(self.reasons + other.reasons)),
             model_errors=self.model_errors - other.model_errors,
