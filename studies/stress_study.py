@@ -16,9 +16,9 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, Maker
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
-from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, verdict_lines, with_lowest_bold
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
 LINUCB, LINUCB_3, LINUCB_1 = "LinUCB", "LinUCB 0.3", "LinUCB 0.1"

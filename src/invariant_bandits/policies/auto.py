@@ -739,17 +739,9 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     most = np.where(informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen))
     along = np.ascontiguousarray(G @ directions)
     rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(kept, kept)] @ G)
-    held, w = -np.inf, most
-    for _ in range(ARM_SEARCH_STEPS):
-        half = np.column_stack([along, u])
-        likelihood = kernels.half_solved(along, w, rest, half)
-        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
-        if likelihood > held:
-            held, likeliest, best = likelihood, w, (pull, precision)
-        w = np.clip(w * pull**2 / np.maximum(precision, TINY), seen, most)
+    held, likeliest, pull, precision = likeliest_drift(u, along, rest, seen, most, ARM_SEARCH_STEPS)
     if not np.isfinite(held):
         return 0.0
-    pull, precision = best
     every = np.append(unit, np.zeros(len(units) - len(unit)))
     of_all = kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
     along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
@@ -803,12 +795,36 @@ def _most_drift(prior: DriftPrior) -> Array:
 
 def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:
     """Largest log-likelihood of u if invariance holds, on the scale of the logs or on the best other one."""
-    limit = _most_drift(prior)
-    result: float = kernels.likeliest_drift(u, G, B + doubt, prior.drift, limit, SEARCH_STEPS)
-    slope = G @ prior.mean
-    scale = min(1.0 + kernels.best_multiple(u, G, B + doubt, limit, slope), NEW_SCALES[1])
-    if scale >= NEW_SCALES[0]:
-        u, square = u - (scale - 1.0) * slope, scale**2
-        rest, low, high = B + square * doubt, square * prior.drift, square * limit
-        result = max(result, kernels.likeliest_drift(u, G, rest, low, high, SEARCH_STEPS))
-    return result
+    slope, limit = G @ prior.mean, _most_drift(prior)
+    half = np.column_stack([slope, u])
+    kernels.half_solved(G, limit, B + doubt, half)
+    size, scales = float(half[:, 0] @ half[:, 0]), [1.0]
+    if size > 0.0:  # the scale for which u is likeliest
+        scales.append(min(1.0 + float(half[:, 0] @ half[:, 1]) / size, NEW_SCALES[1]))
+    likelihoods = []
+    for scale in scales[: 1 + (scales[-1] >= NEW_SCALES[0])]:
+        rest, low, high = (scale**2 * part for part in (doubt, prior.drift, limit))
+        moved, rest = u - (scale - 1.0) * slope, B + rest
+        likelihoods.append(likeliest_drift(moved, G, rest, low, high, SEARCH_STEPS)[0])
+        likelihoods.append(kernels.log_normal(moved, G, low, rest))
+    return float(max(likelihoods))
+
+
+def likeliest_drift(
+    u: Array, along: Array, rest: Array, low: Array, high: Array, steps: int
+) -> tuple[float, Array, Array, Array]:
+    """Largest log N(u; 0, M), M = rest + G·diag(w)·Gᵀ, over low ≤ w ≤ high (q,), up to a constant; and w,
+    GᵀM⁻¹u and the diagonal of GᵀM⁻¹G there. G is `along` (p, q).
+
+    By w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best
+    of all points visited.
+    """
+    best, w = (-np.inf, high, high, high), high
+    for _ in range(steps):
+        half = np.column_stack([along, u])
+        likelihood = kernels.half_solved(along, w, rest, half)
+        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
+        if likelihood > best[0]:
+            best = likelihood, w, pull, precision
+        w = np.clip(w * pull**2 / np.maximum(precision, TINY), low, high)
+    return best
