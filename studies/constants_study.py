@@ -76,7 +76,7 @@ def _source_with_settings(source: str) -> str:
     source = re.sub(r"^NUMBERS = \d+$", f"NUMBERS = {max(places.values()) + 1}", source, flags=re.MULTILINE)
     words = re.compile(r"\b(" + "|".join(places) + r")\b")
     lines = [
-        words.sub(lambda found: f"filters.numbers[{places[found[1]]}]", line) if line[:1] == " " else line
+        words.sub(lambda match: f"filters.numbers[{places[match[1]]}]", line) if line[:1] == " " else line
         for line in source.splitlines()
     ]
     return "\n".join(lines)

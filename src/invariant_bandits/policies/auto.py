@@ -57,7 +57,7 @@ WORST_MISFIT = 3.1
 SCALE_DOUBT = 0.01
 """Variance of the scale of all coefficients together."""
 NEW_SCALES = (1.5, 4.0)
-"""Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of
+"""Factors on all coefficients and their drift that do not count as a break: rewards on a steeper part of
 their range.
 """
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
@@ -695,9 +695,9 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     apart = np.eye(p, d)
     if d > p:
         apart[:, p] = -G[:p, p] / G[p, p]
-    there = np.diagonal(G)[:p]
+    squares = np.diagonal(G)[:p]
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
-    constant = np.diagonal(G) <= ONLY_ROUNDING * there
+    constant = np.diagonal(G) <= ONLY_ROUNDING * squares
     u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = 0.0, 0.0, 0.0, 0.0, 0.0
     u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
@@ -725,20 +725,20 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     """
     p, bounds = len(prior.mean), prior.drift_bounds
     least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
-    there = np.diagonal(online[0])[:p]
-    kept = np.flatnonzero((there >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
-    sums = marginal_sums(online, kept)
-    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * there[kept]
+    squares = np.diagonal(online[0])[:p]
+    places = np.flatnonzero((squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
+    sums = marginal_sums(online, places)
+    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * squares[places]
     if not varied.any():
         return 0.0
-    kept, (G, B), u = kept[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
-    used = bounds.directions[kept].any(axis=0)
+    places, (G, B), u = places[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
+    used = bounds.directions[places].any(axis=0)
     directions, seen, hidden, informing = (part[..., used] for part in bounds)
-    directions, unit = directions[kept], prior.unit[kept] + prior.mean[kept] ** 2
+    directions, unit = directions[places], prior.unit[places] + prior.mean[places] ** 2
     units = unit @ directions**2 / (directions**2).sum(axis=0)
     most = np.where(informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen))
     along = np.ascontiguousarray(G @ directions)
-    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(kept, kept)] @ G)
+    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(places, places)] @ G)
     held, likeliest, pull, precision = likeliest_drift(u, along, rest, seen, most, ARM_SEARCH_STEPS)
     if not np.isfinite(held):
         return 0.0
@@ -746,9 +746,9 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     of_all = kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
     along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
     result = np.logaddexp(np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one))
-    slopes = np.flatnonzero((kept >= prior.layout.own_dim) | (kept % prior.layout.own > 0))
+    slopes = np.flatnonzero((places >= prior.layout.own_dim) | (places % prior.layout.own > 0))
     if len(slopes):
-        mean, doubt = prior.mean[kept[slopes]], np.diagonal(prior.mean_covariance)[kept[slopes]]
+        mean, doubt = prior.mean[places[slopes]], np.diagonal(prior.mean_covariance)[places[slopes]]
         fading = _shifted(-FADED_PART * mean, FADED_VARIANCE * mean**2, pull[slopes], precision[slopes])
         result = np.logaddexp(result, np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)))
     return float(result)
@@ -785,7 +785,7 @@ def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Arra
 
 
 def _most_drift(prior: DriftPrior) -> Array:
-    """Largest drift (p,) that is no break; any at all along directions that too few windows inform."""
+    """Largest drift (p,) that is not a break; any at all along directions that too few windows inform."""
     limit = np.maximum(prior.drift_limit, prior.drift)
     if not len(prior.informing):
         return limit

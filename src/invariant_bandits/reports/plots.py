@@ -91,8 +91,8 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
-        found = f"{split.residual_dim} of {split.dim} dimensions drift"
-        figure.suptitle(found, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        title = f"{split.residual_dim} of {split.dim} dimensions drift"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
