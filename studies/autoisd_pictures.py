@@ -20,7 +20,7 @@ from invariant_bandits.plotting import PATH_COLOURS, theme
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.mixture import HYPOTHESES, LEAST_TRUST, trust
 from invariant_bandits.simulation.episodes import KnownEpisode
-from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 SEED = 20261225
 WIDTH, HEIGHT = 7.4, 2.5

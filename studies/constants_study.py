@@ -25,9 +25,9 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.mixture import Baseline
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
-from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, regret_cell
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 AS_IS, HALF, DOUBLE = "as is", 0.5, 2.0
 KERNEL_CONSTANTS = {
@@ -76,7 +76,7 @@ def _source_with_settings(source: str) -> str:
     source = re.sub(r"^NUMBERS = \d+$", f"NUMBERS = {max(places.values()) + 1}", source, flags=re.MULTILINE)
     words = re.compile(r"\b(" + "|".join(places) + r")\b")
     lines = [
-        words.sub(lambda found: f"filters.numbers[{places[found[1]]}]", line) if line[:1] == " " else line
+        words.sub(lambda match: f"filters.numbers[{places[match[1]]}]", line) if line[:1] == " " else line
         for line in source.splitlines()
     ]
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.plotting import PATH_COLOURS, theme
 from invariant_bandits.policies import mixture_kernels as kernels
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.simulation.stress import StressEpisodes
+from studies.stress_worlds import StressEpisodes
 
 SEED = 20261126
 FACTORS = (1 / 16, 1 / 4, 1 / 2, 2.0, 4.0, 16.0)

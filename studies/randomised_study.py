@@ -27,10 +27,10 @@ from invariant_bandits.policies.randomised import (
     Randomised,
 )
 from invariant_bandits.simulation.episodes import KnownEpisode
-from invariant_bandits.simulation.stress import StressEpisodes
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of, share_of
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
 from studies.intervals_study import Intervals
+from studies.stress_worlds import StressEpisodes
 
 ROUNDS = 4000
 CONFIDENCE = 0.95

@@ -16,9 +16,9 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, Maker
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
-from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, verdict_lines, with_lowest_bold
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
 LINUCB, LINUCB_3, LINUCB_1 = "LinUCB", "LinUCB 0.3", "LinUCB 0.1"
@@ -249,8 +249,8 @@ def run(
         seen[cell.name] = result.observations[AUTO]
     for place, cell in enumerate(watched):
         alarmed = Cell(cell.name, cell.environment, ALARM_ROUNDS, {AUTO: ALARMED}, observe=alarm_of)
-        noted = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[AUTO]
-        alarms[cell.name] = (float(noted["alarm"].mean()), float(noted["supported"].mean()))
+        observed = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[AUTO]
+        alarms[cell.name] = (float(observed["alarm"].mean()), float(observed["supported"].mean()))
     more = {"seen": seen, "alarms": alarms, "alarm_replications": alarm_replications}
     return StudyOutcome(regret, replications, seed, more)
 
@@ -330,6 +330,6 @@ def _alarm_lines(outcome: StudyOutcome) -> list[str]:
     ]
     right = {cell.name for cell in BROKEN}
     for world, (share, supported) in outcome.more["alarms"].items():
-        kept = share >= LEAST_POWER if world in right else share <= FALSE_ALARMS
-        lines.append(f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if kept else '✗'} |")
+        reached = share >= LEAST_POWER if world in right else share <= FALSE_ALARMS
+        lines.append(f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if reached else '✗'} |")
     return [*lines, ""]

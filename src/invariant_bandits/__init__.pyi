@@ -37,7 +37,6 @@ from invariant_bandits.policies.affine_subspace import AffineLinUCB as AffineLin
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.base import Policy as Policy
 from invariant_bandits.policies.base import Scores as Scores
-from invariant_bandits.policies.baselines import BOBLinUCB as BOBLinUCB
 from invariant_bandits.policies.baselines import DisjointLinUCB as DisjointLinUCB
 from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen
@@ -72,10 +71,8 @@ from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledA
 from invariant_bandits.simulation.loop import SimulationResult as SimulationResult
 from invariant_bandits.simulation.loop import simulate as simulate
 from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
-from invariant_bandits.simulation.stress import FixedArms as FixedArms
 from invariant_bandits.storage import FileError as FileError
 
 __version__: str
 from invariant_bandits.model.update import Update as Update
 from invariant_bandits.model.update import update_model as update_model
-from invariant_bandits.simulation.stress import StressEpisodes as StressEpisodes

@@ -212,9 +212,9 @@ def few_times(axis: Any, edges: Any) -> None:
     axis.set_xlabel("window" if edges is None else "time")
 
 
-def readable_range(values: Array, errors: Array) -> tuple[float, float]:
-    """Limits that hold zero and all bands of usual width: a window that knows nothing must not flatten the
-    others.
+def readable_range(values: Array, errors: Array, *, zero: bool = True) -> tuple[float, float]:
+    """Limits that hold all bands of usual width, and `zero` if wanted: a window that knows nothing must not
+    flatten the others.
     """
     known = np.isfinite(values) & np.isfinite(errors)
     if not known.any():
@@ -223,7 +223,8 @@ def readable_range(values: Array, errors: Array) -> tuple[float, float]:
     sure = errors <= 4.0 * np.median(errors)
     low, high = float((values - 1.05 * errors)[sure].min()), float((values + 1.05 * errors)[sure].max())
     margin = 0.08 * (high - low) or 1.0
-    return min(low, 0.0) - margin, max(high, 0.0) + margin
+    low, high = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
+    return low - margin, high + margin
 
 
 def svg_of(figure: Figure) -> str:

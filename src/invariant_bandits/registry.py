@@ -48,9 +48,9 @@ class Registry(Generic[Entry]):
         """Register an entry; a module that is imported anew replaces its own, another's name is refused."""
         if not _origin(entry).startswith(f"{self.room}."):
             self._search()  # built-in entries come first
-        there = self._entries.get(entry.name)
-        if there is not None and _origin(there) != _origin(entry):
-            raise InputError(f"{self.what} {entry.name!r} is registered already, by {_origin(there)}")
+        before = self._entries.get(entry.name)
+        if before is not None and _origin(before) != _origin(entry):
+            raise InputError(f"{self.what} {entry.name!r} is registered already, by {_origin(before)}")
         self._entries[entry.name] = entry
         return entry
 
@@ -65,10 +65,6 @@ class Registry(Generic[Entry]):
             if known in self._entries:
                 return self._entries[known]
         raise InputError(f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}")
-
-    def known(self) -> tuple[Entry, ...]:
-        """What has been registered so far, without a search."""
-        return tuple(self._entries.values())
 
     def names(self) -> tuple[str, ...]:
         """All names."""

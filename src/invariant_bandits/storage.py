@@ -146,7 +146,6 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 # -- schemas --
 
-"""(name, value) -> the value as it is used, or InputError; those of `checks` are such."""
 Range: TypeAlias = float | tuple[float, ...]
 """A bound of every entry of an array, or one bound per entry of its last axis."""
 

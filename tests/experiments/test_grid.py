@@ -57,7 +57,7 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ),
         (
             {"policies": POLICIES, "environment": {"kind": "cube"}},
-            "environment must be one of fixed-arms, hypercube, labelled-arms, paper",
+            "environment must be one of .*hypercube, labelled-arms, paper",
         ),
         ({"policies": POLICIES, "environment": {"logged": []}}, "logged is an empty list"),
         ({"policies": {"LinUBC": {}}}, "policy must be one of"),

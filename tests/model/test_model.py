@@ -9,7 +9,7 @@ from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, 
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
 
-NEED_MORE = ("bob-linucb", "disjoint-linucb")  # a horizon, and how many actions there are
+NEED_MORE = ("disjoint-linucb",)  # how many actions there are
 
 
 def shop_log(rounds=4000, seed=0):

@@ -11,7 +11,7 @@ from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfi
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.policies import auto as alarm
 from invariant_bandits.policies import mixture_kernels as kernels
-from invariant_bandits.simulation.stress import FixedArms, StressEpisodes
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 
 def play(world, seed, rounds=600, **options):
@@ -66,7 +66,7 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
         return stats.multivariate_normal(np.zeros(5), rest + G @ np.diag(w) @ G).logpdf(u) - constant
 
     assert kernels.log_normal(u, G, high, rest) == pytest.approx(density(high), rel=1e-6)
-    best = kernels.likeliest_drift(u, G, rest, low, high, 30)
+    best = alarm.likeliest_drift(u, G, rest, low, high, 30)[0]
     others = low + (high - low) * rng.uniform(size=(2000, 5)) ** 3
     assert best >= max(density(w) for w in others) - 1e-6
 

@@ -11,6 +11,7 @@ import invariant_bandits as ib
 from invariant_bandits.policies.mixture import HYPOTHESES, Member, default_members, trust
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
+from studies.stress_worlds import StressEpisodes
 
 P = 4
 
@@ -207,7 +208,7 @@ def test_a_broken_invariance_raises_the_alarm():
     """
     alarms = 0
     for seed in range(10):
-        episode = ib.StressEpisodes(broken=0.5).draw(2000, np.random.default_rng((71, seed)))
+        episode = StressEpisodes(broken=0.5).draw(2000, np.random.default_rng((71, seed)))
         policy = ib.AutoISD.from_history(episode.moments)
         for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
             action = policy.select(offered)

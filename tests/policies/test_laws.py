@@ -7,21 +7,19 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
-import sharing_trials
 from invariant_bandits import testing
 
 REGISTERED = ("LinUCB, ", "LinTS, ", "Greedy, ", "EpsilonGreedy, ")  # with the same memories
 MAKERS = policy_laws.registered_makers() | {
     name: make for name, make in policy_laws.MAKERS.items() if not name.startswith(REGISTERED)
 }
-ELSEWHERE = set(sharing_trials.LAWS)  # test_threads.py
 
 
 def cases():
     """Pairs (law, policy), without those laws that a policy is exempt from."""
     for name, make in MAKERS.items():
-        left_out = ELSEWHERE.union(testing.exemptions(make()))
-        yield from ((words, name) for words in testing.LAWS if words not in left_out)
+        exempt = testing.exemptions(make())
+        yield from ((words, name) for words in testing.LAWS if words not in exempt)
 
 
 CASES = list(cases())

@@ -120,7 +120,6 @@ def test_every_policy_is_a_policy():
         ib.LinTS(2),
         ib.Uniform(2),
         ib.DisjointLinUCB(2, 2),
-        ib.BOBLinUCB(2, horizon=50),
     ):
         assert isinstance(policy, ib.Policy)
     assert not isinstance(object(), ib.Policy)

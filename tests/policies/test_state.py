@@ -15,7 +15,7 @@ FUZZED = [
     "LinUCB, forever",
     "SWLinUCB",
     "ISDLinTS, discount",
-    "BOBLinUCB",
+    "DisjointLinUCB",
     "ISDLinUCB recomputing, forever",
     "AutoISD",
 ]

@@ -65,7 +65,6 @@ SETTINGS = {
     "kind": lambda value: ib.Randomised(ib.LinUCB(2), kind=value),
     "draw": lambda value: ib.Randomised(ib.LinUCB(2)).choose(np.eye(2), draw=value),
     "samples": lambda value: ib.LinTS(2).propensities(np.eye(2), samples=value),
-    "horizon": lambda value: ib.BOBLinUCB(2, horizon=value),
     "arms": lambda value: ib.DisjointLinUCB(2, value),
     "action": lambda value: ib.DisjointLinUCB(2, 2).update([1.0, 1.0], 1.0, action=value),
     "windows": lambda value: ib.WindowedMoments.from_arrays(LOGGED, LOGGED[:, 0], windows=value),

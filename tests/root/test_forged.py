@@ -69,8 +69,6 @@ SIZES = [
     ("SWLinUCB", {"memory.window": 10**9}),
     ("LinUCB, window", {"memory.window": 10**9}),
     ("DisjointLinUCB", {"arms": 10**9}),
-    ("BOBLinUCB", {"block": 10**12, "horizon": 10**13}),
-    ("BOBLinUCB", {"block": 10**7, "horizon": 10**13}),
     ("ISDLinUCB recomputing, window", {"memory.window": 10**8}),
 ]
 
@@ -103,7 +101,6 @@ COUNTS = [
     ("LinUCB, forever", "counters", [-1, 0]),
     ("LinUCB, forever", "counters", [2**63 - 1, 0]),
     ("SWLinUCB", "memory.clock", [12, 1]),
-    ("BOBLinUCB", "rounds", [30, 99]),
     ("AutoISD", "counters", [-5]),
     ("AutoISD", "hypothesis_index", None),
     ("AutoISD", "trusts_logs", None),

@@ -15,7 +15,7 @@ import invariant_bandits as ib
 from invariant_bandits import registry, testing
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import lock_of
-from invariant_bandits.testing import THREADS, at_once
+from thread_laws import THREADS, at_once
 
 MODEL_CODE = (
     "invariant_bandits.model.model",

@@ -7,13 +7,14 @@ import invariant_bandits as ib
 from invariant_bandits.policies import auto, mixture, mixture_kernels
 from studies import autoisd_pictures, constants_study
 from studies.constants_study import AS_IS, CONSTANTS, DOUBLE, HALF, Variant, World
+from studies.stress_worlds import FixedArms, StressEpisodes
 
-SMALL = World("5 arms", ib.FixedArms(5, logged=400), 60, None)
+SMALL = World("5 arms", FixedArms(5, logged=400), 60, None)
 
 
 def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
     before = {name: getattr(mixture, name) for name in ("HYPOTHESIS_WEIGHTS", "DRIFTS", "FEATURE_SIZES")}
-    episode = ib.FixedArms(5, logged=400).draw(10, np.random.default_rng(0))
+    episode = FixedArms(5, logged=400).draw(10, np.random.default_rng(0))
     assert len({constant.name for constant in CONSTANTS}) == len(CONSTANTS)
     for constant in CONSTANTS:
         for factor in (HALF, DOUBLE):
@@ -21,7 +22,7 @@ def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
             assert policy.mixture.filters.weights.sum() == pytest.approx(1.0)
     assert before == {name: getattr(mixture, name) for name in before}
     variant = next(each for each in CONSTANTS if each.name == "weight of “logs useless”").scaled(DOUBLE)
-    past = ib.StressEpisodes(logged=800).draw(10, np.random.default_rng(0)).past
+    past = StressEpisodes(logged=800).draw(10, np.random.default_rng(0)).past
     weights = variant(past, caution=None).mixture.hypothesis_weights()
     plain = Variant()(past, caution=None).mixture.hypothesis_weights()
     assert weights["logs useless"] > plain["logs useless"]

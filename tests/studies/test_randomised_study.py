@@ -9,10 +9,10 @@ import invariant_bandits as ib
 from invariant_bandits import plotting
 from invariant_bandits.evaluation import estimators
 from invariant_bandits.reports import plots
-from invariant_bandits.simulation.stress import StressEpisodes
 from studies import randomised_study as study
 from studies.harness import StudyOutcome
 from studies.randomised_study import LINES, Randomisation, RandomisedLogs
+from studies.stress_worlds import StressEpisodes
 
 SHORT = 800
 

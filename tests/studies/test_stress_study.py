@@ -4,6 +4,7 @@ import numpy as np
 
 import invariant_bandits as ib
 from studies import stress_study
+from studies.stress_worlds import FixedArms, StressEpisodes
 
 
 def test_goals_name_worlds_and_players_that_exist():
@@ -15,15 +16,15 @@ def test_goals_name_worlds_and_players_that_exist():
 
 
 def test_a_linear_policy_with_a_baseline_learns_an_arm_coded_as_zero():
-    episode = ib.FixedArms(arms=2, changed=0.0).draw(10, np.random.default_rng(0))
+    episode = FixedArms(arms=2, changed=0.0).draw(10, np.random.default_rng(0))
     policy = stress_study.Linear(0.1, warm=True)(episode.past)
     assert policy.select(episode.offered[0]) == int(episode.means[0].argmax())
 
 
 def test_a_small_run_makes_a_page():
     worlds = [
-        stress_study.world("as the logs say", ib.StressEpisodes(logged=400, dim=3, residual_dim=1), 60),
-        stress_study.world("5 arms, all arms change", ib.FixedArms(5, logged=400), 60),
+        stress_study.world("as the logs say", StressEpisodes(logged=400, dim=3, residual_dim=1), 60),
+        stress_study.world("5 arms, all arms change", FixedArms(5, logged=400), 60),
     ]
     seen = []
     outcome = stress_study.run(
@@ -55,7 +56,7 @@ def test_the_alarm_has_worlds_in_which_it_is_false_and_in_which_it_is_right():
 
 
 def test_contrasts_are_those_of_the_mixture():
-    episode = ib.StressEpisodes(logged=1000).draw(30, np.random.default_rng(2))
+    episode = StressEpisodes(logged=1000).draw(30, np.random.default_rng(2))
     policy = ib.AutoISD.from_history(episode.moments)
     for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
         action = policy.select(offered)

@@ -70,9 +70,6 @@ def _makers():
         "Randomised AutoISD": lambda: ib.Randomised(ib.AutoISD.from_history(history()), seed=4),
         "Randomised LinTS": lambda: ib.Randomised(ib.LinTS(DIM, seed=4), floor=0.3, seed=4),
         "Randomised DisjointLinUCB": lambda: ib.Randomised(ib.DisjointLinUCB(DIM, ACTIONS), floor=0.3),
-        "Randomised BOBLinUCB": lambda: ib.Randomised(
-            ib.BOBLinUCB(DIM, horizon=300, noise_scale=0.5), floor=1.0
-        ),
         "Randomised LinUCB by gap": lambda: ib.Randomised(
             ib.LinUCB(DIM, memory=ib.Discount(0.9)), kind="inverse-gap", floor=0.1, sharpness=3.0
         ),
@@ -84,7 +81,6 @@ def _makers():
         "RestartLinUCB": lambda: ib.RestartLinUCB(DIM, every=15, exploration=0.5),
         "DisjointLinUCB": lambda: ib.DisjointLinUCB(DIM, ACTIONS, ridge=0.3),
         "Uniform": lambda: ib.Uniform(DIM, seed=4),
-        "BOBLinUCB": lambda: ib.BOBLinUCB(DIM, horizon=300, seed=4, noise_scale=0.5),
         "ISDLinUCB theorem": lambda: ib.ISDLinUCB.from_history(
             history(), radius="theorem", feature_bound=9.0
         ),

@@ -316,8 +316,8 @@ def fit_levels(
         settled = largest <= LEVEL_TOLERANCE * float(np.abs(theta).max())
         if noise is not None:
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
-            now = max(sums.squares * noise**2 / free, least)
-            settled, noise = settled and abs(now - noise) <= LEVEL_TOLERANCE * noise, now
+            left_over = max(sums.squares * noise**2 / free, least)
+            settled, noise = settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise, left_over
         if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
             break
     sums = sum_levels(rounds(), theta, levels, windows, noise)

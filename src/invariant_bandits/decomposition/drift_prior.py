@@ -239,8 +239,8 @@ class ArmPopulation:
         limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
         drifting = set(tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()])
         numbers = np.column_stack([estimate, error, np.sqrt(size), detectable, p_value]).tolist()
-        whose = {j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed}
-        named = {j: (j in drifting, *whose[j], j) for j in listed}
+        owners = {j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed}
+        named = {j: (j in drifting, *owners[j], j) for j in listed}
         return [Effect(*numbers[j], *about) for j, about in named.items()]
 
     @property

@@ -174,11 +174,19 @@ class Cell:
         kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
-    def play(self, *how: Any, **options: Any) -> SimulationResult:
-        """All rounds of all repetitions; the parameters are those of `simulate` from `replications` on."""
+    def play(
+        self,
+        replications: int,
+        seed: int,
+        jobs: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+        client: Any = None,
+    ) -> SimulationResult:
+        """All rounds of all repetitions; the parameters are those of `simulate`."""
         observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
-        world = (self.environment, self.horizon)
-        return simulate(dict(self.policies), *world, *how, observe=observe, **options)
+        run: dict[str, Any] = {"client": client, "observe": observe}
+        world = (dict(self.policies), self.environment, self.horizon)
+        return simulate(*world, replications, seed, jobs, progress, **run)
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""
@@ -245,7 +253,7 @@ def run(
                 started = time.perf_counter()
                 if jobs > 1:
                     load_compiled_code([cell], loaded)
-                played = cell.play(replications, cell.seed(seed), jobs, note, client=client)
+                played = cell.play(replications, cell.seed(seed), jobs, note, client)
                 result = played.at(cell.kept_rounds())
                 result = result.noting(identity=identity, cell=cell.settings(), run_seed=seed)
                 keep_time(folder, cell.name, time.perf_counter() - started)

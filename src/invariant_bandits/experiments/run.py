@@ -96,9 +96,9 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     with suppress(FileError):
         _read_run(folder)
         return
-    there = [str(folder / name) for name in (RUN, CLAIMS, REPORT, REGRET) if (folder / name).exists()]
-    if there and not force:
-        raise InputError(cells.OVERWRITING.format(", ".join(there)))
+    existing = [str(folder / name) for name in (RUN, CLAIMS, REPORT, REGRET) if (folder / name).exists()]
+    if existing and not force:
+        raise InputError(cells.OVERWRITING.format(", ".join(existing)))
 
 
 def _read_run(folder: Path) -> Run:
@@ -213,11 +213,11 @@ def headline(reproduction: Reproduction) -> str:
     """
     words = []
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
-    for source, whose in TEXTS["sources"].items():
+    for source, owner in TEXTS["sources"].items():
         counts = Counter(verdict.word for claim, verdict in judged if claim.source == source)
         if total := counts.total():
             rest = ", ".join(f"{n} {word.removesuffix('s')}" for word, n in counts.items() if word != HOLDS)
-            words.append(f"{counts[HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
+            words.append(f"{counts[HOLDS]} of {total} tests of {owner} hold" + (f" ({rest})" if rest else ""))
     return "; ".join(words) + "."
 
 

@@ -54,9 +54,9 @@ class Tasks(NamedTuple):
         values, vectors = values[::-1], vectors[:, ::-1]
         ratio = len(values) / self.windows
         largest = self.error * (2.0 * np.sqrt(ratio) + ratio)
-        found = int((values > 2.0 * largest).sum()) if rank is None else rank
-        found = min(max(found, 1), len(values))
-        return vectors[:, :found], np.maximum(values[:found], self.error)
+        rank = int((values > 2.0 * largest).sum()) if rank is None else rank
+        rank = min(max(rank, 1), len(values))
+        return vectors[:, :rank], np.maximum(values[:rank], self.error)
 
 
 class AffinePart:

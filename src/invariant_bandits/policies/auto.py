@@ -57,7 +57,7 @@ WORST_MISFIT = 3.1
 SCALE_DOUBT = 0.01
 """Variance of the scale of all coefficients together."""
 NEW_SCALES = (1.5, 4.0)
-"""Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of
+"""Factors on all coefficients and their drift that do not count as a break: rewards on a steeper part of
 their range.
 """
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
@@ -695,9 +695,9 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     apart = np.eye(p, d)
     if d > p:
         apart[:, p] = -G[:p, p] / G[p, p]
-    there = np.diagonal(G)[:p]
+    squares = np.diagonal(G)[:p]
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
-    constant = np.diagonal(G) <= ONLY_ROUNDING * there
+    constant = np.diagonal(G) <= ONLY_ROUNDING * squares
     u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = 0.0, 0.0, 0.0, 0.0, 0.0
     u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
@@ -725,38 +725,30 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     """
     p, bounds = len(prior.mean), prior.drift_bounds
     least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
-    there = np.diagonal(online[0])[:p]
-    kept = np.flatnonzero((there >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
-    sums = marginal_sums(online, kept)
-    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * there[kept]
+    squares = np.diagonal(online[0])[:p]
+    places = np.flatnonzero((squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
+    sums = marginal_sums(online, places)
+    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * squares[places]
     if not varied.any():
         return 0.0
-    kept, (G, B), u = kept[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
-    used = bounds.directions[kept].any(axis=0)
+    places, (G, B), u = places[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
+    used = bounds.directions[places].any(axis=0)
     directions, seen, hidden, informing = (part[..., used] for part in bounds)
-    directions, unit = directions[kept], prior.unit[kept] + prior.mean[kept] ** 2
+    directions, unit = directions[places], prior.unit[places] + prior.mean[places] ** 2
     units = unit @ directions**2 / (directions**2).sum(axis=0)
     most = np.where(informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen))
     along = np.ascontiguousarray(G @ directions)
-    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(kept, kept)] @ G)
-    held, w = -np.inf, most
-    for _ in range(ARM_SEARCH_STEPS):
-        half = np.column_stack([along, u])
-        likelihood = kernels.half_solved(along, w, rest, half)
-        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
-        if likelihood > held:
-            held, likeliest, best = likelihood, w, (pull, precision)
-        w = np.clip(w * pull**2 / np.maximum(precision, TINY), seen, most)
+    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(places, places)] @ G)
+    held, likeliest, pull, precision = likeliest_drift(u, along, rest, seen, most, ARM_SEARCH_STEPS)
     if not np.isfinite(held):
         return 0.0
-    pull, precision = best
     every = np.append(unit, np.zeros(len(units) - len(unit)))
     of_all = kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
     along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
     result = np.logaddexp(np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one))
-    slopes = np.flatnonzero((kept >= prior.layout.own_dim) | (kept % prior.layout.own > 0))
+    slopes = np.flatnonzero((places >= prior.layout.own_dim) | (places % prior.layout.own > 0))
     if len(slopes):
-        mean, doubt = prior.mean[kept[slopes]], np.diagonal(prior.mean_covariance)[kept[slopes]]
+        mean, doubt = prior.mean[places[slopes]], np.diagonal(prior.mean_covariance)[places[slopes]]
         fading = _shifted(-FADED_PART * mean, FADED_VARIANCE * mean**2, pull[slopes], precision[slopes])
         result = np.logaddexp(result, np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)))
     return float(result)
@@ -793,7 +785,7 @@ def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Arra
 
 
 def _most_drift(prior: DriftPrior) -> Array:
-    """Largest drift (p,) that is no break; any at all along directions that too few windows inform."""
+    """Largest drift (p,) that is not a break; any at all along directions that too few windows inform."""
     limit = np.maximum(prior.drift_limit, prior.drift)
     if not len(prior.informing):
         return limit
@@ -803,12 +795,36 @@ def _most_drift(prior: DriftPrior) -> Array:
 
 def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:
     """Largest log-likelihood of u if invariance holds, on the scale of the logs or on the best other one."""
-    limit = _most_drift(prior)
-    result: float = kernels.likeliest_drift(u, G, B + doubt, prior.drift, limit, SEARCH_STEPS)
-    slope = G @ prior.mean
-    scale = min(1.0 + kernels.best_multiple(u, G, B + doubt, limit, slope), NEW_SCALES[1])
-    if scale >= NEW_SCALES[0]:
-        u, square = u - (scale - 1.0) * slope, scale**2
-        rest, low, high = B + square * doubt, square * prior.drift, square * limit
-        result = max(result, kernels.likeliest_drift(u, G, rest, low, high, SEARCH_STEPS))
-    return result
+    slope, limit = G @ prior.mean, _most_drift(prior)
+    half = np.column_stack([slope, u])
+    kernels.half_solved(G, limit, B + doubt, half)
+    size, scales = float(half[:, 0] @ half[:, 0]), [1.0]
+    if size > 0.0:  # the scale for which u is likeliest
+        scales.append(min(1.0 + float(half[:, 0] @ half[:, 1]) / size, NEW_SCALES[1]))
+    likelihoods = []
+    for scale in scales[: 1 + (scales[-1] >= NEW_SCALES[0])]:
+        rest, low, high = (scale**2 * part for part in (doubt, prior.drift, limit))
+        moved, rest = u - (scale - 1.0) * slope, B + rest
+        likelihoods.append(likeliest_drift(moved, G, rest, low, high, SEARCH_STEPS)[0])
+        likelihoods.append(kernels.log_normal(moved, G, low, rest))
+    return float(max(likelihoods))
+
+
+def likeliest_drift(
+    u: Array, along: Array, rest: Array, low: Array, high: Array, steps: int
+) -> tuple[float, Array, Array, Array]:
+    """Largest log N(u; 0, M), M = rest + G·diag(w)·Gᵀ, over low ≤ w ≤ high (q,), up to a constant; and w,
+    GᵀM⁻¹u and the diagonal of GᵀM⁻¹G there. G is `along` (p, q).
+
+    By w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best
+    of all points visited.
+    """
+    best, w = (-np.inf, high, high, high), high
+    for _ in range(steps):
+        half = np.column_stack([along, u])
+        likelihood = kernels.half_solved(along, w, rest, half)
+        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
+        if likelihood > best[0]:
+            best = likelihood, w, pull, precision
+        w = np.clip(w * pull**2 / np.maximum(precision, TINY), low, high)
+    return best

@@ -416,7 +416,7 @@ def _unknown_to(update: Any) -> frozenset[str]:
 
 
 def learn_from(policy: Any) -> Callable[..., None]:
-    """`policy.update`, which may be called with `offered` and `action` whatever the policy takes of them."""
+    """`policy.update`, which takes `offered` and `action` even if the policy does not."""
     update: Callable[..., None] = policy.update
     unknown = _unknown_to(getattr(update, "__func__", update))
     if not unknown:

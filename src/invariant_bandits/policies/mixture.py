@@ -470,15 +470,15 @@ class FilterMixture:
         }
 
 
-def marginal_sums(online: Array, kept: Array) -> Array:
+def marginal_sums(online: Array, places: Array) -> Array:
     """What the sums of the alarm, `Filters.online`, say of some coordinates (k,) if nothing is known of the
     others: these are projected out. Whole matrices (2, k + 1, k + 1).
     """
     d = online.shape[1] - 1
-    whole, gone = np.tril(online) + np.tril(online, -1).swapaxes(1, 2), np.delete(np.arange(d), kept)
-    G, line = whole[0], np.eye(d + 1)[np.append(kept, d)]
+    whole, gone = np.tril(online) + np.tril(online, -1).swapaxes(1, 2), np.delete(np.arange(d), places)
+    G, line = whole[0], np.eye(d + 1)[np.append(places, d)]
     inverse = np.linalg.pinv(G[np.ix_(gone, gone)], rcond=NEGLIGIBLE, hermitian=True)
-    line[:-1, gone] = -G[np.ix_(kept, gone)] @ inverse
+    line[:-1, gone] = -G[np.ix_(places, gone)] @ inverse
     return np.asarray(line @ whole @ line.T)
 
 

@@ -596,39 +596,3 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
 def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
     """log N(u; 0, rest + G·diag(w)·Gᵀ) up to a constant."""
     return half_solved(G, w, rest, u.copy().reshape(-1, 1))
-
-
-@njit(float64(V1, V2, V2, V1, V1, int64), **OPTIONS)
-def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) -> Any:
-    """Largest log N(u; 0, M), M = rest + G·diag(w)·Gᵀ, over low ≤ w ≤ high (q,), up to the same
-    constant.
-
-    Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high;
-    the best of all points visited.
-    """
-    p, q = G.shape
-    best = log_normal(u, G, low, rest)
-    w, half = high.copy(), np.empty((p, q + 1))
-    for _ in range(steps):
-        half[:, :q], half[:, q] = G, u
-        best = max(best, half_solved(G, w, rest, half))
-        for j in range(q):
-            pull, precision = 0.0, 1e-300
-            for i in range(p):
-                pull += half[i, j] * half[i, q]
-                precision += half[i, j] * half[i, j]
-            w[j] = min(max(w[j] * pull * pull / precision, low[j]), high[j])
-    return best
-
-
-@njit(float64(V1, V2, V2, V1, V1), **OPTIONS)
-def best_multiple(u: Any, G: Any, rest: Any, w: Any, direction: Any) -> Any:
-    """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·Gᵀ); 0 if nothing tells."""
-    half = np.empty((len(u), 2))
-    half[:, 0], half[:, 1] = u, direction
-    half_solved(G, w, rest, half)
-    along, size = 0.0, 0.0
-    for i in range(len(u)):
-        along += half[i, 0] * half[i, 1]
-        size += half[i, 1] * half[i, 1]
-    return along / size if size > 0.0 else 0.0

@@ -124,8 +124,8 @@ class Past:
         past = copy(self)
         past.windows = windows
         estimated = ("noise_scale",) if self.known_noise_scale is None else ()
-        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
-            vars(past).pop(worked_out, None)
+        for computed in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
+            vars(past).pop(computed, None)
         if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
             past._arm_statistics = partial(_of_arms, self.logs, windows, None)
         return past

@@ -88,8 +88,8 @@ class PooledArms(ReasoningPolicy):
         rows = offered_array(features, self.dim).copy()
         codes = rows[:, 0].astype(np.int64)
         if (codes != rows[:, 0]).any() or codes.min() < 0 or codes.max() >= self.arms:
-            given = f"from 0 to {self.arms - 1}, got {rows[:, 0].tolist()[:5]}"
-            raise InputError(f"features must begin with the place of an arm, {given}")
+            needed = f"from 0 to {self.arms - 1}, got {rows[:, 0].tolist()[:5]}"
+            raise InputError(f"features must begin with the place of an arm, {needed}")
         rows[:, 0] = 1.0
         return rows, self.levels[codes], self._variance(codes)
 

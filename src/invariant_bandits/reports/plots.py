@@ -21,7 +21,15 @@ from matplotlib.patches import Rectangle
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, principal_directions
-from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
+from invariant_bandits.plotting import (
+    PATH_COLOURS,
+    PATH_STYLES,
+    curves,
+    literal,
+    one_line_each,
+    readable_range,
+    theme,
+)
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
@@ -83,8 +91,8 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
-        found = f"{split.residual_dim} of {split.dim} dimensions drift"
-        figure.suptitle(found, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        title = f"{split.residual_dim} of {split.dim} dimensions drift"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -127,14 +135,6 @@ def regret_chart(
     return figure
 
 
-def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
-    """Limits that hold all bands of usual width: a window that knows nothing must not flatten the others."""
-    sure = errors <= 4.0 * np.nanmedian(errors)
-    low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
-    margin = 0.08 * (high - low) or 1.0
-    return low - margin, high + margin
-
-
 def arm_rewards(
     mean: Array, error: Array, plays: Array, labels: Sequence[str], *, edges: Any = None
 ) -> Figure:
@@ -154,7 +154,10 @@ def arm_rewards(
             axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
         most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
         axis.set(ylabel="mean reward", xlabel="window" if edges is None else "begin of the window")
-        axis.set(ylim=_readable_range(mean, error), title=f"Mean reward by arm over the windows{most}")
+        axis.set(
+            ylim=readable_range(mean, 1.96 * error, zero=False),
+            title=f"Mean reward by arm over the windows{most}",
+        )
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     return figure

@@ -121,8 +121,8 @@ def simulate(
                 policy = watch(build_policy(maker, past_of(episode)), episode)
                 path, believed = _played(policy, episode, traced)
                 rows = [BeliefRow(name, repetition.number, *row) for row in believed]
-                noted = {} if observe is None else observe(policy, episode)
-                outcome[name] = path, rows, noted, getattr(episode, "means", None) is not None
+                observed = {} if observe is None else observe(policy, episode)
+                outcome[name] = path, rows, observed, getattr(episode, "means", None) is not None
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
             raise
@@ -167,10 +167,10 @@ def _check_episode(episode: Any, horizon: int) -> None:
         finite_array("means", means, (rounds, actions))
 
 
-def _observations(noted: list[Mapping[str, float]]) -> dict[str, Array]:
+def _observations(rows: list[Mapping[str, float]]) -> dict[str, Array]:
     """Quantity -> its value in each repetition (replications,), NaN where it was not noted."""
-    quantities = sorted({quantity for numbers in noted for quantity in numbers})
-    return {quantity: np.array([of.get(quantity, np.nan) for of in noted], float) for quantity in quantities}
+    quantities = sorted({quantity for numbers in rows for quantity in numbers})
+    return {quantity: np.array([of.get(quantity, np.nan) for of in rows], float) for quantity in quantities}
 
 
 def play(policy: Policy, episode: Episode) -> Array:
@@ -304,9 +304,9 @@ class SimulationResult:
         wanted = [*rounds, int(self.rounds[-1])]
         if missing := set(wanted).difference(self.rounds.tolist()):
             raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
-        kept = np.isin(self.rounds, wanted)
-        regret = {name: path[:, kept] for name, path in self.regret.items()}
-        return replace(self, regret=regret, rounds=self.rounds[kept])
+        columns = np.isin(self.rounds, wanted)
+        regret = {name: path[:, columns] for name, path in self.regret.items()}
+        return replace(self, regret=regret, rounds=self.rounds[columns])
 
     def followed_by(self, later: SimulationResult) -> SimulationResult:
         """These repetitions and the later ones, which must continue them with the same settings."""
@@ -329,8 +329,8 @@ class SimulationResult:
 
     def _identity(self) -> dict[str, Any]:
         """All but the number of repetitions of what was played."""
-        kept = {"policies": list(self.regret), "rounds": self.rounds.tolist(), "replications": None}
-        return self.settings | kept
+        played = {"policies": list(self.regret), "rounds": self.rounds.tolist(), "replications": None}
+        return self.settings | played
 
     def rows(self) -> list[dict[str, Any]]:
         """One mapping per policy, the lowest mean first: mean regret at the end, its standard error, median,
@@ -426,10 +426,10 @@ class SimulationResult:
             Keep the regret of these rounds (from 1) and the last one only.
         """
         arrow = _pyarrow("save")
-        kept = self if rounds is None else self.at(rounds)
+        shortened = self if rounds is None else self.at(rounds)
         sink = arrow.BufferOutputStream()
         arrow.parquet.write_table(
-            kept._table(),
+            shortened._table(),
             sink,
             compression="zstd",
             use_dictionary=["policy", "replication", "round"],

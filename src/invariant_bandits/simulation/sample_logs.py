@@ -158,9 +158,9 @@ def write_samples(
     pa = require("pyarrow", "write_samples")
     folder, rounds = Path(folder), None if rounds is None else whole_number("rounds", rounds, 200)
     paths = {name: folder / name for name in WORDS}
-    there = [str(path) for path in paths.values() if path.exists()]
-    if there and not replace:
-        raise InputError(f"{', '.join(there)} would be overwritten; choose another folder or --force")
+    existing = [str(path) for path in paths.values() if path.exists()]
+    if existing and not replace:
+        raise InputError(f"{', '.join(existing)} would be overwritten; choose another folder or --force")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("banners.csv", "next-week.csv"):
         banners = banner_log(rounds or BANNER_ROUNDS, seed, next_week=name == "next-week.csv").columns

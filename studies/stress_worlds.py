@@ -55,8 +55,8 @@ class StressEpisodes:
     regimes, windows : int
         Covariances that follow each other in the logs, and windows of their moments.
 
-    >>> import numpy as np, invariant_bandits as ib
-    >>> world = ib.StressEpisodes(broken=1.0)  # what lasted in the logs jumps when the policy starts
+    >>> import numpy as np
+    >>> world = StressEpisodes(broken=1.0)  # what lasted in the logs jumps when the policy starts
     >>> episode = world.draw(100, np.random.default_rng(0))
     >>> episode.offered.shape, episode.rewards.shape
     ((100, 5, 10), (100, 5))
@@ -169,8 +169,8 @@ class FixedArms:
     windows : int
         Number of windows of their moments.
 
-    >>> import numpy as np, invariant_bandits as ib
-    >>> episode = ib.FixedArms(arms=3, contexts=2).draw(10, np.random.default_rng(0))
+    >>> import numpy as np
+    >>> episode = FixedArms(arms=3, contexts=2).draw(10, np.random.default_rng(0))
     >>> episode.offered.shape
     (10, 3, 8)
     """

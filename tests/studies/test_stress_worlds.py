@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.simulation.stress import StressEpisodes
+from studies.stress_worlds import StressEpisodes
 
 
 def draw(horizon=4000, seed=0, **options):
