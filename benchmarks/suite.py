@@ -27,6 +27,7 @@ import numpy as np
 
 import invariant_bandits as ib
 from invariant_bandits.plotting import THEMES, theme
+from invariant_bandits.policies.mixture import default_members
 from invariant_bandits.simulation.paper import PaperWorld
 from online import NumpyLinUCB, player
 from studies.harness import wrap_prose
@@ -77,7 +78,11 @@ def stub_past(dim: int, labelled: bool) -> Any:
     contexts = rng.normal(size=(50, dim))
     contexts[:, 0] = 1.0
     arms = np.arange(50) % ACTIONS
-    logs = SimpleNamespace(features=contexts, rewards=rng.normal(size=50), contexts=contexts, arms=arms)
+    logs = SimpleNamespace(features=contexts, rewards=rng.normal(size=50))
+    if labelled:
+        logs.contexts, logs.arms = contexts, arms
+    else:
+        logs.offered, logs.actions = contexts[:, None], 0 * arms
     return SimpleNamespace(dim=dim * ACTIONS if labelled else dim, actions=ACTIONS, logs=logs)
 
 
@@ -102,10 +107,9 @@ def decide_and_learn(turns: int) -> Table:
         arms = rounds_of(dim, count, True)
         for name, peer in PEERS.items():
             if peer.is_installed and "Sift" not in name and "FeatureWise" not in name and "Stab" not in name:
-                offered = arms if peer.labelled else rows
-                calls[name] = player(
-                    peer.make(stub_past(dim, peer.labelled), peer.settings[0]), offered, rewards
-                )
+                offered, setting = arms if peer.labelled else rows, next(iter(peer.settings.values()))
+                made = peer.make(stub_past(dim, peer.labelled), *setting)
+                calls[name] = player(made, offered, rewards)
         with warnings.catch_warnings(action="ignore"):
             for name, value in medians(calls, turns, ROUNDS).items():
                 table.setdefault(name, {})[f"p = {dim}"] = 1e6 * value
@@ -307,13 +311,20 @@ def growth(turns: int) -> Table:
     measured("fit, features p", (20, 40, 80), lambda dim: lambda place: fit().fit(fits[dim]), 1)
     cut = {windows: moments_of(20, 8000, windows) for windows in (4, 8, 16, 32)}
     measured("fit, windows", (4, 8, 16, 32), lambda windows: lambda place: fit().fit(cut[windows]), 1)
-    logs = PaperWorld().log(32_000, np.random.default_rng(0))
+    rows = np.random.default_rng(0).normal(size=(512_000, 11))
     measured(
-        *("moments, logged rounds T0", (2000, 8000, 32_000)),
-        lambda rounds: (
-            lambda place: ib.WindowedMoments.from_arrays(logs.features[:rounds], logs.rewards[:rounds])
-        ),
+        *("moments, logged rounds T0", (32_000, 128_000, 512_000)),
+        lambda rounds: lambda place: ib.WindowedMoments.from_arrays(rows[:rounds, 1:], rows[:rounds, 0]),
         1,
+    )
+    prior = auto[20].prior
+    members = 4 * default_members(prior, intercept=True)
+    measured(
+        *("AutoISD, a round, filters", (8, 16, 32, 64)),
+        lambda count: round_of(
+            lambda dim: ib.AutoISD(prior, members=members[:count], noise="known"), ACTIONS
+        )(20),
+        20,
     )
     return table
 
