@@ -382,7 +382,9 @@ def picture(table: Table, theme_name: str) -> Any:
             faint = {"lw": 1.0, "marker": ".", "color": colours["faint"]}
             axis.plot(DIMS, values, **({"lw": 2.2, "marker": "o"} if name in OURS else faint))
             height = max(np.log(values[-1]), height + 0.19)  # names do not cover each other
-            axis.annotate(name, (106, np.exp(height)), va="center", fontsize=7.5)
+            leader = {"arrowstyle": "-", "lw": 0.5, "color": colours["faint"], "relpos": (0, 0.5)}
+            place = (120, float(np.exp(height)))
+            axis.annotate(name, (DIMS[-1], values[-1]), place, va="center", fontsize=7.5, arrowprops=leader)
         axis.set(
             xscale="log", yscale="log", xlabel="features p", ylabel="microseconds per round", xlim=(9, 260)
         )
