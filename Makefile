@@ -141,8 +141,8 @@ study-wild: setup  ## logs as other systems write them: roles, leaks, drift, ord
 study-related: setup  ## related methods of the literature, each in its own world and in the others' (about 8 minutes)
 	$(BIN)/python -m studies related --out docs/studies/related.md
 
-study-peers: setup  ## the same rounds through our policies and those of other packages, each tuned (about 8 minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,peers]'
+study-peers: setup  ## the same rounds and data sets through our policies and those of other packages, each tuned (about 40 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,peers,real]'
 	$(BIN)/python -m studies peers --out docs/studies/peers.md
 
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)

@@ -21,6 +21,8 @@ SEED = 20261126
 FACTORS = (1 / 16, 1 / 4, 1 / 2, 2.0, 4.0, 16.0)
 """True variances of the coefficients over those that the prior assumes."""
 ACTIONS, NOISE = 5, 1.0
+HORIZONS = (50, 100, 200, 400)
+"""Rounds after which the regret of posterior sampling is drawn."""
 SHAPE: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4.5}
 
 
@@ -204,12 +206,15 @@ def draw(theme_name: str) -> Figure:
         for drifting, colour in ((1, blue), (2, orange), (4, green)):
             for dim, marker in ((4, "o"), (8, "s"), (16, "^")):
                 variances = with_drift(dim, drifting)
-                regret = posterior_sampling(variances, 400, 60).regret.mean()
-                place = float(np.sqrt(effective_dimension(variances, 400)))
-                middle.plot(place, regret, marker=marker, color=colour, ls="", ms=5)
-                middle.plot(place, regret_bound(variances, 400), marker="_", ms=9, color=colours["ink"])
-        middle.set(xlabel="√ effective dimension", ylabel="Bayesian regret, 400 rounds", yscale="log")
-        middle.set(title="1, 2, 4 of p = 4 ●, 8 ■, 16 ▲ drift; bound –")
+                bounds = [regret_bound(variances, rounds) for rounds in HORIZONS]
+                regret = [posterior_sampling(variances, rounds, 60).regret.mean() for rounds in HORIZONS]
+                middle.plot(bounds, regret, marker=marker, color=colour, lw=0.8, ms=4.5)
+        middle.axline((40.0, 40.0), slope=1.0, color=colours["ink"], lw=1.2, ls="--")
+        middle.set(xscale="log", yscale="log", xlabel="bound", ylabel="Bayesian regret")
+        middle.set(xlim=(25, 330), ylim=(2.5, 50), title="regret after 50 to 400 rounds")
+        middle.set_xticks((30, 100, 300), ("30", "100", "300"))
+        middle.set_yticks((3, 10, 30), ("3", "10", "30"))
+        middle.minorticks_off()
         for drifting, colour in ((1, blue), (3, orange)):
             measured = [measured_cost(c, drifting, 300, 4000) for c in FACTORS]
             grid = np.geomspace(1 / 16, 16.0, 100)

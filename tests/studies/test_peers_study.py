@@ -1,5 +1,7 @@
 """Other packages beside ours: every peer that is installed plays the same rounds, tuned; the page says who leads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import invariant_bandits as ib
 from studies import peers_study as study
 from studies.harness import StudyOutcome
 from studies.peer_policies import PEERS
+from studies.real_rounds import RealData
 
 
 def rounds_of(labelled):
@@ -20,21 +23,64 @@ def test_every_peer_plays_through_its_own_package(name):
     peer = PEERS[name]
     if not peer.is_installed:
         pytest.skip(f"{peer.package} is not installed")
+    setting = next(iter(peer.settings.values()))
     for labelled in {True, peer.labelled}:
-        played = study.play(lambda past: peer.make(past, peer.settings[0]), rounds_of(labelled))
+        played = study.play(lambda past: peer.make(past, *setting), rounds_of(labelled))
         assert np.isfinite(played.regret)
         assert played.microseconds > 0.0
 
 
-def test_a_policy_is_tuned_and_then_plays_rounds_that_tuning_did_not_see(monkeypatch):
+@pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if not peer.labelled])
+def test_a_peer_that_learned_the_logs_is_far_better_than_chance_where_nothing_drifts(name):
+    peer = PEERS[name]
+    if not peer.is_installed:
+        pytest.skip(f"{peer.package} is not installed")
+    world = ib.PaperEpisodes(ib.PaperWorld(varying=None), logged=500)
+    episode = world.draw(60, np.random.default_rng(3))
+    setting = next(iter(peer.settings.values()))
+    regret = study.play(lambda past: peer.make(past, *setting), episode).regret
+    assert regret < 0.2 * float((episode.means.max(axis=1) - episode.means.mean(axis=1)).sum())
+
+
+def test_peers_play_rounds_with_different_numbers_of_actions(monkeypatch):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(3, 6, size=160)
+    offered = rng.normal(size=(counts.sum(), 3))
+    feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, 0.0, -1.0], seed=0, counts=counts)
+    data = RealData("small", "stars", ("a", "b", "c"), feedback)
+    monkeypatch.setattr(study, "DATA", {"small": lambda: data})
+    few = {
+        name: replace(peer, settings=dict(list(peer.settings.items())[:1])) for name, peer in PEERS.items()
+    }
+    monkeypatch.setattr(study, "PEERS", few)
+    measured = study.on_real_data("small", 0, 1, None)
+    assert {name for name, peer in PEERS.items() if peer.is_installed and not peer.labelled} < set(measured)
+    best = measured["linucb-warm"][0]
+    assert np.mean(measured["auto-isd"][0]) > 0.9 * np.mean(best) > 0.5
+    assert all(len(blocks) == len(best) and np.mean(blocks) > 0.0 for blocks, _, _ in measured.values())
+
+
+def test_a_policy_is_tuned_and_then_plays_rounds_that_tuning_did_not_see(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(study, "PEERS", {})
     monkeypatch.setattr(study, "play", lambda make, episode: seen.append(episode) or study.Played(1.0, 1.0))
     world = {"small": study.World(ib.PaperEpisodes(logged=100), 5)}
-    outcome = study.run(world, replications=2, tuning_replications=1, seed=1, jobs=1)
+    options = {"replications": 2, "tuning_replications": 1, "seed": 1, "jobs": 1, "cache": tmp_path}
+    outcome = study.run(world, (), **options)
     rounds = {episode.offered.tobytes() for episode in seen}
     assert len(rounds) == 3
     assert set(outcome.values["small"]) == {"auto-isd", "linucb", "linucb-warm", "d-linucb", "isd-linucb"}
+    seen.clear()
+    again = study.run(world, (), **options)
+    assert not seen, "a finished world is read from the cache"
+    assert again.more["chosen"] == outcome.more["chosen"]
+
+
+def outcome_of(regret, real):
+    words = {where: dict.fromkeys(of, "0.1") for where, of in (regret | real).items()}
+    spent = {world: dict.fromkeys(of, 3.0) for world, of in regret.items()}
+    more = {"chosen": words, "microseconds": spent, "real": real, "tuning": 4}
+    return StudyOutcome(regret, 4, 0, more)
 
 
 def test_the_page_says_first_where_autoisd_does_not_lead():
@@ -43,8 +89,14 @@ def test_the_page_says_first_where_autoisd_does_not_lead():
         "won": {"auto-isd": pairs + 9, "linucb": pairs + 20},
         "lost": {"auto-isd": pairs + 30, "linucb": pairs + 5},
     }
-    words = {world: dict.fromkeys(of, "0.1") for world, of in regret.items()}
-    spent = {world: dict.fromkeys(of, 3.0) for world, of in regret.items()}
-    page = study.report(StudyOutcome(regret, 4, 0, {"chosen": words, "microseconds": spent}))
-    assert "AutoISD has the lowest mean regret in 1 of 2 worlds" in page
-    assert page.index("- lost: auto-isd ≤ linucb") < page.index("## Regret")
+    real = {
+        "films": {"auto-isd": pairs / 9 + 2.0, "linucb": -pairs / 9 + 2.01},
+        "births": {"auto-isd": pairs + 3, "linucb": pairs + 1},
+    }
+    outcome = outcome_of(regret, real)
+    page = study.report(outcome)
+    assert "best mean in 2 of 4 worlds and data sets, ties with the best in 1, and loses in 1" in page
+    assert page.index("- lost: 30.0 against 5.0 of linucb.") < page.index("## Regret")
+    assert "- films: 2.000 against 2.010 of linucb (a tie" in page
+    assert "It leads in: won, births." in page
+    assert len(study.draw(outcome, "light").axes) == 2
