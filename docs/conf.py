@@ -47,4 +47,7 @@ copybutton_prompt_is_regexp = True
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"navigation_with_keys": True}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "dark_css_variables": {"color-background-primary": "#0d1117"},  # as in the pictures
+}

@@ -368,11 +368,12 @@ def report(outcome: StudyOutcome) -> str:
         " its paired standard error. **Bold**: more than three standard errors and more than 5 % of the"
         " regret. A change of 0 means that no choice differs, “–” that no world has a bold change.",
         "",
-        "Worlds of fixed arms have more repetitions, except where no arm changed and constants are varied: a"
-        " few runs that settle on a wrong arm decide their mean. Of all cells about one in 400 exceeds three"
-        " standard errors by chance. This page is one run from end to end; nothing was chosen by it. Since"
-        " then AutoISD's trust goes by the signal among all offered actions instead of the logged ones;"
-        " where logs choose uniformly, as here, the two differ by sampling error only.",
+        "With fixed arms a few runs that settle on a wrong arm dominate the mean, so these rows have"
+        " more repetitions (except the unchanged arms where constants are varied). About one cell in 400"
+        " exceeds three standard errors by chance. This page is a single run, and no constant was chosen"
+        " by it. After this run the definition of AutoISD's trust was changed: it now uses the signal"
+        " among all offered actions, not only among the logged ones. For logs with uniformly random"
+        " choices, as here, the two differ only by sampling error.",
         "",
         *short_lines(outcome),
         *_constant_lines(outcome),

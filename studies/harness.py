@@ -105,7 +105,8 @@ def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -
 
     place: heading of a column with the goals' `where`; no such column if it is empty.
     """
-    lines = ["## What must be true", "", f"{sum(v.reached for _, v in judged)} of {len(judged)} reached.", ""]
+    reached = sum(verdict.reached for _, verdict in judged)
+    lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
     if any(verdict.close for _, verdict in judged):
         lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
     columns = ["goal", *([place] if place else []), "measured"]

@@ -240,12 +240,12 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO)
 CHOSEN = (
-    "How AutoISD's settings were chosen: on other seeds, on worlds of the [stress study](stress.md), some of"
-    " these rows and the first halves of the [real data](real.md), over four versions about 350"
-    " configurations of 20 to 200 repetitions each. Earlier versions were run on other seeds of this study"
-    " five times. This page is the one run of this version, on a seed that none of these choices has seen."
-    " Worst runs are the maximum of all repetitions and vary much between seeds. With 20 fixed actions the"
-    " recommended caution is None."
+    "How AutoISD's settings were chosen: on other seeds, in environments of the [stress"
+    " study](stress.md), in some of these rows and on the first halves of the [real data](real.md). Over"
+    " four versions about 350 configurations were tried, with 20 to 200 repetitions each. Earlier"
+    " versions ran through this study five times on other seeds. This page is the single run of this"
+    " version, with a seed that was not used for these choices. Worst runs vary much between seeds. With"
+    " 20 fixed actions the recommended caution is None."
 )
 TUNING_REPLICATIONS = 20
 TUNING = 1000  # its place among the seeds of the rows
@@ -358,7 +358,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## What must be true",
         "",
-        f"{len(judged) - len(missed)} of {len(judged)} reached{'; missed:' if missed else '.'}",
+        f"{len(judged) - len(missed)} of {len(judged)} goals reached{'; missed:' if missed else '.'}",
         "",
         *missed,
         *([""] if missed else []),

@@ -203,18 +203,18 @@ GAIN = 0.1
 """A gain per round that a user may want to see, in standard deviations of the noise."""
 FEWEST_CONCLUDING = 50
 WORLD_IN_WORDS = (
-    'Worlds: `StressEpisodes(drift="walk")` with coefficients times 0.3: ten features, five actions, noise of'
-    " standard"
-    " deviation 1; three of ten coefficients walk by steps of 0.003 per round, through 4,000 rounds of"
-    " uniform logs and on; expected rewards of actions spread by about 0.7. AutoISD starts from these logs"
-    " as it comes, is randomised, and plays; features, choices, rewards and propensities are its log. From"
-    " that log a challenger is evaluated: the greedy regression on the first logs, which never learns again."
-    " Its true value is known, because features are Gaussian and rewards linear."
+    'Environment: `StressEpisodes(drift="walk")` with coefficients times 0.3, ten features, five'
+    " actions and noise of standard deviation 1. Three of the ten coefficients follow a random walk with"
+    " steps of 0.003 per round, through 4,000 logged rounds with uniform choices and through the rounds"
+    " that follow. The expected rewards of the actions differ by about 0.7. AutoISD starts from these"
+    " logs, is randomised, and plays; this gives a second log with propensities. From the second log a"
+    " challenger is evaluated: the greedy policy of a regression on the first logs, which does not"
+    " learn. Its true value is known, because features are Gaussian and rewards linear."
 )
 LOOKS = (
-    "How often was looked: twice before, on seeds 7 (24 logs, coefficients times 1, where differences"
-    " between actions are larger than the noise) and 8 (40 logs); after the first, coefficients were made"
-    " smaller and DR was given the first logs for its reward model; no default was changed after either."
+    "The study had two trial runs, with 24 logs on seed 7 and 40 logs on seed 8. After the first,"
+    " coefficients were made smaller, because differences between actions had exceeded the noise, and DR"
+    " got the first logs for its reward model. No default was changed after either."
 )
 THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""
@@ -294,7 +294,7 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
                 "randomised",
                 "Regret that randomising adds, against the half width of a later evaluation",
             ),
-            "What is paid (to the right) for what is known later (below): below and to the left is better.",
+            "Price of randomising (horizontal), width of later intervals (vertical); lower left is better.",
         ),
         *_goal_lines(outcome),
         *_table_lines(results),
@@ -354,20 +354,21 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     shares = [coverage(logs, line) for logs in thin for line in JUDGED]
     lowest = [share.value for share in shares if share is not None]
     warning = (
-        f" Where more than {THIN:.0%} of the logs are refused, chance is too thin for so many rounds, and the"
-        " intervals of the others, a lucky selection, hold the truth less often than promised (down to"
-        f" {min(lowest):.3f} here): take more chance, or more rounds."
+        f" Where more than {THIN:.0%} of the logs are refused, the others are a lucky selection, and their"
+        f" intervals hold the truth less often than promised (down to {min(lowest):.3f} here). Use a larger"
+        " floor or more rounds."
         if lowest
         else ""
     )
     return [
         "## How to choose",
         "",
-        "A log can tell about what it tries. Where a challenger differs from the policy that logs, its"
-        " value rests on the few rounds in which chance played the challenger's action, each weighing"
-        " K/floor: four times the floor halves the intervals, at four times the price. Inverse-gap"
-        " weighting spends its chance on actions that look nearly as good, where trying costs little."
-        f" Without any chance (floor 0) nothing can be known, however long the log is.{warning}",
+        "A log has information about an action only if it tried the action. Where the challenger"
+        " prefers another action than the logging policy, its value rests on the few rounds in which"
+        " that action was drawn at random, each with weight K/floor. Four times the floor halves the"
+        " intervals and costs four times as much. Inverse-gap weighting draws mostly actions that are"
+        " nearly as good, so that it costs less. With floor 0 nothing can be known, however long the log"
+        f" is.{warning}",
         "",
     ]
 

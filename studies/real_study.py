@@ -472,44 +472,36 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     some = next(iter(outcomes.values()))
     return [
-        "Every offered action's reward is known here, so any policy can be played honestly. **Logs** are"
-        " what a practitioner has: one action per round, chosen uniformly at random, its reward, and the"
-        " features of all offered actions. **Online** a policy sees the offered features and the reward of"
-        " its choice. **Gain**: reward of the chosen action above the mean of its round. Features are"
-        " centred within the round and scaled by the first half; rewards are shifted and scaled by the"
-        " logged ones of the first half.",
+        "In these data sets the reward of every offered action is known, so any policy can be played."
+        " The **logs** hold what a practitioner has: the features of all offered actions, one action"
+        " chosen uniformly at random, and its reward. **Online** a policy sees the offered features and"
+        " then the reward of its own choice. **Gain** is the reward of the chosen action minus the mean"
+        " reward of the round's actions. Features are centred within each round; features and rewards"
+        " are scaled by the first half of the data.",
         "",
-        "**Everything was tuned on the first half**: fitted on its first half, played once on its second,"
-        " the settings of highest mean gain kept. Then the second half was played once, starting from the"
-        f" logs of the first. And from {len(some.dates)} dates in the second half policies were started"
-        " afresh from all logs before the date, for as many rounds as the tables say (fewer where a set is"
-        f" shorter, at most a quarter of it). All of it {some.replications} times with newly drawn logged"
-        f" actions, seed {some.seed}.",
+        "**All tuning used the first half of the data**: policies learned from its first part and were"
+        " compared on its second part. Then the second half was played once, starting from the logs of"
+        f" the first. In addition, policies were started from all earlier logs at {len(some.dates)} dates"
+        " of the second half, for the numbers of rounds in the tables. Everything was repeated"
+        f" {some.replications} times with newly drawn logged actions, seed {some.seed}.",
         "",
-        "**Standard errors** are over dates (means over the draws of the logs first, because these share"
-        f" the rounds), and for the second half over {BLOCKS} blocks of neighbouring rounds. Where a stretch"
-        " is longer than the way to the next date (given below for each data set), stretches overlap,"
-        " neighbouring dates are not independent, and the error is too small. That makes *not worse* harder"
-        " to reach and *better* easier: read the latter with room to spare. Differences are paired.",
+        f"**Standard errors** are over dates, and for the second half over {BLOCKS} blocks of"
+        " neighbouring rounds. Differences between policies are paired. Where a run from one date is"
+        " longer than the time to the next date, runs overlap and the error is too small: a *better*"
+        " then needs a clear margin.",
         "",
-        "Sliding window and discount start from the latest logs, as many as they remember; *frozen* is a"
-        " ridge regression on all logs that never learns again; cold LinUCB has no logs, with its published"
-        " exploration and a tuned one.",
+        "Sliding window and discount start from the latest logs, as many as they remember. *Frozen* is"
+        " a ridge regression on all logs that never learns again. *Cold* LinUCB has no logs.",
         "",
-        "What had been seen of the second half before it was played: on flights and films once, while the"
-        " data were being prepared, how much three choices gain on it: by a regression on all rewards of"
-        " the first half, by one on all rewards of the second half itself, and the best action of every"
-        " round. Features were left as they were; grids and procedure were written afterwards, without use"
-        " of it. The other sets were cut and described by looking at their tables (names, counts, gaps,"
-        " ranges of features and outcomes, the retweets of each year), and at a regression on the first"
-        " half; on the second half nothing was fitted, and play only tested that it runs, its gains unseen."
-        " Features that did not vary within every sixteenth of the first quarter were merged or left out,"
-        " because a decomposition cannot be estimated there. Earlier versions of AutoISD were played on"
-        " these second halves three times, with other draws of the logged actions. What this version does"
-        " differently was decided on the first halves and on simulated worlds alone, about twenty"
-        " configurations; this page is its one run. Since then AutoISD's trust goes by the signal among all"
-        " offered actions instead of the logged ones; where logs choose uniformly, as here, the two differ"
-        " by sampling error only.",
+        "What we had seen of the second halves before: for flights and films, once, the gains of three"
+        " simple choices, while the data were prepared; features were not changed by it. For the other"
+        " sets, tables of names, counts and ranges. Features that do not vary within every sixteenth of"
+        " the first quarter were merged or left out. Earlier versions of AutoISD had been played on"
+        " these second halves three times. This version was chosen on the first halves and in"
+        " simulations, among about twenty configurations, and this page is its single run. After this"
+        " run the definition of AutoISD's trust was changed: it now uses the signal among all offered"
+        " actions, not only among the logged ones. For logs with uniformly random choices, as here, the"
+        " two differ only by sampling error.",
         "",
     ]
 
@@ -551,8 +543,8 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
     for policy, pairs in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} reached, on every"
-            " set.",
+            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} goals reached, on"
+            " every set.",
             "",
         ]
     lines += [_row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]), _rule(4)]
@@ -576,7 +568,7 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     for policy in OURS:
         judged = set_verdicts(outcome, policy)
         reached = sum(verdict.reached for _, verdict in judged)
-        lines += [f"{policy}: {reached} of {len(judged)} reached.", ""]
+        lines += [f"{policy}: {reached} of {len(judged)} goals reached.", ""]
     lines += ["| goal | stretch | decided by | ours − rival | |", "|---|---|---|---|---|"]
     lines += [_verdict_line(*pair, outcome.unit) for policy in OURS for pair in set_verdicts(outcome, policy)]
     return [*lines, ""]
@@ -656,7 +648,7 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         return []
     lines = [
         f"AutoISD on the first half; the default has caution 0 and {DEFAULT_WINDOWS} windows."
-        " Errors are over draws of the logs only: read columns, not digits.",
+        " Errors are over draws of the logs only.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
         _rule(len(AUTO_CAUTIONS)),
@@ -678,8 +670,8 @@ def _loss_lines(outcome: RealOutcome) -> list[str]:
         lost = losses(outcome, policy)
         clear = [loss for loss in lost if loss[2].value < -2.0 * loss[2].error]
         unclear = [loss for loss in lost if loss not in clear]
-        lines.append(f"- {policy}, clearly below (by more than two standard errors): {_grouped(clear)}.")
-        lines.append(f"  Below, within two standard errors: {_grouped(unclear)}.")
+        lines.append(f"- {policy}: below these by more than two standard errors: {_grouped(clear)}.")
+        lines.append(f"  Below these by less than that: {_grouped(unclear)}.")
     return [*lines, ""]
 
 
@@ -688,7 +680,7 @@ def _grouped(lost: Sequence[tuple[str, str, Measurement]]) -> str:
     stretches: dict[str, list[str]] = {}
     for stretch, rival, _ in lost:
         stretches.setdefault(rival, []).append(stretch)
-    return "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items()) or "nobody"
+    return "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items()) or "none"
 
 
 def _digits(unit: str) -> int:

@@ -265,18 +265,20 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# AutoISD where the logs mislead, measured",
         "",
-        f"At least {outcome.replications} fresh repetitions per world with seed {outcome.seed}, none"
-        " discarded; within a world all policies play the same logs, features and noise. Regret is dynamic"
-        " and cumulative: mean ± standard error (worst run). Worlds: `StressEpisodes` (p = 10, K = 5, T0 ="
-        " 4,000, T = 1,000 unless said) and `FixedArms` (T0 = 4,000, T = 2,000), one thing changed in each."
-        " Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
-        " is their exploration. AutoISD comes as it is.",
+        f"At least {outcome.replications} fresh repetitions per environment with seed {outcome.seed},"
+        " none discarded. Within an environment all policies play the same logs, features and noise."
+        " Regret is dynamic and cumulative: mean ± standard error (worst run). Environments:"
+        " `StressEpisodes` (p = 10 features, K = 5 actions, T0 = 4,000 logged and T = 1,000 online"
+        " rounds unless stated) and `FixedArms` (T0 = 4,000, T = 2,000), with one property changed in"
+        " each. Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01;"
+        " the number after their name is their exploration. AutoISD has its default settings.",
         "",
-        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds and on the first halves"
-        " of real data, about a hundred configurations of 20 to 200 repetitions. Earlier versions were run"
-        " on other seeds of this page, which is the one run of this version. Since then AutoISD's trust goes"
-        " by the signal among all offered actions instead of the logged ones; where logs choose uniformly,"
-        " as here, the two differ by sampling error only.",
+        "AutoISD's settings were chosen on other seeds, in environments of these kinds and on the first"
+        " halves of the real data, among about a hundred configurations with 20 to 200 repetitions."
+        " Earlier versions ran through this study on other seeds; this page is the single run of this"
+        " version. After this run the definition of AutoISD's trust was changed: it now uses the signal"
+        " among all offered actions, not only among the logged ones. For logs with uniformly random"
+        " choices, as here, the two differ only by sampling error.",
         "",
         *verdict_lines(verdicts(outcome), place="world"),
         *_regret_lines(outcome),

@@ -76,6 +76,6 @@ def test_the_page_tells_goals_that_are_missed():
         return StudyOutcome(table, 3, 1, {"rewards": means, "rare_replications": 2, **shares})
 
     good, bad = arms_study.report(outcome(2.0)), arms_study.report(outcome(7.0))
-    assert "7 of 7 reached" in good
-    assert "4 of 7 reached" in bad
+    assert "7 of 7 goals reached" in good
+    assert "4 of 7 goals reached" in bad
     assert f"{LOGIT}: regret per 1,000 rounds ≤ 2.6, nothing new | 7.00 ± 0.00 | ✗" in bad

@@ -186,7 +186,7 @@ def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_ru
 
 def test_a_study_that_reaches_everything_says_so():
     page = study.report(planted())
-    assert f"{len(study.GOALS)} of {len(study.GOALS)} reached." in page
+    assert f"{len(study.GOALS)} of {len(study.GOALS)} goals reached." in page
     assert "✗" not in page
 
 

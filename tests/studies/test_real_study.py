@@ -244,10 +244,10 @@ def page_of(outcomes, **options):
 
 def test_a_study_that_reaches_everything_says_so():
     page = page_of({"flights": planted()})
-    assert "AutoISD, default: 8 of 8 reached." in page
+    assert "AutoISD, default: 8 of 8 goals reached." in page
     assert "24 dates, about 382 rounds apart." in page
     assert "✗" not in page
-    assert "AutoISD, tuned, clearly below (by more than two standard errors): nobody." in page
+    assert "AutoISD, tuned: below these by more than two standard errors: none." in page
 
 
 @pytest.mark.parametrize("rival", study.RIVALS)
@@ -258,10 +258,10 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
     assert {goal.where for goal, _ in missed} == {"next 100", "next 500", "next 2000", "second half"}
     page = page_of({"flights": planted(**{rival: 13.0})})
     reached = 2 if rival in (policies.COLD, policies.COLD_TUNED) else 4
-    assert f"AutoISD, tuned: {reached} of 8 reached." in page
+    assert f"AutoISD, tuned: {reached} of 8 goals reached." in page
     assert f"| NYC flights, next 100 | {rival} | 1" in page
     where = "next 100, next 500, next 2000, second half"
-    assert f"AutoISD, tuned, clearly below (by more than two standard errors): {rival} ({where})." in page
+    assert f"AutoISD, tuned: below these by more than two standard errors: {rival} ({where})." in page
 
 
 def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
@@ -271,7 +271,7 @@ def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
     missed = {goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached}
     assert missed == {f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)}
     page = page_of(outcomes)
-    assert "AutoISD, tuned: 7 of 10 reached, on every set." in page
+    assert "AutoISD, tuned: 7 of 10 goals reached, on every set." in page
     assert "on every set" not in page_of({"flights": planted(), "elsewhere": behind})
     assert (
         "| AutoISD, tuned: at most 3 % below the best simple policy | elsewhere, next 300 | discount | −8."
