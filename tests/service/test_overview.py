@@ -16,7 +16,7 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.dashboard import Dashboard, arms_of
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.serve import Application
+from invariant_bandits.service.serve import Application, ServiceSettings
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
 from served_models import fitted, running, serve
@@ -130,7 +130,9 @@ def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(tmp_path:
         serve(engine)
         serve(engine)
         served = engine.state.models["default"]
-        client = TestClient(Application(Service(engine)), base_url="http://127.0.0.1:8080")
+        app = Application(Service(engine))
+        app.state.hosts = ServiceSettings().allowed_hosts
+        client = TestClient(app, base_url="http://127.0.0.1:8080")
         second, own = served.version, {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"}
         for strange in (
             {"Origin": "https://example.com"},

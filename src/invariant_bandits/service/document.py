@@ -53,9 +53,8 @@ def document() -> Schema:
 
 def _paths(described: Operation) -> list[str]:
     """Return the paths of an operation as the document shows them."""
-    paths = [re.sub(r":\w+}", "}", path) for path in described.paths()]
-    forms = described.prefixes or ("",)
-    return [path.replace("{endpoint}", form) for path in paths for form in forms]
+    plain = [path.replace("{endpoint:personalizer}", "personalizer") for path in described.paths()]
+    return [re.sub(r":\w+}", "}", path) for path in plain]
 
 
 def _described(described: Operation, path: str) -> Schema:
@@ -85,7 +84,7 @@ def _described(described: Operation, path: str) -> Schema:
         schema["requestBody"] = {"required": True, **body}
     in_path = re.findall(r"{(\w+)", path)
     in_query = ("model", *described.query) if described.is_about_model else described.query
-    if described.prefixes and path.startswith(f"/{described.prefixes[0]}/") and "/v1.0/" not in path:
+    if path.startswith("/personalizer/"):
         in_query = (*in_query, "api-version")
     parameters = [{"name": name, "in": "path", "required": True, "schema": NAME} for name in in_path]
     parameters += [{"name": name, "in": "query", "schema": QUERY[name]} for name in in_query]

@@ -231,8 +231,6 @@ class Operation:
         What the protocol calls an invalid request of this operation, where it has a name for it.
     model_of : callable
         Says which model a request names, if it does.
-    prefixes : tuple of str
-        What the document shows for the first part of the path, if that has several forms.
     """
 
     method: str
@@ -247,7 +245,6 @@ class Operation:
     query: tuple[str, ...] = ()
     invalid: str = ""
     model_of: Callable[[Request], str | None] = model_of
-    prefixes: tuple[str, ...] = ()
 
     @cached_property
     def name(self) -> str:

@@ -44,8 +44,6 @@ from invariant_bandits.storage import FileError
 NEWEST = "2022-09-01-preview"
 MODEL_HEADER = "x-model"
 """For clients that take no path in their endpoint."""
-PREFIXES = ("personalizer", "personalizer/v1.0")
-"""Endpoints that the document shows; the latter's answers have their older form."""
 
 
 class EndpointConvertor(PathConvertor):
@@ -92,7 +90,7 @@ def personalizer(
     method: str, path: str, role: access.Role, *bodies: Any, **options: Any
 ) -> Callable[[Handler], Handler]:
     """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
-    about = {"model_of": model_of, "error": ErrorResponse, "prefixes": PREFIXES, **options}
+    about = {"model_of": model_of, "error": ErrorResponse, **options}
     return operation(method, f"/{{endpoint:personalizer}}{path}", role, *bodies, **about)
 
 
