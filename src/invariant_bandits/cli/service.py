@@ -122,7 +122,7 @@ def _by_model(entries: list[str], option: str, files: str) -> dict[str, str]:
         if not sign or Path(entry).exists():
             name, path = "default", entry
         if name in by_name:
-            raise InputError(f"{option}: two {files} for the model {name!r}; say MODEL=FILE")
+            raise InputError(f"{option}: two {files} for the model {name!r}; write MODEL=FILE")
         by_name[name] = path
     return by_name
 
@@ -231,7 +231,7 @@ def compact(
     from invariant_bandits.service.replay import compact
 
     if (keep_days is None) == (before is None):
-        raise InputError("say either --keep-days or --before")
+        raise InputError("give either --keep-days or --before")
     bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
     with _writing(store) as opened:
         done = compact(opened, float(bound or 0.0))

@@ -105,7 +105,7 @@ class Access:
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if digest not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
-            words = "too many wrong tokens came from this address"
+            words = "this address sent too many wrong tokens"
             raise RefusedError(429, words, headers={"Retry-After": "1"})
         role: Role | None = None
         for known, allowed in self.tokens.items():  # all of them, so that the time does not show which

@@ -42,7 +42,10 @@ COUNTED: dict[str, str] = TEXTS["counts"]
 """Counts of a model that are metrics, and their help texts."""
 GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
     "waiting_decisions": ("Decisions that wait for rewards.", lambda shown: shown["waiting"]),
-    "alarm": ("Whether what lasted has changed.", lambda shown: bool(shown["about"].get("alarm"))),
+    "alarm": (
+        "Whether the alarm is on: what was invariant has changed.",
+        lambda shown: bool(shown["about"].get("alarm")),
+    ),
 }
 """Gauges of a model, their help texts, and their values in what is shown of it."""
 

@@ -58,11 +58,11 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
     elif isinstance(value, list):
         count += sum(check_values(inner, f"{field}[{place}]", depth + 1) for place, inner in enumerate(value))
     elif isinstance(value, str) and len(value) > LONGEST:
-        problem = f"texts have at most {LONGEST:,} characters"
+        problem = f"a text may have at most {LONGEST:,} characters"
     elif isinstance(value, int | float) and not abs(value) <= LARGEST:
-        problem = f"must be a number of at most {LARGEST:g}, got {str(value)[:40]}"
+        problem = f"must be a number of at most {LARGEST:g} in size, got {str(value)[:40]}"
     if count > MOST_VALUES:
-        problem = f"at most {MOST_VALUES:,} values can be taken"
+        problem = f"may hold at most {MOST_VALUES:,} values"
     if problem:
         raise RefusedError(422, f"{field}: {problem}", field)
     return count
@@ -136,7 +136,7 @@ def refusal(error: BaseException) -> RefusedError:
         status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422
         return RefusedError(status, str(error), field, differences=getattr(error, "differences", ()))
     log.error("a request failed", exc_info=error)
-    return RefusedError(500, "something went wrong; it was logged")
+    return RefusedError(500, "internal error; the service has logged it")
 
 
 class ErrorDetails(msgspec.Struct, omit_defaults=True):

@@ -240,7 +240,11 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     say = cache(say)  # each line once, however long it waits
     if role == "decider":
         return Decider(_open_published(address, say))
-    wait = partial(_pause, say, "another process learns: waiting for its turn") if role == "learner" else None
+    wait = (
+        partial(_pause, say, "another process is the learner: waiting until it ends")
+        if role == "learner"
+        else None
+    )
     store = _open_reachable(address, say, role != "alone", check=check_newest, wait=wait)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
@@ -346,8 +350,7 @@ class ServiceSettings:
 def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening."""
     if not settings.tokens and not is_loopback(settings.host):
-        outside = "can be reached from outside, which needs tokens (--token-file)"
-        raise InputError(f"host: {settings.host} {outside}")
+        raise InputError(f"host: other machines can reach {settings.host}: tokens are needed (--token-file)")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say)
@@ -359,7 +362,7 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         if settings.empty_model and not given:
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
-            say("an empty model, 'default', learns from what comes")
+            say("created the empty model 'default', which learns from its requests")
         _bring_models(engine, settings, say)
         for name, served in engine.state.models.items() if settings.holdout else ():
             rules = msgspec.structs.replace(served.configuration, **settings.holdout)
@@ -390,7 +393,7 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
             for difference in report["differences"]:
                 say(f"{name}: {difference}")
             if report["differences"]:
-                say(f"{name}: the new version is added without deciding; activate it by hand, or remove it")
+                say(f"{name}: the new version was added but does not decide; it can be activated by hand")
         version = engine.call(commands.add_version(name, learner, origin, **about), alone=True)
         say(f"{name}: version {engine.state.models[name].version if known else version}")
 

@@ -69,7 +69,7 @@ def _context(body: FlagRequest) -> dict[str, Any]:
     check_values(body.context, "context")
     context = body.context or {}
     if not isinstance(context.get(TARGETING), str | None):
-        raise RefusedError(422, f"context: {TARGETING} must be a text", TARGETING)
+        raise RefusedError(422, f"context: {TARGETING} must be a string", TARGETING)
     return context
 
 

@@ -66,7 +66,7 @@ def model_of(request: Request) -> str | None:
     """Return the name of the model that a request names, in the client's endpoint or in a header."""
     version = request.query_params.get("api-version", NEWEST)
     if version != NEWEST and not _is_versioned(request):
-        raise RefusedError(400, f"api-version: {version!r} is not {NEWEST}")
+        raise RefusedError(400, f"api-version: must be {NEWEST}, got {version[:40]!r}")
     named = re.match("models/([^/]+)/", request.path_params["endpoint"])
     return named[1] if named else request.headers.get(MODEL_HEADER)
 
@@ -231,7 +231,7 @@ async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
     ids = learners.checked_labels([action.id for action in body.actions])
     offered = _not_in(body.actions, body.excluded_actions or ())
     if not offered:
-        raise InputError("excludedActions: nothing is left to choose from")
+        raise InputError("excludedActions: at least one action must not be excluded")
     decided = await call.submit(lambda state, batch: _decide(state, batch, command, offered, ids))
     return {"ranking": _ranking(decided), "eventId": decided.id, "rewardActionId": _chosen_id(decided)}
 
@@ -303,7 +303,7 @@ def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Ac
         raise InputError(f"slots: the baselineAction {baseline!r} of {slot.id!r} is not one of the actions")
     offered = _not_in(left, slot.excluded_actions or ())
     if not offered:
-        raise InputError(f"slots: nothing is left to choose from for {slot.id!r}")
+        raise InputError(f"slots: no action is left for {slot.id!r}")
     return sorted(offered, key=lambda action: action.id != baseline)
 
 
@@ -743,7 +743,9 @@ class Documents:
             if value is None and name not in documents:
                 raise self._not_found(id)
             if value is not None and not _is_same(documents.get(name, value), value):
-                raise RefusedError(409, f"id: {id!r} has been used", name=self.taken)
+                raise RefusedError(
+                    409, f"id: {id!r} exists already, with another name or time span", name=self.taken
+                )
             if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
                 raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
             batch.add(state, [events.DocumentSaved(batch.tick(), model, name, value, call.caller)])
@@ -1054,7 +1056,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
     await EVALUATIONS.get(call, body.evaluation_id)
     name = (await call.look_at_model(settings_of))["name"]
     if body.policy_name not in ("Online", name):
-        message = f"policyName: {body.policy_name!r} cannot be applied, only {name!r}, which runs"
+        message = f"policyName: only {name!r}, which is active, can be applied, got {body.policy_name!r}"
         raise RefusedError(400, message, name="LearningSettingsNotFound")
 
 

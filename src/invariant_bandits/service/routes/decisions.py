@@ -121,7 +121,7 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if len(named) == len(arms) and all(set(arm) <= {"label", "features"} for arm in named):
         labels, rows = [arm["label"] for arm in named], [arm.get("features") for arm in named]
         if not all(isinstance(label, str) for label in labels):
-            raise RefusedError(422, "arms: a label must be a text")
+            raise RefusedError(422, "arms: a label must be a string")
         return labels, rows if any(row is not None for row in rows) else None
     if any(isinstance(arm, str) for arm in arms):
         raise RefusedError(422, "arms: must be all labels, or all rows of features")
@@ -172,7 +172,7 @@ async def look_up(call: Call) -> dict[str, Any]:
     decisions = await call.in_thread(_decisions, call.service.engine, id, model)
     if len(decisions) > 1:
         names = ", ".join(sorted(decision["model"] for decision in decisions))
-        raise RefusedError(409, f"model: the id {id!r} could be one of {names}; name the model")
+        raise RefusedError(409, f"model: {names} have all decided under the id {id!r}; name one of them")
     if not decisions:
         raise RefusedError(404, f"id: decision {id!r} is not known")
     return decisions[0]

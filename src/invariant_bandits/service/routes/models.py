@@ -100,7 +100,7 @@ async def _fit_log(call: Call, body: bytes) -> Response:
     """Begin to fit a model to a log that was uploaded; the name of the file says its format."""
     name = call.query["log"]
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9]{1,9}){1,2}", name):
-        raise RefusedError(422, "log: must be a file name such as clicks.csv, which says its format")
+        raise RefusedError(422, "log: must be a file name such as clicks.csv; its ending is the format")
     learning = _learning(call)
     path = Path(tempfile.mkdtemp(prefix="invariant-bandits-")) / name
     try:
