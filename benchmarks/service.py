@@ -174,7 +174,7 @@ def serve(path: str, port: int) -> None:
     from invariant_bandits.service.serve import ServiceSettings, open_service, run
 
     settings = ServiceSettings(store=path, port=port)
-    service = open_service(settings, empty_model=False)
+    service = open_service(settings)
     arms = {f"arm {k}": True for k in range(ROWS)}
     for name, learner in (("rows", fitted_rows()), ("labels", OpenLearner(arms, seed=7))):
         service.engine.call(commands.add_version(name, learner, "given"), alone=True)

@@ -189,3 +189,25 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
             with pytest.raises(UnavailableError, match="event 7 is damaged"):
                 item.result(30.0)
     engine.stop()
+
+
+@pytest.mark.parametrize("kind", ["empty", "fitted"])
+def test_a_batch_decides_as_its_decisions_would_one_by_one(tmp_path: Path, kind: str) -> None:
+    """Nothing is learned in between, and every name has its place: the same bits."""
+    ages = np.random.default_rng(3).normal(size=64).tolist()
+    asked = [DecisionCommand(context={"age": age}, id=str(number)) for number, age in enumerate(ages)]
+    decided = []
+    for name in ("together", "alone"):
+        with running(tmp_path / f"{name}.db", Clock()) as engine:
+            serve(engine, fitted() if kind == "fitted" else None)
+            engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
+            first = engine.call(DecisionCommand(context={"age": 0.5}, id="first"))
+            engine.call(RewardCommand(first.id, 1.0))
+            whole = commands.all_or_none(asked)
+            decided.append(
+                engine.call(whole) if name == "together" else [engine.call(each) for each in asked]
+            )
+    fields = ("place", "propensities", "means", "draw", "why", "labels")
+    together, alone = ([event.show(*fields) for event in events] for events in decided)
+    assert together == alone
+    assert len({event["place"] for event in together}) > 1

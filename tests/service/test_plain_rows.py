@@ -9,6 +9,8 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.learners import FittedLearner
+from invariant_bandits.service.responses import RefusedError, decode
+from invariant_bandits.service.routes.decisions import DecisionRequest
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,13 @@ def test_lists_and_mappings_become_the_same_bits(learner: FittedLearner) -> None
     assert learner.plain is not None
 
 
-@pytest.mark.parametrize("wrong", [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, True], [1.0, 2.0, 3.0, "4"], "abcd", 5.0])
+@pytest.mark.parametrize("wrong", [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, "4"], "abcd", 5.0])
 def test_what_is_no_row_of_numbers_is_refused_by_name(learner: FittedLearner, wrong: object) -> None:
     with pytest.raises(InputError, match=r"arms\[1\]"):
         learner.round_of(None, [], [[1.0, 2.0, 3.0, 4.0], wrong])
+
+
+@pytest.mark.parametrize("wrong", [b"true", b"null", b'"4"', b"1e13", b"-2e12", b"[1.0]"])
+def test_requests_have_rows_of_numbers_within_bounds_only(wrong: bytes) -> None:
+    with pytest.raises(RefusedError, match="arms"):
+        decode(b'{"arms": [[1.0, 2.0], [1.0, %s]]}' % wrong, DecisionRequest).command("default")

@@ -220,9 +220,9 @@ PUBLISH_EVERY = 1.0
 PAUSE = 0.25
 """Seconds between two looks whether it is one's turn."""
 
-GARBAGE_EVERY = (2_000, 1_000, 1_000)
-"""New objects between two searches for garbage in cycles, of which a request leaves next to none: a short
-search often, which takes a tenth of a millisecond, and a long one seldom."""
+GARBAGE_EVERY = (50_000, 100, 1_000)
+"""New objects between two searches for garbage in cycles, of which a request leaves next to none: fewer than
+one request in a thousand waits for one."""
 
 Say = Callable[[str], None]
 
