@@ -345,6 +345,8 @@ def run_tasks(
         return run_in_threads(tasks, plan)
     if not plan.reader.source.in_files:
         raise InputError(f"engine {kind!r} reads files, what is in memory is read by 'local'")
+    if plan.reader.source.parses:  # what was parsed and divided is on this machine only
+        tasks = [replace(task, part=0) for task in tasks if task.part < 2]
     opened = _dask_client(address) if kind == "dask" else _spark_session(address)
     run = _dask_results if kind == "dask" else _spark_results
     cluster = opened if isinstance(engine, str) else nullcontext(engine)
