@@ -74,11 +74,10 @@ class LogitWeights:
 
         if not are_clicks(rewards):
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        kept, *units = self.features.context.standardisation()
-        contexts, targets = weigh_clicks(
-            encoded, rewards, codes, self.weights, kept + 1, *units, SMALLEST_WEIGHT
-        )
-        return contexts, targets
+        kept, shift, scale = self.features.context.standardisation()
+        clicks = rewards, codes, self.weights
+        weighed: tuple[Array, Array] = weigh_clicks(encoded, *clicks, kept + 1, shift, scale, SMALLEST_WEIGHT)
+        return weighed
 
 
 def are_clicks(rewards: Array) -> bool:
@@ -165,8 +164,8 @@ class AggregationPlan:
         if not self.share or rounds.arm is None or not (self.is_pooled or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
-        taken = rounds.where(drawn)
-        return ArmSample(taken.features, taken.arm, taken.rewards, self.share, window[drawn])
+        features, arm, rewards = rounds.features[drawn], rounds.arm[drawn], rounds.rewards[drawn]
+        return ArmSample(features, arm, rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
