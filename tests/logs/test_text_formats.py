@@ -344,7 +344,7 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "text"), [("log.csv", as_text()), ("log.json", as_json_lines())])
-def test_a_big_text_file_is_divided_into_tasks_that_other_processes_read_alike(
+def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike(
     tmp_path, monkeypatch, name, text
 ):
     lines = text.splitlines(keepends=True)
@@ -356,15 +356,17 @@ def test_a_big_text_file_is_divided_into_tasks_that_other_processes_read_alike(
     assert len(tasks) > 2
     text_source = pickle.loads(pickle.dumps(log.source))
     assert not isinstance(text_source, SpooledSource)
-    for task in tasks:
-        typed = list(log.source.batches(task, ["x1", "reward"]))
-        for (row, batch), (again, parsed) in zip(
-            typed, text_source.batches(task, ["x1", "reward"]), strict=True
-        ):
-            assert row == again
-            for column in ("x1", "reward"):
-                words = parsed.column(column).cast(pa.string()).cast(pa.float64())
-                assert batch.column(column).cast(pa.float64()).equals(words)
+    typed = [pair for task in tasks for pair in log.source.batches(task, ["x1", "reward"])]
+    (whole,) = text_source.tasks
+    for (row, batch), (again, parsed) in zip(
+        typed, text_source.batches(whole, ["x1", "reward"]), strict=True
+    ):
+        assert row == again
+        for column in ("x1", "reward"):
+            words = parsed.column(column).cast(pa.string()).cast(pa.float64())
+            assert batch.column(column).cast(pa.float64()).equals(words)
+    again = [row for task in tasks for row, _ in log.source.batches(task, [*log.source.arrow_schema.names])]
+    assert again == [row for row, _ in typed]
     read = ib.read_moments(log, windows=3)
     assert (read.quality.rows, read.quality.left_out) == (301, 1)
     assert_same_moments(read.moments, EXPECTED)

@@ -110,24 +110,6 @@ BAD_CALLS = {
     ),
     "no dimension": ("dim must be a whole number of at least 1", lambda: WindowedMoments.empty(0, 2)),
     "empty of neither": ("either windows .* or edges", lambda: WindowedMoments.empty(3)),
-    "no batches": ("batches are empty", lambda: WindowedMoments.from_batches([])),
-    "no timed batches": ("batches are empty", lambda: WindowedMoments.from_batches([], edges=[0, 1])),
-    "fewer batched rounds than windows": (
-        "windows must be at most the number of rounds, 6, got 8",
-        lambda: WindowedMoments.from_batches([GOOD[:2]], windows=8),
-    ),
-    "a batch that is a list": (
-        "each batch must be a mapping or a tuple",
-        lambda: WindowedMoments.from_batches([[1]]),
-    ),
-    "a batch without rewards": (
-        "each batch must have rewards",
-        lambda: WindowedMoments.from_batches([{"features": GOOD[0]}]),
-    ),
-    "a timed batch without times": (
-        "each batch must carry its times",
-        lambda: WindowedMoments.from_batches([GOOD[:2]], edges=[0, 1]),
-    ),
     "shards of other windows": ("the same windows, got 2 and 3", lambda: FEW + WindowedMoments.empty(3, 3)),
     "shards of other features": ("the same dim, got 3 and 4", lambda: FEW + WindowedMoments.empty(4, 2)),
     "shards of other edges": (

@@ -65,7 +65,9 @@ def test_ragged_batches_stream():
                 "offered_counts": counts[part],
             }
 
-    streamed = WindowedMoments.from_batches(batches(), windows=1)
+    streamed = WindowedMoments.empty(P, 1, offered=True)
+    for batch in batches():
+        streamed.update(**batch, window=0)
     whole = WindowedMoments.empty(P, 1, offered=True).update(
         features, rewards, window=0, offered=rows, offered_counts=counts
     )

@@ -157,46 +157,15 @@ def test_coarsening_keeps_the_edges_of_what_it_merged():
     np.testing.assert_array_equal(fine.coarsen(2).edges, [0, 20, 40])
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1000])
-def test_ordered_batches_of_any_size_fill_nearly_equal_windows_in_time_order(size):
-    features, rewards, offered = draw_log(5, 1000)
-    starts = range(0, 1000, size)
-    batches = ((features[s : s + size], rewards[s : s + size], offered[s : s + size]) for s in starts)
-    moments = WindowedMoments.from_batches(batches, windows=4)
-    assert moments.rounds == 1000
-    assert np.abs(moments.counts - 250).max() <= 1000 / (16 * 4)
-    place = np.repeat(np.arange(4), moments.counts.astype(int))
-    assert_same_moments(moments, moments_of((features, rewards, offered), 4, place))
-
-
-@given(st.lists(st.integers(1, 90), min_size=1, max_size=12), st.integers(1, 3))
-def test_no_round_of_ordered_batches_is_lost(sizes, windows):
-    """Whatever is left over when the cells are filled belongs to the last window."""
-    rounds = sum(sizes)
-    windows = min(windows, rounds)
-    features, rewards, _ = draw_log(14, rounds)
-    cuts = np.cumsum(sizes)[:-1]
-    batches = zip(np.split(features, cuts), np.split(rewards, cuts), strict=True)
-    moments = WindowedMoments.from_batches(batches, windows=windows)
-    assert moments.rounds == rounds
-    assert_same_moments(
-        moments.coarsen(1), WindowedMoments.from_arrays(features, rewards, windows=1), rtol=1e-9
-    )
-
-
 def test_as_many_rounds_as_windows_are_enough():
     features, rewards, _ = draw_log(15, 5)
-    for moments in (
-        WindowedMoments.from_arrays(features, rewards, windows=5),
-        WindowedMoments.from_batches([(features, rewards)], windows=5),
-    ):
-        np.testing.assert_array_equal(moments.counts, np.ones(5))
+    moments = WindowedMoments.from_arrays(features, rewards, windows=5)
+    np.testing.assert_array_equal(moments.counts, np.ones(5))
 
 
 def test_there_are_eight_windows_unless_another_number_is_given():
     features, rewards, _ = draw_log(16, 80)
     assert WindowedMoments.from_arrays(features, rewards).windows == 8
-    assert WindowedMoments.from_batches([(features, rewards)]).windows == 8
 
 
 def test_timed_batches_need_no_order():
@@ -207,7 +176,9 @@ def test_timed_batches_need_no_order():
         {"features": features[s], "rewards": rewards[s], "offered": offered[s], "times": times[s]}
         for s in cut
     )
-    moments = WindowedMoments.from_batches(batches, edges=[0, 50, 100])
+    moments = WindowedMoments.empty(features.shape[1], edges=[0, 50, 100], offered=True)
+    for batch in batches:
+        moments.update(**batch)
     whole = WindowedMoments.from_arrays(features, rewards, offered=offered, times=times, edges=[0, 50, 100])
     assert_same_moments(moments, whole)
 
@@ -228,10 +199,15 @@ def peak_memory(batches):
         for _ in range(batches):
             yield rng.standard_normal((100, 20)), rng.standard_normal(100)
 
-    WindowedMoments.from_batches(stream(), windows=4)
+    def add_all():
+        moments = WindowedMoments.empty(20, 4)
+        for place, (features, rewards) in enumerate(stream()):
+            moments.update(features, rewards, window=place % 4)
+
+    add_all()
     tracemalloc.start()
     try:
-        WindowedMoments.from_batches(stream(), windows=4)
+        add_all()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

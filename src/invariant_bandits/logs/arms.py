@@ -183,14 +183,13 @@ class ArmTable:
         pairs = zip(self.arms, later.arms, strict=True)
         return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
 
-    def codes(self, column: Any) -> decode.Categories:
-        """Places (n,) of the labels in an Arrow column."""
-        return decode.category_places(label_words(column), self.labels)
-
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
         words, rows = flatten_labels(column)
-        codes, mask = self.codes(words).places, np.zeros((len(column), len(self)), dtype=bool)
+        codes, mask = (
+            decode.category_places(words, self.labels).places,
+            np.zeros((len(column), len(self)), dtype=bool),
+        )
         mask[rows[codes >= 0], codes[codes >= 0]] = True
         return mask
 

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -147,7 +146,6 @@ class SpooledSource(SourceAround):
         self.is_date = dict.fromkeys(filter(None, numbers), False) | {str(schema.time): dates}
         self._folder: Path | None = None
         self._files: dict[str, list[SpooledFile]] = {}
-        self._ends: dict[tuple[str, int], float] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _same, (self.inner,)
@@ -202,23 +200,34 @@ class SpooledSource(SourceAround):
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield what was recorded, or else batches of the text."""
-        if task.file not in self._files or not set(columns) <= set(self.columns):
-            yield from self.inner.batches(task, columns, first_row)
+        files = self._files.get(task.file)
+        if files is None or not set(columns) <= set(self.columns):
+            parsed = self.inner.batches(task, columns, first_row)
+            yield from (pair for pair in parsed if task.first_row <= pair[0] < self._end(task))
             return
-        end = self._ends.get((task.file, task.part), np.inf)
-        for file in self._files[task.file]:
-            if file.rows[-1] < task.first_row or file.rows[0] >= end:
-                continue
+        for file in files[task.part - 1 : task.part] if task.part else files:
             with pa.memory_map(str(file.path)) as mapped, pa.ipc.open_stream(mapped) as stream:
                 for row, batch in zip(file.rows, stream, strict=True):
-                    if task.first_row <= row < end:
-                        yield row, batch.select(list(columns))
+                    yield row, batch.select(list(columns))
 
     def split(self, task: Task) -> Sequence[Task]:
-        """Return the tasks of the text, and note where they end."""
-        tasks = self.inner.split(task)
-        self._ends |= {(one.file, one.part): behind.first_row for one, behind in pairwise(tasks)}
-        return tasks
+        """Return a task per recorded file; part 0 of a text file is all of it."""
+        files = self._files.get(task.file, [])
+        if len(files) < 2:
+            return [task]
+        starts = [0, *(file.rows[0] for file in files[1:])]
+        numbered = enumerate(starts, start=1)
+        return [Task(task.file, part, row, task.position + row) for part, row in numbered]
+
+    def skipped(self, task: Task) -> dict[str, list[int]]:
+        """Return the rows of a task that could not be parsed."""
+        start, end, skipped = task.first_row, self._end(task), self.inner.skipped(task).items()
+        return {reason: [row for row in rows if start <= row < end] for reason, rows in skipped}
+
+    def _end(self, task: Task) -> float:
+        """Return the first row behind a task."""
+        behind = self._files.get(task.file, [])[task.part : task.part + 1] if task.part else []
+        return behind[0].rows[0] if behind else np.inf
 
 
 def _same(source: Source) -> Source:

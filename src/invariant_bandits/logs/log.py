@@ -506,7 +506,7 @@ class Log:
                     probe.add(task, row, batch)
             skipped = () if source.skips_lines else source.skipped(task).values()
             total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
-            tasks += [task] if self.schema.one_row_per_action else source.split(task)
+            tasks += [task] if spool is None or self.schema.one_row_per_action else spool.split(task)
         results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 

@@ -74,11 +74,10 @@ class LogitWeights:
 
         if not are_clicks(rewards):
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        kept, *units = self.features.context.standardisation()
-        contexts, targets = weigh_clicks(
-            encoded, rewards, codes, self.weights, kept + 1, *units, SMALLEST_WEIGHT
-        )
-        return contexts, targets
+        kept, shift, scale = self.features.context.standardisation()
+        clicks = rewards, codes, self.weights
+        weighed: tuple[Array, Array] = weigh_clicks(encoded, *clicks, kept + 1, shift, scale, SMALLEST_WEIGHT)
+        return weighed
 
 
 def are_clicks(rewards: Array) -> bool:
@@ -165,8 +164,8 @@ class AggregationPlan:
         if not self.share or rounds.arm is None or not (self.is_pooled or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
-        taken = rounds.where(drawn)
-        return ArmSample(taken.features, taken.arm, taken.rewards, self.share, window[drawn])
+        features, arm, rewards = rounds.features[drawn], rounds.arm[drawn], rounds.rewards[drawn]
+        return ArmSample(features, arm, rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
@@ -345,6 +344,8 @@ def run_tasks(
         return run_in_threads(tasks, plan)
     if not plan.reader.source.in_files:
         raise InputError(f"engine {kind!r} reads files, what is in memory is read by 'local'")
+    if plan.reader.source.parses:  # what was parsed and divided is on this machine only
+        tasks = [replace(task, part=0) for task in tasks if task.part < 2]
     opened = _dask_client(address) if kind == "dask" else _spark_session(address)
     run = _dask_results if kind == "dask" else _spark_results
     cluster = opened if isinstance(engine, str) else nullcontext(engine)

@@ -11,6 +11,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
+from invariant_bandits.logs.arms import label_words
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
 from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
@@ -337,7 +338,7 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        codes, missing = self.arms.codes(batch.column(self.schema.arm))
+        codes, missing = decode.category_places(label_words(batch.column(self.schema.arm)), self.arms.labels)
         problems.leave_out(missing, f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)

@@ -1,6 +1,6 @@
 """Sources of rows, and what the formats of files share.
 
-A source is cut into tasks (row groups of a Parquet file, 64 MB of a CSV file, one table) whose order is the
+A source is cut into tasks (row groups of a Parquet file, a CSV file, one table) whose order is the
 order of the log. A source of files can be sent to another machine: it holds paths only.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
@@ -119,12 +119,6 @@ class Source:
         """Say which columns hold categories."""
         self.dictionaries = tuple(columns)
 
-    def split(self, task: Task) -> Sequence[Task]:
-        """Return the smaller tasks that a task consists of, once its batches were read; itself if it cannot
-        be divided.
-        """
-        return [task]
-
 
 @dataclass
 class FileSource(Source):
@@ -170,10 +164,6 @@ class SourceAround(Source):
     def give_dictionaries(self, columns: Sequence[str]) -> None:
         """Say to the other one which columns hold categories."""
         self.inner.give_dictionaries(columns)
-
-    def split(self, task: Task) -> Sequence[Task]:
-        """Return the tasks of the other one."""
-        return self.inner.split(task)
 
 
 class DatedSource(SourceAround):
@@ -446,15 +436,7 @@ NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def text_blocks(path: str, *, quoted: bool = False, size: int | None = None) -> Iterator[bytes]:
-    """Blocks of whole lines of a file, UTF-8 without a byte order mark; see `placed_blocks`."""
-    return (block for _, block in placed_blocks(path, quoted=quoted, size=size))
-
-
-def placed_blocks(
-    path: str, *, quoted: bool = False, size: int | None = None, start: int = 0
-) -> Iterator[tuple[int | None, bytes]]:
-    """Pairs (place in the file, block of whole lines), UTF-8 without a byte order mark; the place is None if
-    the file is compressed or not UTF-8.
+    """Yield blocks of whole lines of a file, UTF-8 without a byte order mark.
 
     UTF-8 and (by its mark) UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is
     Latin-1 with more characters.
@@ -467,22 +449,19 @@ def placed_blocks(
         Whether line ends inside double quotes belong to a value.
     size : int, optional
         About how many bytes a block has.
-    start : int
-        Place of the first block, one that was given before; the blocks are then the same from there on.
     """
     with naming_file(path), open_stream(path) as stream:
-        held, place = b"", None if isinstance(stream, pa.CompressedInputStream) else start
-        for skipped, part, is_raw in _utf8(path, stream, size or BLOCK_BYTES, start):
-            place = place + skipped if place is not None and is_raw else None
+        held = b""
+        for part in _utf8(path, stream, size or BLOCK_BYTES):
             held += part
             cut = _end_of_lines(held, quoted)
             if cut:
-                yield place, held[:cut]
-                held, place = held[cut:], None if place is None else place + cut
+                yield held[:cut]
+                held = held[cut:]
             elif len(held) > LONGEST_LINE:
                 raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows")
         if held:
-            yield place, held
+            yield held
 
 
 def first_lines(path: str, *, quoted: bool = False) -> bytes:
@@ -490,28 +469,22 @@ def first_lines(path: str, *, quoted: bool = False) -> bytes:
     return next(text_blocks(path, quoted=quoted, size=SAMPLE_BYTES), b"")
 
 
-def _utf8(path: str, stream: Any, size: int, start: int) -> Iterator[tuple[int, bytes, bool]]:
-    """Triples of the bytes of a mark before it, a piece of the content as UTF-8, and whether the file has
-    the same bytes; pieces end at multiples of `size`.
-    """
-    if start:
-        stream.seek(start)
-    piece = stream.read(size - start % size)
-    mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"") if not start else b""
+def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
+    """Yield pieces of the content as UTF-8."""
+    piece = stream.read(size)
+    mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     decoder = codecs.getincrementaldecoder(encoding)(errors=ERRORS)
-    piece, is_first = piece[len(mark) :], not start
+    piece, is_first = piece[len(mark) :], True
     while piece:
-        pending = decoder.getstate()[0]
-        is_plain = encoding == "utf-8" and not pending and _is_utf8(piece)
+        is_plain = encoding == "utf-8" and not decoder.getstate()[0] and _is_utf8(piece)
         text = piece if is_plain else decoder.decode(piece).encode()
         junk = NO_TEXT.search(text, 0, SAMPLE_BYTES) if is_first else None
         if junk:
             raise FileError(f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}")
-        yield len(mark) if is_first else 0, text, is_plain or (pending + piece).startswith(text)
+        yield text
         piece, is_first = stream.read(size), False
-    rest = decoder.decode(b"", final=True).encode()
-    yield 0, rest, not rest
+    yield decoder.decode(b"", final=True).encode()
 
 
 def _is_utf8(piece: bytes) -> bool:
@@ -549,84 +522,42 @@ def _end_of_lines(text: bytes, quoted: bool) -> int:
     return end or (cut if len(text) > LONGEST_VALUE else 0)
 
 
-BLOCKS_PER_TASK = 8
-
-
-class TaskStart(NamedTuple):
-    """Where a task of a text file begins: its row, its place in the file, and what was known of the blocks
-    before it.
-    """
-
-    row: int
-    place: int | None
-    state: Any
-
-
 @dataclass
 class TextSource(FileSource):
-    """What sources of text files share: a file that was read once is divided into tasks of several blocks.
+    """What sources of text files share: they are parsed block by block."""
 
-    Part 0 of a file is all of it; parts 1, 2, … are its tasks.
-    """
-
-    starts: dict[str, list[TaskStart]] = field(init=False, default_factory=dict, repr=False)
-    unparsed: dict[str, set[int]] = field(init=False, default_factory=dict, repr=False)
+    unparsed: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
     parses = True
 
     def parsed_batches(
         self, task: Task, parse: Callable[[bytes, Any], tuple[Any, Any, Sequence[int]]], *, quoted: bool
     ) -> Batches:
-        """Yield batches of a task.
+        """Yield batches of a file.
 
         Parameters
         ----------
         task : Task
-            A file, or one of its tasks.
+            The file.
         parse : callable, (block, state) -> (table, next state, rows that could not be parsed)
-            The state before the first block of a file is None.
+            The state before the first block is None.
         quoted : bool
             As in `text_blocks`.
         """
-        begin, end = self._bounds(task)
-        row, state, met = begin.row, begin.state, list[TaskStart]()
-        unparsed = self.unparsed.setdefault(task.file, set())
-        blocks = placed_blocks(task.file, quoted=quoted, start=begin.place or 0)
-        for count, (place, block) in enumerate(blocks):
-            if end is not None and place == end.place:
-                return
-            if count % BLOCKS_PER_TASK == 0:
-                met.append(TaskStart(row, place, state))
+        row, state = 0, None
+        unparsed = self.unparsed[task.file] = []
+        for block in text_blocks(task.file, quoted=quoted):
             if block.isspace():
                 continue
             with naming_file(task.file):
                 table, state, bad = parse(block, state)
-            unparsed.update(row + line for line in bad)
+            unparsed += [row + line for line in bad]
             for first, batch in cut_at(table, bad):
                 yield row + first, batch
             row += len(table) + len(bad)
-        if task.part == 0 and all(start.place is not None for start in met):
-            self.starts[task.file] = met
-
-    def _bounds(self, task: Task) -> tuple[TaskStart, TaskStart | None]:
-        """Where a task begins, and where the one behind it does."""
-        if task.part == 0:
-            return TaskStart(0, 0, None), None
-        begin, *after = self.starts[task.file][task.part - 1 :]
-        return begin, after[0] if after else None
-
-    def split(self, task: Task) -> Sequence[Task]:
-        """Return the tasks of a file that was read."""
-        starts = self.starts.get(task.file, [])
-        if task.part or len(starts) < 2:
-            return [task]
-        numbered = enumerate(starts, start=1)
-        return [Task(task.file, part, start.row, task.position + start.row) for part, start in numbered]
 
     def unparsed_rows(self, task: Task) -> list[int]:
-        """Return the rows of a task that could not be parsed."""
-        begin, end = self._bounds(task)
-        rows = sorted(self.unparsed.get(task.file, ()))
-        return [row for row in rows if begin.row <= row and (end is None or row < end.row)]
+        """Return the rows of a file that could not be parsed."""
+        return self.unparsed.get(task.file, [])
 
 
 MOST_NESTED = 1000

@@ -114,7 +114,6 @@ def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums
     return LogitSums(theta, information, gradient, likelihood, variance)
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices are narrow: threads would wait for each other
 def fit_logs(
     source: Any,
     schema: SchemaLike = None,
@@ -185,28 +184,33 @@ def fit_logs(
     schema, known = named_features(schema, features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
     raw = known if options is None else replace(options, standardise="none", drop_collinear=False)
-    log = open_log(source, schema, catalogue=catalogue, arms=arms)
-    log.schema.require_action()
-    if arm_model is not None and options is not None:
-        raw = replace(options, arm_model=arm_model)
-    how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
-    log.spool = RoundSpool() if log.schema.labelled else None
-    read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
-    if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
-        return pooled_model(read, start, log.notes)
-    moments, join, notes = join_short_ends(read.moments)
-    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": (*log.notes, *notes)}
-    if read.of_arms is not None:
-        if read.of_arms.rewards_are_binary:
-            learned = read.of_arms.features
-            theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
-            odds = read_log_odds(log, learned, theta, **how)
-            fields["log_odds"] = replace(odds, moments=join(odds.moments))
-        log.spool = None
-        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
-        fields |= {"arms": log.arms, "dropped": read.dropped}
-        fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
-    return model_of(moments, read.feature_map, start, options=options, **fields)
+    with threadpool_limits(1, user_api="blas"):  # of narrow matrices, threads only wait for each other
+        log = open_log(source, schema, catalogue=catalogue, arms=arms)
+        log.schema.require_action()
+        if arm_model is not None and options is not None:
+            raw = replace(options, arm_model=arm_model)
+        how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
+        log.spool = RoundSpool() if log.schema.labelled else None
+        read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+        if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
+            return pooled_model(read, start, log.notes)
+        moments, join, notes = join_short_ends(read.moments)
+        fields: dict[str, Any] = {
+            "schema": read.schema,
+            "quality": read.quality,
+            "notes": (*log.notes, *notes),
+        }
+        if read.of_arms is not None:
+            if read.of_arms.rewards_are_binary:
+                learned = read.of_arms.features
+                theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
+                odds = read_log_odds(log, learned, theta, **how)
+                fields["log_odds"] = replace(odds, moments=join(odds.moments))
+            log.spool = None
+            coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+            fields |= {"arms": log.arms, "dropped": read.dropped}
+            fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+        return model_of(moments, read.feature_map, start, options=options, **fields)
 
 
 def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:

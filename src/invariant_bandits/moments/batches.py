@@ -1,26 +1,19 @@
-"""Batches of logged rounds: one of them, checked and summed, and any number of them in bounded memory."""
+"""A batch of logged rounds, checked and summed, and the windows that its rounds belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, require_finite, shaped_array, whole_number
+from invariant_bandits.checks import Array, InputError, require_finite, shaped_array
 from invariant_bandits.moments.power_sums import PowerSums, power_sums_of_rows
-
-if TYPE_CHECKING:
-    from invariant_bandits.moments.windowed import WindowedMoments
-
 
 ROWS_AT_ONCE = 65_536  # longer runs are merged from parts of this length
 LARGEST = 1e70
-CELLS_PER_WINDOW = 16
-
-# -- one batch --
 
 
 @dataclass(frozen=True)
@@ -128,71 +121,6 @@ def explain_unusable(**arrays: Any) -> None:
             if np.abs(array).max() > LARGEST:
                 raise InputError(f"{name} must lie within ±{LARGEST:g}, or fourth powers overflow: rescale")
     raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
-
-
-# -- many batches --
-
-
-def gather(
-    cls: type[WindowedMoments], batches: Iterable[Any], windows: int | None, edges: Any
-) -> WindowedMoments:
-    """Moments of all batches, in a number of `windows` or between `edges`: see
-    `WindowedMoments.from_batches`.
-    """
-    if edges is not None and windows is not None:
-        raise InputError("give either windows or edges, not both")
-    mappings: Iterator[Mapping[str, Any]] = map(_as_mapping, batches)
-    first = next(mappings, None)
-    if first is None:
-        raise InputError("batches are empty: at least one is needed")
-    dim = shaped_array("features", first["features"], ("n", "p")).shape[1]
-    offered, mappings = first.get("offered") is not None, chain([first], mappings)
-    if edges is None:
-        m = whole_number("windows", 8 if windows is None else windows, 1)
-        return _in_time_order(cls.empty(dim, 2 * CELLS_PER_WINDOW * m, offered=offered), mappings, m)
-    moments = cls.empty(dim, edges=edges, offered=offered)
-    for batch in mappings:
-        if "times" not in batch:
-            raise InputError("each batch must carry its times when edges are given")
-        moments.update(**_rows_of(batch), times=batch["times"])
-    return moments
-
-
-def _as_mapping(batch: Any) -> Mapping[str, Any]:
-    if isinstance(batch, tuple) and 2 <= len(batch) <= 3:
-        return dict(zip(("features", "rewards", "offered"), batch, strict=False))
-    if not isinstance(batch, Mapping):
-        raise InputError("each batch must be a mapping or a tuple (features, rewards[, offered])")
-    for name in ("features", "rewards"):
-        if name not in batch:
-            raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
-    return batch
-
-
-def _in_time_order(
-    moments: WindowedMoments, batches: Iterable[Mapping[str, Any]], windows: int
-) -> WindowedMoments:
-    """Fill cells of equal length, joining neighbours whenever they run out; at last group the cells into
-    windows.
-    """
-    cells, offered = moments.windows, moments.offered is not None
-    length = filled = 0
-    for batch in batches:
-        n = len(batch["features"])
-        length = length or -(-n // cells)
-        while filled + n > cells * length:
-            half = moments.regrouped(np.arange(0, cells, 2))
-            moments = half.followed_by(moments.empty(moments.dim, cells // 2, offered=offered))
-            length *= 2
-        moments.update(**_rows_of(batch), window=(filled + np.arange(n)) // length)
-        filled += n
-    if filled < windows:
-        raise InputError(f"windows must be at most the number of rounds, {filled}, got {windows}")
-    return moments.between(0, -(-filled // length)).coarsen(windows)
-
-
-def _rows_of(batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: batch.get(name) for name in ("features", "rewards", "offered", "offered_counts")}
 
 
 def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:

@@ -252,7 +252,7 @@ def _compiled_loops() -> _Loops:
     from numba import njit
 
     compiled = njit(cache=True, nogil=True, fastmath={"contract"})
-    return _Loops(*map(compiled, (_means, _centre, _round_sums)))
+    return _Loops(compiled(_means), compiled(_centre), compiled(_round_sums))
 
 
 def _means(X: Any, r: Any, window: Any, m: int) -> Any:

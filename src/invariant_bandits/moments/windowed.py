@@ -6,7 +6,7 @@ batches and shards, and nothing later needs the rows again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -22,7 +22,6 @@ from invariant_bandits.moments.batches import (
     even_places,
     even_starts,
     explain_unusable,
-    gather,
     place_rounds,
     segments,
 )
@@ -48,7 +47,7 @@ def _equal(a: Any, b: Any) -> bool:
 class WindowedMoments:
     """Additive sufficient statistics of logged rounds, one set per window of time.
 
-    Usually made by `from_arrays`, `from_batches` or `read_moments`.
+    Usually made by `from_arrays` or `read_moments`; `update` adds further batches.
 
     Parameters
     ----------
@@ -194,32 +193,6 @@ class WindowedMoments:
             raise InputError("give either windows or times with edges, not both")
         moments = cls.empty(dim, edges=edges, offered=offered is not None)
         return moments.update(features, rewards, times=times, offered=offered)
-
-    @classmethod
-    def from_batches(
-        cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None
-    ) -> WindowedMoments:
-        """Moments of any number of batches in bounded memory.
-
-        Parameters
-        ----------
-        batches : iterable of tuples or mappings
-            Each is (features, rewards) or (features, rewards, offered), or a mapping with these keys, with
-            `offered_counts` where rounds differ in size and, if `edges` is given, with `times`: see `update`.
-        windows : int, 8 unless given
-            Batches must then come in time order; their total need not be known. Rounds are gathered in at
-            most 32 × windows equal cells, which are then grouped into `windows` windows of nearly equal
-            length.
-        edges : array of numbers or datetimes, shape (m + 1,)
-            Strictly increasing times that bound the windows; batches may then come in any order.
-
-        >>> import numpy as np, invariant_bandits as ib
-        >>> rng = np.random.default_rng(0)
-        >>> batches = ((rng.normal(size=(50, 3)), rng.normal(size=50)) for _ in range(20))
-        >>> ib.WindowedMoments.from_batches(batches, windows=4)
-        WindowedMoments(dim=3, windows=4, rounds=1000, of chosen actions)
-        """
-        return gather(cls, batches, windows, edges)
 
     # -- adding --
 
