@@ -73,7 +73,7 @@ def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
     """The first thousand rows are of days that may be months."""
     times = np.concatenate([np.repeat(np.datetime64("2024-01-03"), 3000), [np.datetime64("2024-01-25")]])
     log = pd.DataFrame(
-        {"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0)}
+        {"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0) % 7}
     )
     log.to_csv(tmp_path / "log.csv", index=False)
     assert span_of(ib.open_log(tmp_path / "log.csv")) == (times[0], times[-1])

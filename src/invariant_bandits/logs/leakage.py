@@ -95,7 +95,8 @@ def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -
     parts = [np.where(missing, values[~missing].mean() if (~missing).any() else 0.0, values)]
     if words:
         levels, counts = np.unique(values[~missing], return_counts=True)
-        parts = [values == level for level in levels[np.argsort(-counts)[:MOST_LEVELS]]]
+        usual = [place for place in np.argsort(-counts)[:MOST_LEVELS] if counts[place] >= FEWEST_PLAYS]
+        parts = [values == level for level in levels[usual]]
     worst, usable = 0.0, weights > 0.0
     for label in np.unique(labels[usable]):
         rows = np.flatnonzero((labels == label) & usable)

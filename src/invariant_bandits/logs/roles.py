@@ -327,8 +327,11 @@ class _Guess:
         elif named:
             named.sort(key=lambda name: (name not in whole, name not in ordered, name not in first))
             self._take("time", named[0], "by a part of its name")
-        elif first:
-            self._take("time", first[0], "it holds times, and other times follow it")
+        elif first or len(whole) == 1:
+            self._take("time", (first or whole)[0], "it holds times, and other times follow it")
+        elif stamps:
+            none = "  --time none, if rows are in the order of time (None)"
+            require_role("time", {name: self._distinct(name) for name in stamps}, none)
 
     def _moments(self, name: str) -> Array:
         """Times (n,) of a column as whole numbers; empty if they cannot be read."""
@@ -609,8 +612,8 @@ class _Guess:
             chosen = decode.flags(_flat(self.rows.column(self.fields["chosen"])))
             present = {name: ~decode.is_missing(_flat(self.rows.column(name))) for name in names}
             return [name for name in names if not chosen.all() and not present[name][~chosen].any()]
-        found = [name for name in names if self._imbalance(name) > IMBALANCED]
-        return found if len(found) <= max(1, len(names) // 2) else []
+        late = [name for name in self._free() if self._imbalance(name) > IMBALANCED]
+        return [name for name in names if name in late] if len(late) <= max(2, len(self._free()) // 2) else []
 
     def _is_two_valued(self, name: str) -> bool:
         return len(self.sample.column(name).drop_null().unique()) == 2
@@ -784,9 +787,20 @@ class _Guess:
         return NUMBERS.search(name) is not None and len(column.unique()) > len(column) // 2 > 10
 
     def _counts_rows(self, name: str) -> bool:
-        """Whether this is a first column without a name of its own, such as pandas writes its index."""
-        first = next(iter(self.types))
-        return name == first and name.lower() in UNNAMED and count_up(self.sample.column(name))
+        """Whether this is a number of the row, or rises with it: no two are equal, and all are in order, of
+        the rows or of the times. It would take the place of the time.
+        """
+        values, time = _numbers(self.rows.column(name)), self.fields.get("time")
+        if name == next(iter(self.types)) and name.lower() in UNNAMED:
+            return count_up(self.sample.column(name))
+        if len(values) < LOOKED_AT or not _are_whole(self.sample.column(name)):
+            return False
+        orders = [np.arange(len(values)), *([self._moments(time)] if time else [])]
+        return any(
+            bool((np.diff(values[np.argsort(order, kind="stable")]) > 0.0).all())
+            for order in orders
+            if len(order) == len(values)
+        )
 
 
 def _follow(times: Array, others: Array) -> bool:
