@@ -184,9 +184,8 @@ class Cell:
     ) -> SimulationResult:
         """All rounds of all repetitions; the parameters are those of `simulate`."""
         observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
-        run = replications, seed, jobs, progress
         world = dict(self.policies), self.environment, self.horizon
-        return simulate(*world, *run, client=client, observe=observe)
+        return simulate(*world, replications, seed, jobs, progress, client=client, observe=observe)
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""

@@ -411,7 +411,7 @@ class FilterMixture:
         """
         size = float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
         trace = float(np.trace(self.filters.log_precision))
-        return size * trace <= float(kernels.FARTHEST) * len(self.filters.mean)
+        return bool(size * trace <= kernels.FARTHEST * len(self.filters.mean))
 
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""
