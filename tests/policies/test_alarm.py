@@ -71,6 +71,22 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
     assert best >= max(density(w) for w in others) - 1e-6
 
 
+def test_moved_coefficients_are_weighed_by_the_ratio_of_their_densities():
+    """u = Gδ + noise of covariance M: δ_j ~ N(mean, variance) against δ = 0, for every j by itself."""
+    rng = np.random.default_rng(5)
+    root = rng.normal(size=(4, 4))
+    G, M, u = root @ root.T, np.eye(4) + 0.2 * root.T @ root, 3.0 * rng.normal(size=4)
+    mean, variance = rng.normal(size=4), rng.uniform(size=4)
+    solved = np.linalg.solve(M, np.column_stack([u, G]))
+    pull, precision = G @ solved[:, 0], np.einsum("ij,ij->j", G, solved[:, 1:])
+    still = stats.multivariate_normal(np.zeros(4), M).logpdf(u)
+    moved = [
+        stats.multivariate_normal(G[:, j] * mean[j], M + variance[j] * np.outer(G[:, j], G[:, j])).logpdf(u)
+        for j in range(4)
+    ]
+    np.testing.assert_allclose(alarm._shifted(mean, variance, pull, precision), np.array(moved) - still)
+
+
 def test_the_evidence_does_not_depend_on_the_baseline():
     policy, features, _ = play(StressEpisodes(), 3, rounds=300)
     moved = ib.AutoISD(policy.prior)

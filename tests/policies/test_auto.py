@@ -476,6 +476,23 @@ def test_nothing_changed_weighs_more_where_the_signal_is_weak(moves):
     np.testing.assert_allclose(shares(0.01), [0.8, 0.17, 0.02, 0.01])
 
 
+@pytest.mark.parametrize("rewards", ["as expected", "refute the logs"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_batch_is_decided_as_its_rounds_are_equal_actions_included(rewards, intercept):
+    rng = np.random.default_rng(3)
+    moments = PaperEpisodes(logged=2000).draw(1, rng).moments
+    policy = ib.AutoISD.from_history(moments, intercept=intercept)
+    batch = rng.normal(size=(300, 4, policy.dim))
+    batch[:100, 3], batch[100:200, 0] = batch[:100, 1], batch[100:200, 2]
+    for row in batch[:60, 0]:
+        policy.update(row, float(row @ policy.coefficients) if rewards == "as expected" else 9.0 * row[0])
+    assert policy.mixture.doubts_logs == (rewards != "as expected")
+    assert policy.select_many(batch).tolist() == [policy.select(offered) for offered in batch]
+    batch[7] *= 1e9
+    with pytest.raises(ib.InputError, match="are they in other units"):
+        policy.select_many(batch)
+
+
 def test_bad_settings_are_named():
     with pytest.raises(ib.InputError, match="caution"):
         ib.AutoISD(prior(), caution=-1.0)

@@ -67,15 +67,6 @@ def test_a_cluster_returns_the_bits_of_one_process(client):
     assert there.beliefs
 
 
-def test_repetitions_may_begin_anywhere_on_a_cluster_too(client):
-    whole = ib.simulate(makers(), **SETTINGS)
-    parts = [
-        ib.simulate(makers(), client=client, first=first, **SETTINGS | {"replications": count})
-        for first, count in ((0, 4), (4, 2))
-    ]
-    assert_same(parts[0].followed_by(parts[1]), whole)
-
-
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path):
     fatal = float(EPISODES.draw(20, np.random.default_rng((3, 2))).noise[0])
     mark = tmp_path / "killed"

@@ -249,7 +249,5 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        ib.simulate(
-            {"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7
-        )
-    assert caught.value.__notes__ == ["while drawing the episode of repetition 7 of seed 4"]
+        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4)
+    assert caught.value.__notes__ == ["while drawing the episode of repetition 0 of seed 4"]

@@ -33,18 +33,14 @@ def test_observations_are_those_of_the_finished_policy_and_its_own_episode():
 
 
 @pytest.mark.system
-def test_they_survive_storing_continuing_and_other_processes(tmp_path):
+def test_they_survive_storing_and_other_processes(tmp_path):
     whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
-    parts = [
-        ib.simulate(MAKERS, EPISODES, replications=2, first=first, observe=note, **SETTINGS)
-        for first in (0, 2)
-    ]
-    joined = parts[0].followed_by(parts[1])
+    alone = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, **SETTINGS)
     path = tmp_path / "result.parquet"
     whole.noting(why="a test").save(path)
     stored = ib.SimulationResult.load(path)
     assert stored.settings["why"] == "a test"
-    for result in (joined, stored):
+    for result in (alone, stored):
         for quantity, values in whole.observations["LinUCB"].items():
             np.testing.assert_array_equal(result.observations["LinUCB"][quantity], values)
 

@@ -1,4 +1,4 @@
-"""Results are thinned, joined and stored without losing a bit, and refused if they are not what
+"""Results are thinned and stored without losing a bit, and refused if they are not what
 was stored.
 """
 
@@ -42,13 +42,13 @@ def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path):
 
 
 def test_any_reader_of_parquet_finds_a_tidy_table(tmp_path):
-    result = simulated(first=4)
+    result = simulated()
     result.save(tmp_path / "result.parquet")
     frame = parquet.read_table(tmp_path / "result.parquet").to_pandas()
     assert list(frame) == ["policy", "replication", "round", "regret"]
     assert len(frame) == 2 * 3 * 12
     for line in frame.itertuples():
-        assert line.regret == result.regret[line.policy][line.replication - 4, line.round - 1]
+        assert line.regret == result.regret[line.policy][line.replication, line.round - 1]
     expected = result.to_frame(by_round=True)
     for name in expected:
         assert frame[name].tolist() == expected[name].tolist()
@@ -59,10 +59,9 @@ def test_the_settings_in_the_file_say_how_to_run_it_again(tmp_path):
     header = json.loads(parquet.read_schema(tmp_path / "result.parquet").metadata[b"invariant-bandits"])
     settings = json.loads(header["about"])["settings"]
     assert settings == ib.SimulationResult.load(tmp_path / "result.parquet").settings
-    assert {name: settings[name] for name in ("seed", "horizon", "first", "replications")} == {
+    assert {name: settings[name] for name in ("seed", "horizon", "replications")} == {
         "seed": 5,
         "horizon": 12,
-        "first": 0,
         "replications": 3,
     }
     assert settings["versions"] == {"invariant-bandits": ib.__version__, "numpy": np.__version__}
@@ -94,35 +93,6 @@ def test_a_thinned_result_keeps_the_wanted_rounds_and_the_last(tmp_path):
         np.testing.assert_array_equal(thin.final(name), result.final(name))
     with pytest.raises(ib.InputError, match="rounds must be among those that were recorded, got 4"):
         thin.at([4])
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.system)])
-def test_repetitions_played_in_parts_join_to_the_whole(jobs):
-    whole = simulated(replications=5, trace=[4, 12])
-    parts = [
-        simulated(first=first, replications=count, trace=[4, 12], jobs=jobs)
-        for first, count in ((0, 2), (2, 3))
-    ]
-    assert_same(parts[0].followed_by(parts[1]), whole)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"first": 4}, "later must begin with repetition 3, got 4"),
-        ({"first": 3, "seed": 6}, "the same policies, rounds and settings"),
-        ({"first": 3, "horizon": 11}, "the same policies, rounds and settings"),
-    ],
-)
-def test_only_what_continues_a_result_can_follow_it(changes, message):
-    with pytest.raises(ib.InputError, match=message):
-        simulated().followed_by(simulated(**changes))
-
-
-def test_other_policies_cannot_follow():
-    other = ib.simulate({"LinUCB": MAKERS["LinUCB"]}, EPISODES, horizon=12, replications=1, seed=5, first=3)
-    with pytest.raises(ib.InputError, match="the same policies, rounds and settings"):
-        simulated().followed_by(other)
 
 
 def test_no_changed_byte_passes_for_the_original(tmp_path):

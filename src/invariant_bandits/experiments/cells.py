@@ -178,15 +178,14 @@ class Cell:
         self,
         replications: int,
         seed: int,
-        jobs: int = 1,
-        progress: Callable[[int, int], None] | None = None,
+        jobs: int,
+        progress: Callable[[int, int], None],
         client: Any = None,
     ) -> SimulationResult:
         """All rounds of all repetitions; the parameters are those of `simulate`."""
         observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
-        run: dict[str, Any] = {"client": client, "observe": observe}
-        world = (dict(self.policies), self.environment, self.horizon)
-        return simulate(*world, replications, seed, jobs, progress, **run)
+        world = dict(self.policies), self.environment, self.horizon
+        return simulate(*world, replications, seed, jobs, progress, client=client, observe=observe)
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""

@@ -409,8 +409,8 @@ class FilterMixture:
         """Whether no action of these features (N, K, p) can be too far from anything in the logs: ‖z‖²·tr(Q)
         is an upper bound of how far.
         """
-        size = np.vdot(features, features) + features.shape[0] * features.shape[1]
-        trace = np.trace(self.filters.log_precision)
+        size = float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
+        trace = float(np.trace(self.filters.log_precision))
         return bool(size * trace <= kernels.FARTHEST * len(self.filters.mean))
 
     def hypothesis_weights(self) -> dict[str, float]:

@@ -18,18 +18,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, principal_directions
-from invariant_bandits.plotting import (
-    PATH_COLOURS,
-    PATH_STYLES,
-    curves,
-    literal,
-    one_line_each,
-    readable_range,
-    theme,
-)
+from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
@@ -154,10 +147,8 @@ def arm_rewards(
             axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
         most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
         axis.set(ylabel="mean reward", xlabel="window" if edges is None else "begin of the window")
-        axis.set(
-            ylim=readable_range(mean, 1.96 * error, zero=False),
-            title=f"Mean reward by arm over the windows{most}",
-        )
+        limits = plotting.readable_range(mean, 1.96 * error, zero=False)
+        axis.set(ylim=limits, title=f"Mean reward by arm over the windows{most}")
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     return figure

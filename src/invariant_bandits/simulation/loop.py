@@ -47,7 +47,6 @@ def simulate(
     *,
     trace: Sequence[int] = (),
     client: Any = None,
-    first: int = 0,
     observe: Observer | None = None,
 ) -> SimulationResult:
     """Play every policy on the same `replications` episodes of `horizon` rounds.
@@ -76,9 +75,6 @@ def simulate(
         Rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
     client : distributed.Client, optional
         Dask cluster that plays the repetitions, with the same bits.
-    first : int
-        Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j −
-        i.
     observe : Observer, optional
         Called with each policy after its last round, and the episode. The numbers it returns by name are kept
         as result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's
@@ -97,8 +93,7 @@ def simulate(
     """
     makers = checked_makers(policies)
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
-    jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
-    horizon = whole_number("horizon", horizon, 1)
+    jobs, horizon = min(whole_number("jobs", jobs, 1), replications), whole_number("horizon", horizon, 1)
     traced = frozenset(whole_number("trace", number, 1) for number in trace)
     if max(traced, default=0) > horizon:
         raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(traced)}")
@@ -129,7 +124,7 @@ def simulate(
         return outcome
 
     outcomes: list[Any] = [None] * replications
-    repetitions = [_Repetition(seed, first + index) for index in range(replications)]
+    repetitions = [_Repetition(seed, index) for index in range(replications)]
     finished = parallel.map_unordered(run, repetitions, jobs, client)
     for done, (index, outcome) in enumerate(finished, start=1):
         outcomes[index] = outcome
@@ -143,7 +138,6 @@ def simulate(
         {
             "seed": seed,
             "horizon": horizon,
-            "first": first,
             "replications": replications,
             "regret": EXPECTED if all(of[name][3] for of in outcomes for name in makers) else REALISED,
             "environment": {
@@ -286,11 +280,6 @@ class SimulationResult:
         return replace(self, settings=self.settings | facts)
 
     @property
-    def first(self) -> int:
-        """Number of the first repetition."""
-        return int(self.settings.get("first", 0))
-
-    @property
     def replications(self) -> int:
         """How many repetitions there are."""
         return len(next(iter(self.regret.values())))
@@ -308,30 +297,6 @@ class SimulationResult:
         regret = {name: path[:, columns] for name, path in self.regret.items()}
         return replace(self, regret=regret, rounds=self.rounds[columns])
 
-    def followed_by(self, later: SimulationResult) -> SimulationResult:
-        """These repetitions and the later ones, which must continue them with the same settings."""
-        following = self.first + self.replications
-        if later._identity() != self._identity() | {"first": following}:
-            raise InputError(
-                f"later must begin with repetition {following}, got {later.first}, and have the same"
-                " policies, rounds and settings"
-            )
-        regret = {name: np.concatenate([path, later.regret[name]]) for name, path in self.regret.items()}
-        settings = self.settings | {"replications": self.replications + later.replications}
-        observations = {
-            name: {
-                quantity: np.concatenate([values, later.observations[name][quantity]])
-                for quantity, values in of.items()
-            }
-            for name, of in self.observations.items()
-        }
-        return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs, observations)
-
-    def _identity(self) -> dict[str, Any]:
-        """All but the number of repetitions of what was played."""
-        played = {"policies": list(self.regret), "rounds": self.rounds.tolist(), "replications": None}
-        return self.settings | played
-
     def rows(self) -> list[dict[str, Any]]:
         """One mapping per policy, the lowest mean first: mean regret at the end, its standard error, median,
         worst repetition.
@@ -345,8 +310,8 @@ class SimulationResult:
         return sorted(rows, key=lambda row: float(row["mean"]))
 
     def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
-        """The `rows` as a pandas frame; with `by_round` a row per policy, replication (from `first`) and
-        round. Needs pandas.
+        """The `rows` as a pandas frame; with `by_round` a row per policy, replication and round. Needs
+        pandas.
         """
         frame = require("pandas", "to_frame").DataFrame
         if not by_round:
@@ -405,7 +370,7 @@ class SimulationResult:
         policy, replication, column = (index.ravel() for index in np.indices(stacked.shape))
         return {
             "policy": policy,
-            "replication": replication + self.first,
+            "replication": replication,
             "round": self.rounds[column],
             "regret": stacked.ravel(),
         }
