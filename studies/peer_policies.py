@@ -127,8 +127,8 @@ class BayesianBandits:
 
     Both precisions are 1/size², so that `size` scales the standard deviations of what it draws and leaves
     the posterior mean alone. Rules that forget what a batch excites learn the logs a row at a time, as they
-    learn online: within a batch they forget nothing. Rounds that offer fewer actions than others repeat
-    their first one.
+    learn online: within a batch they forget nothing. Rounds that offer fewer actions than another before
+    them repeat their first one.
     """
 
     def __init__(self, past: Past, size: float, rule: str = "", rate: float = 1.0) -> None:
@@ -140,14 +140,15 @@ class BayesianBandits:
         logs, batch = past.logs, 1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1
         for start in range(0, len(logs.rewards), batch):
             learner.partial_fit(logs.features[start : start + batch], logs.rewards[start : start + batch])
-        self.actions = actions = most_offered(past)
         dim = past.dim
 
         def featurize(context: Any, tokens: Any) -> Any:
-            return np.asarray(context).reshape(-1, actions, dim).transpose(0, 2, 1)[:, :, list(tokens)]
+            offered = np.asarray(context).reshape(len(context), -1, dim)
+            return offered.transpose(0, 2, 1)[:, :, list(tokens)]
 
+        self.arm, self.actions = bb.Arm, most_offered(past)
         self.agent = bb.LipschitzContextualAgent(
-            [bb.Arm(action) for action in range(actions)],
+            [bb.Arm(action) for action in range(self.actions)],
             policy=bb.ThompsonSampling(),
             arm_featurizer=bb.FunctionArmFeaturizer(featurize),
             learner=learner,
@@ -156,6 +157,9 @@ class BayesianBandits:
 
     def select(self, features: Array) -> int:
         """The best action under coefficients drawn from the posterior."""
+        for action in range(self.actions, len(features)):
+            self.agent.add_arm(self.arm(action))
+        self.actions = max(self.actions, len(features))
         repeated = np.repeat(features[:1], self.actions - len(features), axis=0)
         self.context = np.concatenate([features, repeated]).reshape(1, -1)
         action = int(self.agent.pull(self.context)[0])

@@ -44,7 +44,7 @@ def test_a_peer_that_learned_the_logs_is_far_better_than_chance_where_nothing_dr
 
 def test_peers_play_rounds_with_different_numbers_of_actions(monkeypatch):
     rng = np.random.default_rng(0)
-    counts = rng.integers(3, 6, size=160)
+    counts = np.append(rng.integers(3, 6, size=120), rng.integers(3, 8, size=40))  # more than in the logs
     offered = rng.normal(size=(counts.sum(), 3))
     feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, 0.0, -1.0], seed=0, counts=counts)
     data = RealData("small", "stars", ("a", "b", "c"), feedback)
