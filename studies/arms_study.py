@@ -371,8 +371,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"Of {len(named)} logs as above, the two drifting effects were named exactly in {named.mean():.1%};"
         f" {flags.mean():.2f} false flags per log (35 effects, Holm's rule at 5 %). In"
-        f" {len(covered) // LATE.width} logs of {LATE.logged:,} rounds an arm is launched after two thirds:"
-        f" {covered.mean():.1%} of its {len(covered):,} coefficients are within two standard errors.",
+        f" {len(covered) // LATE.width} logs of {LATE.logged:,} rounds an arm is launched after two thirds;"
+        f" {covered.mean():.1%} of its {len(covered):,} true coefficients are within two standard errors of"
+        " the estimates.",
         "",
     ]
     return "\n".join(lines)
