@@ -663,13 +663,13 @@ def _over_draws(values: np.ndarray | None) -> Measurement:
 
 
 def _loss_lines(outcome: RealOutcome) -> list[str]:
-    lines = ["### Where AutoISD does not win", ""]
+    lines = ["### Where AutoISD does not win", "", "| policy | below these by 2 standard errors | by less |"]
+    lines.append("|---|---|---|")
     for policy in OURS:
         lost = losses(outcome, policy)
         clear = [loss for loss in lost if loss[2].value < -2.0 * loss[2].error]
         unclear = [loss for loss in lost if loss not in clear]
-        lines.append(f"- {policy}, was below these by more than two standard errors: {_grouped(clear)}.")
-        lines.append(f"  It was below these by at most two standard errors: {_grouped(unclear)}.")
+        lines.append(f"| {policy} | {_grouped(clear)} | {_grouped(unclear)} |")
     return [*lines, ""]
 
 
