@@ -271,11 +271,11 @@ def report(outcome: StudyOutcome) -> str:
         " drawn a block that is singular to rounding; they count as wrong. Slowest cell:"
         f" {1e3 * slowest:.0f} ms per fit (median).",
         "",
-        "Weak drift and well-conditioned blocks are the known limits: where a block drifts less than the"
-        " sampling error of its coefficients, or where the covariances of two blocks hardly differ between"
-        " windows, the data do not say which directions drift. The error made there is shown above: mostly"
-        " too little invariance, which costs speed of learning, except for weak drift, where what moves"
-        " unnoticed also moves little.",
+        "Weak drift and well-conditioned blocks are the known limits. Where a block drifts less than"
+        " the sampling error of its coefficients, or where the covariances of two blocks hardly differ"
+        " between windows, the data do not show which directions drift. The estimator then mostly calls"
+        " too few directions invariant, which slows learning. A weak drift that it misses is small as"
+        " well.",
         "",
     ]
     return "\n".join(lines)

@@ -328,12 +328,13 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     lines = [
         "# The online phase, measured",
         "",
-        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within"
-        " a row all policies play the same logs, features and noise, so differences are paired. Regret is"
-        " dynamic and cumulative: mean ± standard error (worst run). Worlds: the paper's generator"
-        " (coefficients of length one before they drift), p = 10, K = 5, T = 500 unless the row says"
-        " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm"
-        " bound 1, feature bound 1, confidence 1/T; AutoISD is given the logs and the horizon.",
+        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded."
+        " Within a row all policies play the same logs, features and noise, so differences are paired."
+        " Numbers are cumulative dynamic regret: mean ± standard error (worst run). The environment is"
+        " the paper's generator with p = 10 features, K = 5 actions and T = 500 online rounds unless the"
+        " row names others; T0 is the number of logged rounds, in 8 windows. Linear policies have ridge"
+        " 0.1, noise scale 1, norm and feature bound 1, confidence 1/T. AutoISD gets the logs and the"
+        " horizon T.",
         "",
         CHOSEN,
         "",
@@ -379,8 +380,8 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Every row",
         "",
-        "Bold: the lowest mean among the policies that know no truth. In the seventh experiment ISD-linUCB"
-        " remembers 25 rounds.",
+        "Bold: the lowest mean among the policies that do not know the simulation's truth. In the row"
+        " with fast rotation ISD-linUCB remembers only 25 rounds.",
         "",
         "| logs → online | " + " | ".join(CONTENDERS) + " |",
         "|---|" + "---|" * len(CONTENDERS),
@@ -397,8 +398,8 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Forgetting, in the seventh experiment",
         "",
-        f"Tuned: memory and exploration with the lowest mean over {outcome.more['tuning_replications']}"
-        " other repetitions. The lift knows the true split.",
+        "Tuned means: with the memory and exploration that had the lowest mean over"
+        f" {outcome.more['tuning_replications']} other repetitions. ISD-linUCB knows the true split here.",
         "",
         "| policy | tuned to | there | here |",
         "|---|---|---|---|",

@@ -319,11 +319,10 @@ def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
     lines = [
         "## Price and worth",
         "",
-        "Regret per round, and how much of it randomising adds (paired with AutoISD alone). Half widths:"
-        " medians over the logs of 95 % intervals of the challenger's value, by doubly robust and"
-        " self-normalised estimates, and of its difference to the log; refused: logs from which DR"
-        " concludes nothing. Rounds: how many it takes until the half width of the difference by DR is"
-        f" {GAIN:g}, if it falls with the square root.",
+        "The table has the regret per round and the part of it that randomising adds; the median half"
+        " widths of 95 % intervals of the challenger's value (doubly robust and self-normalised) and of"
+        " its difference to the log; the share of refused logs, from which DR concludes nothing; and the"
+        f" number of rounds after which the half width of the difference would be {GAIN:g}.",
         "",
         "| | regret | added | DR ± | SNIPS ± | difference, DR ± | refused | coverage DR, SNIPS | rounds |",
         "|---|---|---|---|---|---|---|---|---|",

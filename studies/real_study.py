@@ -533,11 +533,10 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     lines = [
         "## What must be true, on every set",
         "",
-        f"Simple policies, each tuned: {'; '.join(SIMPLE)}. At every horizon AutoISD must not be more than"
-        f" {ALLOWED:g} % of the gain below the best of them, and above it on average over sets (the mean"
-        " over its horizons counts once for each set, its error is over sets). The best is chosen after"
-        " play, which favours it; verdicts go by the mean, and *close* says that the bound is within two"
-        " standard errors.",
+        f"Simple policies, each tuned: {'; '.join(SIMPLE)}. At every horizon the gain of AutoISD"
+        f" must be at most {ALLOWED:g} % below that of the best simple policy; on average over the data sets"
+        " it must be above. The best simple policy is chosen after play, which favours it. A verdict is"
+        " *close* if the bound is within two standard errors.",
         "",
     ]
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
@@ -560,9 +559,8 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     lines = [
         "## What must be true, on flights",
         "",
-        f"Rivals: {'; '.join(RIVALS)}. *Not worse*: the mean is not below that of the best rival of the"
-        " stretch by more than two standard errors of the paired difference. *Better*: above by more than"
-        " two.",
+        f"Rivals: {'; '.join(RIVALS)}. *Not worse* means at most two standard errors of the"
+        " paired difference below the best rival; *better* means more than two above.",
         "",
     ]
     for policy in OURS:
@@ -665,13 +663,13 @@ def _over_draws(values: np.ndarray | None) -> Measurement:
 
 
 def _loss_lines(outcome: RealOutcome) -> list[str]:
-    lines = ["### Where AutoISD does not win", ""]
+    lines = ["### Where AutoISD does not win", "", "| policy | below these by 2 standard errors | by less |"]
+    lines.append("|---|---|---|")
     for policy in OURS:
         lost = losses(outcome, policy)
         clear = [loss for loss in lost if loss[2].value < -2.0 * loss[2].error]
         unclear = [loss for loss in lost if loss not in clear]
-        lines.append(f"- {policy}: below these by more than two standard errors: {_grouped(clear)}.")
-        lines.append(f"  Below these by less than that: {_grouped(unclear)}.")
+        lines.append(f"| {policy} | {_grouped(clear)} | {_grouped(unclear)} |")
     return [*lines, ""]
 
 

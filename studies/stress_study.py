@@ -300,11 +300,11 @@ def _seen_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Widths",
         "",
-        "Differences of expected rewards between offered actions beyond two and three posterior standard"
-        f" deviations (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and"
-        " revenue are not linear in the features, so the widths of a linear model are too small there; a"
-        " walk moves between the rounds that show it; and of arms that changed unseen, only a test can"
-        " tell.",
+        "How often does the true difference of two actions' expected rewards lie beyond two and three"
+        f" posterior standard deviations of the estimate? Goals: at most {BEYOND_TWO:.0%} and"
+        f" {BEYOND_THREE:.0%} of the differences (✗ if missed). The widths are too small for clicks and"
+        " revenue, which are not linear in the features, for coefficients that walk between rounds, and"
+        " for arms that changed but were never played.",
         "",
         "| world | beyond 2 | beyond 3 |",
         "|---|---|---|",
@@ -323,9 +323,10 @@ def _alarm_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## The alarm",
         "",
-        f"{outcome.more['alarm_replications']} logs per world, {ALARM_ROUNDS:,} rounds, level 1 %; promised:"
-        f" at most {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right ones at a break of"
-        " 0.5. Where the logs do not support an alarm none is given, and `explain()` says why.",
+        f"{outcome.more['alarm_replications']} logs per environment, {ALARM_ROUNDS:,} rounds, level 1 %."
+        f" Goals: at most {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right alarms if"
+        " stable coefficients move by 0.5. If a log cannot support an alarm, none is raised, and `explain()`"
+        " gives the reason.",
         "",
         "| world | alarms | logs that support one | |",
         "|---|---|---|---|",
