@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from invariant_bandits.logs.convert import convert
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -19,7 +20,6 @@ import invariant_bandits as ib
 from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.logs.convert import convert
 from invariant_bandits.service import commands
 from invariant_bandits.service import history as exporting
 from invariant_bandits.service import state as keeping

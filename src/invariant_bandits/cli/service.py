@@ -174,11 +174,8 @@ def verify(store: str, as_json: bool = False) -> None:
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
-    lines = [
-        f"{_shown(store)}: events {first:,} to {events - 1:,} are whole, digest {digest}",
-        *_lines(aside),
-    ]
-    _say(answer, as_json, lines)
+    whole = f"{_shown(store)}: events {first:,} to {events - 1:,} are whole, digest {digest}"
+    _say(answer, as_json, [whole, *_lines(aside)])
 
 
 def repair(store: str, as_json: bool = False) -> None:
@@ -187,11 +184,8 @@ def repair(store: str, as_json: bool = False) -> None:
 
     with _writing(store) as opened:
         aside = repair(opened)
-    _say(
-        {"set_aside": aside},
-        as_json,
-        [f"{_shown(store)}: {len(aside):,} events set aside", *_lines(aside)],
-    )
+    lines = [f"{_shown(store)}: {len(aside):,} events set aside", *_lines(aside)]
+    _say({"set_aside": aside}, as_json, lines)
 
 
 def _lines(aside: dict[int, str]) -> list[str]:
@@ -235,11 +229,8 @@ def compact(
     bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
     with _writing(store) as opened:
         done = compact(opened, float(bound or 0.0))
-    _say(
-        done._asdict(),
-        as_json,
-        [f"{_shown(store)}: {done.removed:,} events removed, {done.kept:,} kept"],
-    )
+    lines = [f"{_shown(store)}: {done.removed:,} events removed, {done.kept:,} kept"]
+    _say(done._asdict(), as_json, lines)
 
 
 def export(

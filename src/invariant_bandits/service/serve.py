@@ -58,12 +58,6 @@ HEADERS = {
     b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
 }
 """Sent with every response."""
-ERROR_RESPONSES: dict[str, Callable[[RefusedError, Scope], Response]] = {
-    "/personalizer": personalizer.error_response,
-    "/models/": personalizer.error_response,
-    "/ofrep": ofrep.error_response,
-}
-"""How errors look under a prefix of paths; elsewhere as in version 1."""
 MOST_REQUESTS = 2_000
 """Requests that are answered at the same time."""
 
@@ -142,9 +136,12 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 def _error_response(refused: RefusedError, scope: Scope) -> Response:
-    for prefix, respond in ERROR_RESPONSES.items():
-        if route_path(scope).startswith(prefix):
-            return respond(refused, scope)
+    """Return the response to a request that failed, in the words of its protocol."""
+    path = route_path(scope)
+    if path.startswith(("/personalizer", "/models/")):
+        return personalizer.error_response(refused, scope)
+    if path.startswith("/ofrep"):
+        return ofrep.error_response(refused, scope)
     return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 

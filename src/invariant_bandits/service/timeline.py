@@ -19,61 +19,11 @@ MOST_SEGMENTS = 160
 FIRST_LENGTH = 5
 """Decisions per segment at the beginning; neighbours are joined as there get to be more."""
 FEWEST = 30
-"""Decisions, and effective decisions of the other policy, before a value is shown."""
-LEAST_CHANCE = 1e-12
-TERMS = 9
+"""Decisions on both sides of a holdout before the uplift is shown."""
 MOST_MARKS = 20
 CONFIDENCE = 0.95
 
 Shown = dict[str, Any]
-
-
-@dataclass
-class RewardSums:
-    """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), and unsupported ones.
-
-    w is the importance weight of uniform play. They are plain numbers: the engine's thread adds nine at a
-    time, which arrays would take longer for.
-
-    Parameters
-    ----------
-    values : list of 9 floats
-    """
-
-    values: list[float] = field(default_factory=lambda: [0.0] * TERMS)
-
-    def add(self, decided: Decided, reward: float) -> None:
-        """Add a settled decision."""
-        propensities, square = decided.propensities, reward * reward
-        w = 1.0 / (len(propensities) * max(decided.propensity, LEAST_CHANCE))
-        terms = (1.0, reward, square, w, w * reward, w * w, w * w * reward, w * w * square)
-        self.values = list(map(add, self.values, (*terms, float(min(propensities) <= 0.0))))
-
-    def __add__(self, other: RewardSums) -> RewardSums:
-        return RewardSums(list(map(add, self.values, other.values)))
-
-    @property
-    def count(self) -> int:
-        """Decisions."""
-        return int(self.values[0])
-
-    def mean(self) -> Shown | None:
-        """Return the mean reward per decision, and its standard error."""
-        n, r, r2 = self.values[:3]
-        if n < 2:
-            return None
-        return {"value": r / n, "error": math.sqrt(max(r2 - r * r / n, 0.0) / (n - 1.0) / n)}
-
-    def uniform(self) -> Shown | None:
-        """Return what uniform play among the same offers would have earned by SNIPS; None if there
-        is too little.
-        """
-        n, w, wr, w2, w2r, w2r2 = self.values[0], *self.values[3:8]
-        if self.values[8] or n < FEWEST or w * w < FEWEST * w2:
-            return None
-        value, effective = wr / w, w * w / w2
-        spread = max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0) * effective / (effective - 2.0)
-        return {"value": value, "error": math.sqrt(spread) / w}
 
 
 def _empty_buckets() -> list[list[float]]:
@@ -143,12 +93,13 @@ class Timeline:
     ----------
     length : int
         Settled decisions per segment.
-    segments : list of RewardSums
-        Those that are complete.
+    segments : list of [float, float, float]
+        Those that are complete: number of decisions, sum of their rewards and of the squares of these. They
+        are plain numbers, as the engine's thread adds three at a time.
     points : list of (float, mapping or None)
         At the end of each: when that was, and what the model believed.
-    last, whole : RewardSums
-        The incomplete segment, and all complete ones together.
+    last : [float, float, float]
+        The incomplete segment.
     latest : float
         When the last decision was settled.
     marks : list of mapping
@@ -158,10 +109,9 @@ class Timeline:
     """
 
     length: int = FIRST_LENGTH
-    segments: list[RewardSums] = field(default_factory=list)
+    segments: list[list[float]] = field(default_factory=list)
     points: list[tuple[float, dict[str, float] | None]] = field(default_factory=list)
-    last: RewardSums = field(default_factory=RewardSums)
-    whole: RewardSums = field(default_factory=RewardSums)
+    last: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     latest: float = 0.0
     marks: list[Shown] = field(default_factory=list)
     in_alarm: bool = False
@@ -173,22 +123,22 @@ class Timeline:
             self.holdout.add(decided, reward)
         if decided.group == "holdout":
             return
-        self.last.add(decided, reward)
+        self.last = list(map(add, self.last, (1.0, reward, reward * reward)))
         self.latest = time
         alarm = bool(getattr(policy, "alarm", False))
         if alarm and not self.in_alarm:
             self.mark("alarm", "alarm", time)
         self.in_alarm = alarm
-        if self.last.count < self.length:
+        if self.last[0] < self.length:
             return
         mixture = getattr(policy, "mixture", None)
         self.segments.append(self.last)
         self.points.append((time, None if mixture is None else mixture.hypothesis_weights()))
-        self.whole += self.last
-        self.last = RewardSums()
+        self.last = [0.0, 0.0, 0.0]
         if len(self.segments) >= MOST_SEGMENTS:
             pairs = zip(self.segments[::2], self.segments[1::2], strict=True)
-            self.segments, self.points = [left + right for left, right in pairs], self.points[1::2]
+            self.segments = [list(map(add, left, right)) for left, right in pairs]
+            self.points = self.points[1::2]
             self.length *= 2
 
     def mark(self, kind: str, words: str, time: float) -> None:
@@ -197,14 +147,10 @@ class Timeline:
 
     def show(self) -> Shown:
         """Return everything, as plain values; a segment is (time of its end, n, Σr, Σr²)."""
-        whole = self.whole + self.last
-        ends = [time for time, _ in self.points] + [self.latest]
-        parts = zip(ends, (*self.segments, self.last), strict=True)
+        ends, parts = [time for time, _ in self.points] + [self.latest], [*self.segments, self.last]
         return {
-            "settled": whole.count,
-            "mean": whole.mean(),
-            "uniform": whole.uniform(),
-            "segments": [(time, *sums.values[:3]) for time, sums in parts if sums.count],
+            "settled": int(sum(sums[0] for sums in parts)),
+            "segments": [(time, *sums) for time, sums in zip(ends, parts, strict=True) if sums[0]],
             "points": [{"time": time, "beliefs": beliefs} for time, beliefs in self.points if beliefs],
             "marks": self.marks,
         }

@@ -10,18 +10,11 @@ const interval = (value, half) => {
   return `${fixed(value, places)} ± ${fixed(half, places)}`;
 };
 
-// Levels that the model's rewards are compared with: what the log's policy earned, and uniform play on the same offers.
-function levelsOf(model) {
-  const { about, story } = model, levels = [];
-  if (Number.isFinite(about.logged_reward)) {
-    const [low, high] = about.logged_reward_interval || [about.logged_reward, about.logged_reward];
-    levels.push({ kind: "log", words: "the log’s policy", value: about.logged_reward, low, high, error: (high - low) / 3.92 });
-  }
-  if (story.uniform) {
-    const { value, error } = story.uniform;
-    levels.push({ kind: "uniform", words: "uniform play", value, low: value - 1.96 * error, high: value + 1.96 * error, error });
-  }
-  return levels;
+// Levels that the model's rewards are compared with: what the log's policy earned.
+function levelsOf({ about }) {
+  if (!Number.isFinite(about.logged_reward)) return [];
+  const [low, high] = about.logged_reward_interval || [about.logged_reward, about.logged_reward];
+  return [{ kind: "log", words: "the log’s policy", value: about.logged_reward, low, high, error: (high - low) / 3.92 }];
 }
 
 function compared(now, level) {
@@ -80,10 +73,8 @@ export function reward(model) {
       rewardChart(host, points, levels, story.marks),
       el("ul", { class: "legend" },
         el("li", null, el("i", { class: "key own" }), `this model, ${interval(now.mean, 1.96 * now.error)} over its last ${whole(now.n)} settled decisions`),
-        levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }), one.kind === "log"
-          ? `the log’s policy, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`
-          : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
-        !story.uniform && el("li", { class: "faint" }, "uniform play: too few explored decisions yet to estimate what it would earn"),
+        levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }),
+          `${one.words}, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`)),
         logEvaluation(model.about.value)),
       el("p", { class: "faint" }, "Intervals at 95 %. The time axis shows when decisions were settled."),
     ];

@@ -51,18 +51,15 @@ async def evaluate(call: Call, body: FlagRequest) -> Any:
 
 
 @operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
-async def evaluate_all(call: Call, body: FlagRequest) -> Response:
+async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
     """Evaluate all flags that have variants, for a client that keeps them: deferred until they are activated.
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
     context, day = _context(body), int(call.service.engine.clock() // DAY)
-    tags = call.request.headers.get("if-none-match", "").split(",")
-    known = [tag.strip().removeprefix("W/") for tag in tags]
-    tag, flags = await call.submit(_evaluate_all(context, day, known))
-    call.charge(len(flags or [None]) - 1)
-    headers = {"ETag": tag}
-    return Response(None, 304, headers) if flags is None else json_response({"flags": flags}, headers=headers)
+    flags = await call.submit(_evaluate_all(context, day))
+    call.charge(len(flags) - 1)
+    return {"flags": flags}
 
 
 def _context(body: FlagRequest) -> dict[str, Any]:
@@ -97,37 +94,20 @@ def _evaluate(state: State, batch: EventBatch, command: DecisionCommand) -> dict
 
 
 @returns_command
-def _evaluate_all(
-    state: State, batch: EventBatch, context: dict[str, Any], day: int, known: list[str]
-) -> tuple[str, list[Any] | None]:
-    """Answer with a tag of today's evaluations, and all of these, or None if the tag is known."""
-    tags = _tags(state, context, day)
-    whole = f'"{_hash(*tags.values())}"'
-    if whole in known:
-        return whole, None
+def _evaluate_all(state: State, batch: EventBatch, context: dict[str, Any], day: int) -> list[Any]:
+    """Answer with today's evaluations of all flags; the same ones have the same ids."""
     flags: list[dict[str, Any] | Failure] = []
-    for key, tag in tags.items():
+    for key, served in state.models.items():
+        if not any(served.learner.arms.values()):
+            continue
+        rules = [served.version, served.learner.arms, served.configuration]
+        about = msgspec.json.encode([key, rules, day, json.dumps(context, sort_keys=True)])
+        id = f"ofrep-{hashlib.sha256(about).hexdigest()[:32]}"
         try:
-            command = _command(key, context, id=f"ofrep-{tag}", deferred=True)
-            flags.append(_evaluate(command)(state, batch))
+            flags.append(_evaluate(_command(key, context, id=id, deferred=True))(state, batch))
         except InputError as error:
             flags.append(_failure(refusal(error), key))
-    return whole, flags
-
-
-def _tags(state: State, context: dict[str, Any], day: int) -> dict[str, str]:
-    """Return a name for what every flag answers in this context, as long as it should."""
-    situation = json.dumps(context, sort_keys=True)
-    tags = {}
-    for key, served in state.models.items():
-        if any(served.learner.arms.values()):
-            rules = msgspec.json.encode([served.version, served.learner.arms, served.configuration]).decode()
-            tags[key] = _hash(key, rules, str(day), situation)
-    return tags
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return flags
 
 
 def typed(label: str, labels: list[str]) -> Value:

@@ -81,10 +81,8 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
     if isinstance(body, ModelRequest):
         learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=engine.store.seed)
         command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
-        return {
-            "model": body.model,
-            "version": await call.change(command, f"made the empty model {body.model}"),
-        }
+        version = await call.change(command, f"made the empty model {body.model}")
+        return {"model": body.model, "version": version}
     call.model = call.query.get("model", "default")  # not the one that is served
     if call.model in engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
