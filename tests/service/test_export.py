@@ -1,10 +1,7 @@
-"""The loop closes: what a service logged is read by `fit_logs`, `compare`, `update_model` and by Vowpal,
-as it is.
-"""
+"""The loop closes: what a service logged is read by `fit_logs`, `compare` and `update_model`, as it is."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +14,6 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
@@ -75,12 +71,6 @@ def reading(path: Path | str) -> Iterator[Any]:
 def export(path: Path | str, out: Path, model: str | None = None) -> Exported:
     with reading(path) as store:
         return exporting.export(store, out, model=model)
-
-
-@pytest.fixture(scope="module")
-def vowpal() -> Iterator[Any]:
-    with vowpal_parser() as workspace:
-        yield workspace
 
 
 def test_labelled_arms_are_fitted_with_no_schema_by_hand(
@@ -149,17 +139,6 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     columns = np.column_stack([np.ones(ROUNDS), *(chosen.column(name).to_numpy() for name in names)])
     found = np.linalg.lstsq(columns, chosen.column("reward").to_numpy(), rcond=None)[0]
     np.testing.assert_allclose(found[1:], [1.0, 0.0, 0.0, -2.0], atol=0.15)  # six standard errors
-
-
-def test_vowpal_finds_the_same_in_what_convert_writes(vowpal: Any, tmp_path: Path) -> None:
-    decided = labelled_world(tmp_path / "d.db", 60)
-    export(tmp_path / "d.db", tmp_path / "log.parquet")
-    convert(tmp_path / "log.parquet", tmp_path / "log.dsjson")
-    lines = [json.loads(line) for line in (tmp_path / "log.dsjson").read_text().splitlines()]
-    for line, item in zip(lines, decided, strict=True):
-        assert line["_label_probability"] == item.propensity
-        assert line["a"][0] == item.place + 1
-    assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
 def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
