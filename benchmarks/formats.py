@@ -110,9 +110,9 @@ def seconds(read: Callable[[Path], int], path: Path, rows: int) -> float:
     least = float("inf")
     for _ in range(3):
         began = time.process_time()
-        found = read(path)
+        rows_read = read(path)
         least = min(least, time.process_time() - began)
-        assert found == rows, f"{path}: {found} rows, {rows} were written"
+        assert rows_read == rows, f"{path}: {rows_read} rows, {rows} were written"
     return least
 
 

@@ -103,15 +103,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--only")
-    given = parser.parse_args()
-    if given.only:
-        print(json.dumps(measured(given.only, given.folder)))
+    arguments = parser.parse_args()
+    if arguments.only:
+        print(json.dumps(measured(arguments.only, arguments.folder)))
         return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    if not (given.folder / "log.csv").exists():
-        write_log(given.folder, given.rows)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    if not (arguments.folder / "log.csv").exists():
+        write_log(arguments.folder, arguments.rows)
     for name in PASSES:
-        words = [sys.executable, __file__, "--folder", str(given.folder), "--only", name]
+        words = [sys.executable, __file__, "--folder", str(arguments.folder), "--only", name]
         print(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip(), flush=True)
 
 

@@ -270,50 +270,50 @@ def main() -> None:
     parser.add_argument("--one-labelled")
     parser.add_argument("--path")
     parser.add_argument("--out")
-    given = parser.parse_args()
-    if given.one:
-        one_pass(given.one, given.path, given.out)
+    arguments = parser.parse_args()
+    if arguments.one:
+        one_pass(arguments.one, arguments.path, arguments.out)
         return
-    if given.one_labelled:
-        one_labelled(given.one_labelled, given.path)
+    if arguments.one_labelled:
+        one_labelled(arguments.one_labelled, arguments.path)
         return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    labelled_table(given.folder, given.rows)
-    if given.labelled:
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    labelled_table(arguments.folder, arguments.rows)
+    if arguments.labelled:
         return
-    path = given.folder / f"log-{given.rows}.parquet"
+    path = arguments.folder / f"log-{arguments.rows}.parquet"
     for name, rows in (
-        (path, given.rows),
+        (path, arguments.rows),
         (Path(f"{path}.small.parquet"), 10_000),
-        (given.folder / "million.parquet", 1_000_000),
+        (arguments.folder / "million.parquet", 1_000_000),
     ):
         if not name.exists():
             write_log(name, rows)
     size = path.stat().st_size / 1e9
     print(
-        f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} "
-        f"cores"
+        f"{arguments.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, "
+        f"{os.cpu_count()} cores"
     )
     head = f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'CPU s':>6} {'peak MB':>8}"
     print(f"{head}  difference to bare, to local")
-    several, bare_sums = measured("bare", path, given.folder)
-    single, _ = measured("bare", path, given.folder, OPENBLAS_NUM_THREADS="1")
+    several, bare_sums = measured("bare", path, arguments.folder)
+    single, _ = measured("bare", path, arguments.folder, OPENBLAS_NUM_THREADS="1")
     base = min(several["seconds"], single["seconds"])  # the faster of the two is what we are measured against
     show("bare", several, base)
     show("bare, BLAS one thread", single, base)
     local_sums = None
-    for engine in given.engines.split(","):
-        found, sums = measured(engine, path, given.folder)
+    for engine in arguments.engines.split(","):
+        measures, sums = measured(engine, path, arguments.folder)
         local_sums = sums if engine == "local" else local_sums
         differences = [difference(sums, other) for other in (bare_sums, local_sums) if other is not None]
-        show(engine, found, base, "  ".join(f"{item:.1e}" for item in differences))
-    first_look(given.folder / "million.parquet")
+        show(engine, measures, base, "  ".join(f"{item:.1e}" for item in differences))
+    first_look(arguments.folder / "million.parquet")
 
 
-def show(name: str, found: dict[str, Any], base: float, against: str = "") -> None:
-    times = f"{found['start']:>10.1f} {found['seconds']:>8.2f} {found['seconds'] / base:>7.2f}"
-    times += f" {found['work']:>6.1f}"
-    print(f"{name:<22} {times} {found['peak']:>8.0f}  {against}")
+def show(name: str, measures: dict[str, Any], base: float, against: str = "") -> None:
+    times = f"{measures['start']:>10.1f} {measures['seconds']:>8.2f} {measures['seconds'] / base:>7.2f}"
+    times += f" {measures['work']:>6.1f}"
+    print(f"{name:<22} {times} {measures['peak']:>8.0f}  {against}")
 
 
 def difference(sums: Any, reference: Any) -> float:

@@ -198,8 +198,8 @@ def as_dictionary(column: Any) -> Any:
 def category_places(words: Any, categories: Sequence[str]) -> Categories:
     """Find the values of a dictionary of text among the categories."""
     missing = len(words.dictionary)
-    found = compute.index_in(words.dictionary, value_set=pa.array(list(categories), type=pa.string()))
-    place_of_word = np.append(found.fill_null(-1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
+    place = compute.index_in(words.dictionary, value_set=pa.array(list(categories), type=pa.string()))
+    place_of_word = np.append(place.fill_null(-1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
     codes = dictionary_codes(words, missing)
     return Categories(place_of_word[codes], codes == missing)
 

@@ -576,8 +576,8 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError("schema: time is missing; every and edges need it: name its column (--time COLUMN)")
     if edges is not None:
-        given = _given_edges(edges, log.times_are_dates)
-        return Windows(len(given) - 1, given)
+        bounds = _requested_edges(edges, log.times_are_dates)
+        return Windows(len(bounds) - 1, bounds)
     if every is not None:
         times: Any = log.survey(times=True).times
         periods = calendar_edges(every, times.first, times.last)
@@ -595,7 +595,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     return Windows(count, edges)
 
 
-def _given_edges(edges: Any, dates: bool) -> Array:
+def _requested_edges(edges: Any, dates: bool) -> Array:
     if not dates:
         return checked_edges(edges)
     times = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]

@@ -101,10 +101,8 @@ def open_rows(source: Any) -> TableSource:
 @log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
 def open_table(source: Any) -> TableSource:
     """The table behind an Arrow table, a record batch or a frame."""
-    if isinstance(source, pa.Table):
-        return TableSource(source)
-    if isinstance(source, pa.RecordBatch):
-        return TableSource(pa.Table.from_batches([source]))
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return TableSource(pa.table(source))
     if _library(source) == "pandas":
         require_usable_names("frame", [str(name) for name in source.columns])
         return TableSource(_from_pandas(source), "frame")
