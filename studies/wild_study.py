@@ -268,6 +268,10 @@ longer held out.
 - After this was mended: all roles right in 21 of 27, a stop with the right candidates in 6, drift exact in
   all.
 - **The four after that, scored once: 12 of 12 draws with all roles right, no leak, drift exact.**
+- Five harder kinds, written after that, one draw each, not in the table below: two right at once; two stops
+  with the right candidates; **one went on without a time** (two columns of times, rows not in order), which
+  is a stop now. In one of the right ones a drifting level was missed, because a column that counts the rows
+  was a feature; it is ignored now. The stop for a reward listed one column too many.
 - Two kinds that were held out earlier, loyalty coupons and ad bidding, failed in all of six draws at their
   first try.
 """
@@ -281,8 +285,8 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded"
         f" (`python -m studies wild --replications {outcome.replications} --compared {compared}"
-        f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py` writes"
-        " a file with planted roles, leaks and drift; `fit` reads it without any option, and with the roles"
+        f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py`"
+        " writes a file with planted roles, leaks and drift; `fit` reads it without any option, and with the roles"
         " named where it stops.",
         "",
         *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
@@ -290,9 +294,9 @@ def report(outcome: StudyOutcome) -> str:
         FIRST_TRY,
         "## Columns and drift",
         "",
-        "Wrong: neither all roles right nor a stop with the right candidates.",
+        "Stops rightly: with the right candidates. Wrong: neither that nor all roles right.",
         "",
-        "| kind | roles found | stops with candidates | wrong | leaks | drift exact | missed | named beside |",
+        "| kind | roles found | stops rightly | wrong | leaks | drift exact | missed | named beside |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for kind, draws in outcome.values.items():
@@ -310,11 +314,11 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
-        "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in the"
-        " wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the same"
+        "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in"
+        " the wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the same"
         " grid (in brackets the mean, then the mean of their gains over uniform play). In the call centre a"
-        " level breaks where the rounds begin that policies are evaluated on: more exploration would have left"
-        " the arm sooner, which no earlier round can show.",
+        " level breaks where the rounds begin that policies are evaluated on: more exploration would have"
+        " left the arm sooner, which no earlier round can show.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",
