@@ -286,8 +286,8 @@ def report(outcome: StudyOutcome) -> str:
         f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded"
         f" (`python -m studies wild --replications {outcome.replications} --compared {compared}"
         f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py`"
-        " writes a file with planted roles, leaks and drift; `fit` reads it without any option, and with the roles"
-        " named where it stops.",
+        " writes a file with planted roles, leaks and drift; `fit` reads it without any option, and with the"
+        " roles named where it stops.",
         "",
         *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
         "## Kinds that were held out",
@@ -315,8 +315,8 @@ def report(outcome: StudyOutcome) -> str:
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
         "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in"
-        " the wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the same"
-        " grid (in brackets the mean, then the mean of their gains over uniform play). In the call centre a"
+        " the wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the"
+        " same grid (in brackets the mean, then the mean of their gains over uniform play). In the call centre a"
         " level breaks where the rounds begin that policies are evaluated on: more exploration would have"
         " left the arm sooner, which no earlier round can show.",
         "",
