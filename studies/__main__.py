@@ -171,7 +171,7 @@ def wild(
     out: Page = Path("docs/studies/wild.md"),
     replications: Annotated[int, typer.Option(min=2, help="Logs per kind.")] = 40,
     compared: Annotated[int, typer.Option(min=1, help="Logs per kind to compare policies on.")] = 20,
-    seed: Seed = 20261118,
+    seed: Seed = 20261119,
     jobs: Jobs = 1,
     kept: Annotated[Path | None, typer.Option(help="File that keeps every draw, to go on with.")] = None,
 ) -> None:

@@ -15,7 +15,6 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.evaluation.comparison import play_from, rolling_origins
 from invariant_bandits.plotting import literal, one_line_each, theme
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.storage import read_toml
@@ -41,6 +40,7 @@ from studies.real_policies import (
     tunable,
 )
 from studies.real_rounds import RealData
+from studies.rolling import play_from, rolling_origins
 
 DATES = 24
 REPLICATIONS = 4

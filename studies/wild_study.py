@@ -256,21 +256,27 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     return judge_all(goals(), outcome)
 
 
-FIRST_TRY = """
-Nine kinds (game offers to churn) and four more (thumbnails to tutoring) were written before the code that
-finds roles was read, by the person who then mended it, with sizes of drift fixed beforehand. They are no
-longer held out.
-
-- **The nine at the first try, three draws each: all roles right in 3 of 27**, a stop that lists the right
-  reward or action in 18, a stop that misleads in 3 (hotels: a row per candidate), a wrong reward without any
-  word in 3 (chatbot: escalated). With all roles named drift was exact in 13 of 27: T and F were not read as
-  truth values, percentages not as propensities, and two leaking columns stayed.
-- After this was mended: all roles right in 21 of 27, a stop with the right candidates in 6, drift exact in
-  all.
-- **The four after that, scored once: 12 of 12 draws with all roles right, no leak, drift exact.**
-- Two kinds that were held out earlier, loyalty coupons and ad bidding, failed in all of six draws at their
-  first try.
-"""
+FIRST_TRY = (
+    "Nine kinds (game offers to churn) and four more (thumbnails to tutoring) were written before the"
+    " code that finds roles was read, by the person who then mended it, with sizes of drift fixed"
+    " beforehand. They are no longer held out. Since the draws of this page were made, constant"
+    " columns are no features any more.",
+    "",
+    "- **The nine at the first try, three draws each: all roles right in 3 of 27**, a stop that lists"
+    " the right reward or action in 18, a stop that misleads in 3 (hotels: a row per candidate), a"
+    " wrong reward without any word in 3 (chatbot: escalated). With all roles named drift was exact in"
+    " 13 of 27: T and F were not read as truth values, percentages not as propensities, and two"
+    " leaking columns stayed.",
+    "- After this was mended: all roles right in 21 of 27, a stop with the right candidates in 6,"
+    " drift exact in all.",
+    "- **The four after that, scored once: 12 of 12 draws with all roles right, no leak, drift exact.**",
+    "- Five harder kinds, written after that, one draw each, not in the table below: two right at"
+    " once; two stops with the right candidates; **one went on without a time** (two columns of times,"
+    " rows not in order), which is a stop now. In one of the right ones a drifting level was missed,"
+    " because a column that counts the rows was a feature; it is ignored now.",
+    "- Two kinds that were held out earlier, loyalty coupons and ad bidding, failed in all of six"
+    " draws at their first try.",
+)
 
 
 def report(outcome: StudyOutcome) -> str:
@@ -281,18 +287,20 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"{outcome.replications} fresh draws per kind with seed {outcome.seed}, none discarded"
         f" (`python -m studies wild --replications {outcome.replications} --compared {compared}"
-        f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py` writes"
-        " a file with planted roles, leaks and drift; `fit` reads it without any option, and with the roles"
-        " named where it stops.",
+        f" --seed {outcome.seed}`). Every generator of `studies/wild_logs.py` and `studies/wild_more.py`"
+        " writes a file with planted roles, leaks and drift; `fit` reads it without any option, and with the"
+        " roles named where it stops.",
         "",
         *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
         "## Kinds that were held out",
-        FIRST_TRY,
+        "",
+        *FIRST_TRY,
+        "",
         "## Columns and drift",
         "",
-        "Wrong: neither all roles right nor a stop with the right candidates.",
+        "Stops rightly: with the right candidates. Wrong: neither that nor all roles right.",
         "",
-        "| kind | roles found | stops with candidates | wrong | leaks | drift exact | missed | named beside |",
+        "| kind | roles found | stops rightly | wrong | leaks | drift exact | missed | named beside |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for kind, draws in outcome.values.items():
@@ -310,11 +318,17 @@ def report(outcome: StudyOutcome) -> str:
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
-        "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in the"
-        " wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the same"
-        " grid (in brackets the mean, then the mean of their gains over uniform play). In the call centre a"
-        " level breaks where the rounds begin that policies are evaluated on: more exploration would have left"
-        " the arm sooner, which no earlier round can show.",
+        "Pairs whose difference exceeds its interval, which holds for all pairs at once with 95 %, those in"
+        " the wrong order, and the lowest true value of tuned LinUCB by that of the best exploration of the"
+        " same grid (in brackets the mean, then the mean of their gains over uniform play). With intervals"
+        " for one pair at a time, 2 of 317 pairs were wrong, on other seeds.",
+        "",
+        "In the call centre a level breaks where the rounds begin that policies are evaluated on: more"
+        " exploration would have left the arm sooner, which no earlier round can show. The same holds for"
+        " `banners.csv` with 4,000 rounds, where an arm is launched shortly before: **warm LinUCB earned less"
+        " than 98 % of the best exploration in 10 of 12 draws**, at worst 90 %, cold LinUCB in none (seeds"
+        " 700 to 711). To explore as much as a reward model says is nearly free was tried there and in the"
+        " five kinds on other seeds: it mended 1 of the 10 at best, and cost up to 3 % elsewhere.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",

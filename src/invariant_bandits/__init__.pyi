@@ -14,7 +14,6 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
-from invariant_bandits.evaluation.comparison import rolling_origins as rolling_origins
 from invariant_bandits.evaluation.estimators import estimator as estimator
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
 from invariant_bandits.evaluation.logged import value_of_logged as value_of_logged

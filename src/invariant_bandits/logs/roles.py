@@ -564,9 +564,10 @@ class _Guess:
 
     def _imbalance(self, name: str) -> float:
         """How far a column depends on the choice, in standard errors; 0 if that cannot be known."""
-        if self._choices is None or is_list(self.types[name]):
+        kind = self.types[name]
+        if self._choices is None or not (is_number(kind) or is_text(kind)):
             return 0.0
-        words = is_text(self.types[name]) and not are_truth_words(self.sample.column(name))
+        words = is_text(kind) and not are_truth_words(self.sample.column(name))
         return imbalance(_flat(self.rows.column(name)), *self._choices, words)
 
     def reward_by_relations(self) -> None:
@@ -734,22 +735,24 @@ class _Guess:
     def _is_feature(self, name: str, rewards: Any) -> bool:
         """Whether a column without a role is a feature; says why or why not."""
         kind, column = self.types[name], self.sample.column(name)
-        why, why_not = str(kind), None
-        if identifies(name) or self._numbers(name):
-            why_not = "its name says that it only identifies"
-        elif not (is_number(kind) or is_text(kind)):
-            why_not = f"{kind} is not a number"
-        elif is_number(kind) and self._counts_rows(name):
-            why_not = "it only counts the rows"
-        elif name not in self.hints["keep"] and holds_times(column, kind):
-            why_not = "it holds times"
-        elif self._names_propensity(name) and name not in self.hints["keep"]:
-            why_not = "its name says that it is a propensity"
-        elif self._is_chance_of_an_arm(name) and name not in self.hints["keep"]:
-            why_not = "its name says that it is the probability of one action"
-        elif leak := self._leak(name, rewards):
+        why, kept = str(kind), name in self.hints["keep"]
+        checks: dict[str, Callable[[], bool]] = {
+            "its name says that it only identifies": lambda: identifies(name) or self._numbers(name),
+            "it holds times": lambda: is_time(kind) or (not kept and holds_times(column, kind)),
+            f"{kind} is not a number": lambda: not (is_number(kind) or is_text(kind)),
+            "it only counts the rows": lambda: is_number(kind) and self._counts_rows(name),
+            f"it is the same in the first {len(self.rows):,} rows": lambda: (
+                not kept and self._is_constant(name)
+            ),
+            "its name says that it is a propensity": lambda: not kept and self._names_propensity(name),
+            "its name says that it is the probability of one action": (
+                lambda: not kept and self._is_chance_of_an_arm(name)
+            ),
+        }
+        why_not = next((words for words, is_so in checks.items() if is_so()), None)
+        if why_not is None and (leak := self._leak(name, rewards)):
             why_not = f"{leak}; --keep {shlex.quote(name)} makes it a feature"
-        elif is_text(kind):
+        elif why_not is None and is_text(kind):
             why = f"{kind}, {self._distinct(name)}"
             many = len(column.unique()) > MANY_CATEGORIES
             why_not = f"{kind} is not a number and has many values" if many else None
@@ -786,6 +789,11 @@ class _Guess:
         column = self.sample.column(name)
         return NUMBERS.search(name) is not None and len(column.unique()) > len(column) // 2 > 10
 
+    def _is_constant(self, name: str) -> bool:
+        """Whether the first rows, not a few, have one value only."""
+        column = self.rows.column(name)
+        return len(column) > LOOKED_AT and column.null_count == 0 and len(column.unique()) == 1
+
     def _counts_rows(self, name: str) -> bool:
         """Whether this is a number of the row, or rises with it: no two are equal, and all are in order, of
         the rows or of the times. It would take the place of the time.
@@ -816,4 +824,4 @@ def _is_function(codes: Array, arms: Array | None) -> bool:
     if arms is None:
         return False
     pairs = np.unique(np.stack([arms, codes]), axis=1).shape[1]
-    return pairs == len(np.unique(arms))
+    return bool(pairs == len(np.unique(arms)))

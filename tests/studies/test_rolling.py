@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.comparison import COMPARED, rolling_origins, standard_error
+from invariant_bandits.evaluation.comparison import COMPARED
 from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.registry import Contender
+from studies.rolling import rolling_origins, standard_error
 
 ROUNDS = 1500
 GAMMA = np.array([1.0, -1.0])
