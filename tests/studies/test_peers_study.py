@@ -86,17 +86,21 @@ def outcome_of(regret, real):
 def test_the_page_says_first_where_autoisd_does_not_lead():
     pairs = np.array([-1.0, 0.0, 1.0, 0.0])
     regret = {
-        "won": {"auto-isd": pairs + 9, "linucb": pairs + 20},
-        "lost": {"auto-isd": pairs + 30, "linucb": pairs + 5},
+        "won": {"auto-isd": pairs + 9, "linucb": pairs + 20, "coba LinUCB": pairs + 40},
+        "lost": {"auto-isd": pairs + 30, "linucb": pairs + 5, "coba LinUCB": pairs + 40},
     }
     real = {
-        "films": {"auto-isd": pairs / 9 + 2.0, "linucb": -pairs / 9 + 2.01},
-        "births": {"auto-isd": pairs + 3, "linucb": pairs + 1},
+        "films": {"auto-isd": pairs / 9 + 2.0, "linucb": -pairs / 9 + 2.01, "coba LinUCB": pairs},
+        "births": {"auto-isd": pairs + 3, "linucb": pairs + 1, "coba LinUCB": pairs},
     }
     outcome = outcome_of(regret, real)
     page = study.report(outcome)
-    assert "best mean in 2 of 4 worlds and data sets, ties with the best in 1, and loses in 1" in page
-    assert page.index("- lost: 30.0 against 5.0 of linucb.") < page.index("## Regret")
-    assert "- films: 2.000 against 2.010 of linucb (a tie" in page
-    assert "It leads in: won, births." in page
+    assert (
+        "Of 4 worlds and data sets AutoISD, which is not tuned, leads in 2, ties with the best in 1 and"
+        in page
+    )
+    assert "against the peers alone it leads in 4, ties with the best in 0 and loses in 0" in page
+    assert page.index("- lost: 30.0 against 5.0 of linucb, +25.0 ± 0.0.") < page.index("## Regret")
+    assert "- films: 2.0000 against 2.0100 of linucb, −0.0100 ± 0.0907 (tie)" in page
+    assert "It leads in: won; births." in page
     assert len(study.draw(outcome, "light").axes) == 2
