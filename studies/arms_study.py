@@ -365,9 +365,10 @@ def report(outcome: StudyOutcome) -> str:
     named, flags, covered = (outcome.more[name] for name in ("named", "flags", "covered"))
     lines += [
         "",
-        f"In the rows with 3 % of clicks ({outcome.more['rare_replications']} repetitions) nothing is"
-        " new online. Greedy logs play in nine rounds of ten what an outdated model calls best."
-        " Deterministic logs always do, so some arms are missing in some contexts.",
+        f"In the rows with 3 % of clicks ({outcome.more['rare_replications']} repetitions) no arm is new"
+        " online, and drifting effects stay where the logs left them. Greedy logs play in nine rounds of"
+        " ten what an outdated model calls best. Deterministic logs always do, so some arms are missing"
+        " in some contexts.",
         "",
         "## Which effects drift, according to the logs",
         "",
