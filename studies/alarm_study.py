@@ -190,9 +190,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "The alarm's settings were chosen on other seeds, among about fifty configurations with up to"
         " 150 repetitions per row. Two earlier runs of this study reached 0.0 %, 0.3 % and 87 % for the"
-        " three goals (seed 20261118), and 0.0 %, 0.0 % and 87 % (seed 20261119). After them the alarm"
-        " learned to expect slopes that fade; on a tuning seed it then found 97 of 100 changes, with no"
-        " false alarm in 300 logs. This is the third run.",
+        " three goals (seed 20261118), and 0.0 %, 0.0 % and 87 % (seed 20261119). After these runs the"
+        " alarm was made to expect slopes that fade; on a tuning seed it found 97 of 100 changes, with"
+        " no false alarm in 300 logs. This is the third run.",
         "",
         *verdict_lines(verdicts(outcome)),
         "## How often the alarm was raised",

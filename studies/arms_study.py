@@ -343,8 +343,8 @@ def report(outcome: StudyOutcome) -> str:
         " of all arms; it is fitted again every 500 rounds and plays greedily.",
         "",
         "AutoISD's rules for labelled arms and the test of drift were chosen on other seeds, among"
-        " about ten configurations with 6 to 16 repetitions. The sizes of drift were chosen there as"
-        " well, so that disjoint LinUCB with logs loses about as much as without. In an earlier version"
+        " about ten configurations with 6 to 16 repetitions. The sizes of drift were chosen on these"
+        " seeds as well: disjoint LinUCB loses about as much with logs as without logs. In an earlier version"
         " of the environment, with slopes a quarter larger and steps of 0.2 a month, the same AutoISD"
         " has 1.6, 2.0, 5.7 and 5.7 in the first four rows (20 repetitions, standard errors 0.1 to 0.4)."
         " This page is a single run.",
@@ -365,9 +365,10 @@ def report(outcome: StudyOutcome) -> str:
     named, flags, covered = (outcome.more[name] for name in ("named", "flags", "covered"))
     lines += [
         "",
-        f"In the rows with 3 % of clicks ({outcome.more['rare_replications']} repetitions) nothing is"
-        " new online. Greedy logs play in nine rounds of ten what an outdated model calls best."
-        " Deterministic logs always do, so some arms are missing in some contexts.",
+        f"In the rows with 3 % of clicks ({outcome.more['rare_replications']} repetitions) no arm is new"
+        " online, and drifting effects stay where the logs left them. Greedy logs play in nine rounds of"
+        " ten what an outdated model calls best. Deterministic logs always do, so some arms are missing"
+        " in some contexts.",
         "",
         "## Which effects drift, according to the logs",
         "",

@@ -273,9 +273,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "Weak drift and well-conditioned blocks are the known limits. Where a block drifts less than"
         " the sampling error of its coefficients, or where the covariances of two blocks hardly differ"
-        " between windows, the data do not show which directions drift. The estimator then mostly calls"
-        " too few directions invariant, which slows learning. A weak drift that it misses is small as"
-        " well.",
+        " between windows, the data do not show which directions drift. In such logs the estimator"
+        " mostly calls too few directions invariant, which slows learning. A weak drift that the"
+        " estimator misses costs little.",
         "",
     ]
     return "\n".join(lines)

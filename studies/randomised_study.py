@@ -214,7 +214,7 @@ WORLD_IN_WORDS = (
 LOOKS = (
     "The study had two trial runs, with 24 logs on seed 7 and 40 logs on seed 8. After the first,"
     " coefficients were made smaller, because differences between actions had exceeded the noise, and DR"
-    " got the first logs for its reward model. No default was changed after either."
+    " got the first logs for its reward model. No default was changed after the trial runs."
 )
 THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""

@@ -487,16 +487,16 @@ def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "",
         f"**Standard errors** are over dates, and for the second half over {BLOCKS} blocks of"
         " neighbouring rounds. Differences between policies are paired. Where a run from one date is"
-        " longer than the time to the next date, runs overlap and the error is too small: a *better*"
-        " then needs a clear margin.",
+        " longer than the time to the next date, runs overlap and the error is too small, so that a"
+        " verdict *better* needs a clear margin.",
         "",
         "Sliding window and discount start from the latest logs, as many as they remember. *Frozen* is"
         " a ridge regression on all logs that never learns again. *Cold* LinUCB has no logs.",
         "",
-        "What we had seen of the second halves before: for flights and films, once, the gains of three"
-        " simple choices, while the data were prepared; features were not changed by it. For the other"
-        " sets, tables of names, counts and ranges. Features that do not vary within every sixteenth of"
-        " the first quarter were merged or left out. Earlier versions of AutoISD had been played on"
+        "Before the study we had seen the gains of three simple choices on the second halves of flights"
+        " and films, once, while the data were prepared; features were not changed afterwards. Of the"
+        " other sets we had seen tables of names, counts and ranges. Features that do not vary"
+        " within every sixteenth of the first quarter were merged or left out. Earlier versions of AutoISD had been played on"
         " these second halves three times. This version was chosen on the first halves and in"
         " simulations, among about twenty configurations, and this page is its single run. After this"
         " run the definition of AutoISD's trust was changed: it now uses the signal among all offered"
