@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from invariant_bandits.logs.convert import convert
 from pyarrow import parquet
 from typer.testing import CliRunner
 
