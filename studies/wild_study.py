@@ -259,8 +259,10 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 FIRST_TRY = (
     "Nine kinds (game offers to churn) and four more (thumbnails to tutoring) were written before the"
     " code that finds roles was read, by the person who then mended it, with sizes of drift fixed"
-    " beforehand. They are no longer held out. Since the draws of this page were made, constant"
-    " columns are no features any more.",
+    " beforehand. They are no longer held out. After the draws of this page, constant columns stopped"
+    " being features, and `fit` asks for the reward where another column is close to it. Three draws of"
+    " every kind with that code (seed 909): 66 of 66 right or rightly stopped, no leak, drift exact in 65"
+    " (the weaker call centre missed one).",
     "",
     "- **The nine at the first try, three draws each: all roles right in 3 of 27**, a stop that lists"
     " the right reward or action in 18, a stop that misleads in 3 (hotels: a row per candidate), a"

@@ -404,3 +404,15 @@ def test_differences_of_differences_and_of_other_rounds_are_refused():
         of(CLICKS, ONES, CLICKS[:6], ONES)
     with pytest.raises(ib.InputError, match=r"shape \(n,\) of gains, got \(2, 8\)"):
         estimated([CLICKS, CLICKS], [ONES, ONES], effective_sample=8.0)
+
+
+def test_a_difference_among_many_is_that_of_a_higher_confidence():
+    """Bonferroni: so many intervals hold at once with the confidence of one."""
+    rng = np.random.default_rng(8)
+    first, second = rng.normal(1.0, 1.0, (2, 400))
+    ones = np.ones(400)
+    pair = [of(gains, ones, gains, ones) for gains in (first, second)]
+    sure = [of(gains, ones, gains, ones, confidence=1.0 - 0.05 / 28) for gains in (first, second)]
+    among, alone = pair[0].minus(pair[1], among=28), sure[0].minus(sure[1])
+    assert [getattr(among, end) for end in ENDS] == pytest.approx([getattr(alone, end) for end in ENDS])
+    assert among.low < pair[0].minus(pair[1]).low

@@ -7,6 +7,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.reports import values
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS
+from studies.wild_more import LATER_LOGS, NEW_LOGS
 
 SMALL = {"ride_pricing": 60_000}
 
@@ -94,3 +95,73 @@ def test_news_out_of_order_are_compared_after_sorting(tmp_path):
     log = WILD_LOGS["news_articles"](tmp_path, 3, rounds=6000)
     read = ib.read_feedback(str(log.path))
     assert (np.diff(read.feedback.times.astype(np.int64)) >= 0).all()
+
+
+@pytest.mark.parametrize("kind", NEW_LOGS | LATER_LOGS)
+def test_roles_of_a_log_with_names_of_its_own_are_found_or_asked_for(kind, tmp_path):
+    log = (NEW_LOGS | LATER_LOGS)[kind](tmp_path, 8, rounds=12_000)
+    if log.options:
+        with pytest.raises(ib.InputError, match="no column was found to be the reward") as refused:
+            ib.open_log(str(log.path))
+        assert all(f"--reward {name} " in str(refused.value) for name in log.candidates)
+    schema = ib.open_log(str(log.path), log.options).schema
+    assert schema.roles() == log.roles
+    assert not log.leaking & set(schema.features)
+
+
+def chosen_with(chances, rounds=10_000, seed=3):
+    """Labels drawn with chances that depend on x, their propensities, and a reward that depends on both."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=rounds)
+    p = np.where(x > 0.0, *chances)
+    label = rng.random(rounds) < p
+    reward = x + 0.5 * label + rng.normal(size=rounds)
+    return x, np.where(label, "b", "a"), np.where(label, p, 1.0 - p), reward
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "written"),
+    [
+        ("pct", "percent", lambda p: 100.0 * p),
+        ("ipw", "weight", lambda p: 1.0 / p),
+        ("logp", "log", np.log),
+        ("q", "probability", lambda p: p),
+    ],
+)
+def test_propensities_are_found_in_every_unit_and_read_as_probabilities(name, unit, written):
+    x, label, p, reward = chosen_with((0.7, 0.4))
+    table = pa.table({"t": np.arange(10_000), "x": x, "label_of": label, name: written(p), "reward": reward})
+    log = ib.open_log(table, {"time": "t"})
+    assert (log.schema.arm, log.schema.propensity, log.schema.propensity_unit) == ("label_of", name, unit)
+    np.testing.assert_allclose(ib.read_feedback(log).feedback.propensities, p, rtol=1e-12)
+
+
+def test_a_column_that_depends_on_the_choice_is_not_a_feature_but_its_cause_is():
+    """x is chosen by and stays, what follows the choice goes, an attribute of the arm is no outcome."""
+    x, label, p, reward = chosen_with((0.7, 0.4))
+    late = 0.3 * reward + np.random.default_rng(4).normal(size=len(x))
+    table = pa.table({"x": x, "arm": label, "p": p, "late": late, "reward": reward, "y2": x**2, "z": -x})
+    schema = ib.open_log(table).schema
+    assert schema.features == ("x", "y2", "z")
+    assert "known only after the choice: it depends on arm" in schema.reasons["!late"]
+
+
+def test_a_column_that_counts_rows_or_never_changes_is_not_a_feature():
+    columns = labelled(np.random.default_rng(5))
+    table = pa.table(columns | {"match": np.arange(3000) + 7, "build": np.full(3000, 3)})
+    schema = ib.open_log(table).schema
+    assert schema.features == ("x",)
+    assert schema.reasons["!match"] == "it only counts the rows"
+    assert ib.open_log(table, {"keep": ["build"]}).schema.features == ("x", "build")
+
+
+def test_several_times_without_a_clue_are_asked_for():
+    rng = np.random.default_rng(6)
+    columns = labelled(rng)
+    columns["occurred"] = rng.permutation(columns.pop("time"))
+    table = pa.table(columns | {"born": columns["occurred"] - rng.integers(10**7, 10**8, 3000)})
+    with pytest.raises(
+        ib.InputError, match=r"(?s)to be the time.*--time occurred .*--time born .*--time none"
+    ):
+        ib.open_log(table)
+    assert ib.open_log(table, {"time": "occurred"}).schema.time == "occurred"

@@ -63,6 +63,10 @@ LEAST_ROUNDS, SHORTEST_ROUND = 10, 1.5
 """Rounds, and rows per round, from which on rows that stand together are taken for a round."""
 USUAL_GAP = 0.1
 """Share of the time of a log by which a later time of the same round follows the first, at most."""
+ALIKE, LIKELY = 0.5, 3.0
+"""Squared correlation above which two columns may both be outcomes, and the standard errors by which one that
+is so close to the reward must depend on the choice to count as a leak.
+"""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 PARTICIPLE = re.compile(r"(?i)[a-z]{2}ed$")
 NUMBERS = re.compile(r"(?i)(number|no|nr|key|code)$")
@@ -614,7 +618,17 @@ class _Guess:
             present = {name: ~decode.is_missing(_flat(self.rows.column(name))) for name in names}
             return [name for name in names if not chosen.all() and not present[name][~chosen].any()]
         late = [name for name in self._free() if self._imbalance(name) > IMBALANCED]
-        return [name for name in names if name in late] if len(late) <= max(2, len(self._free()) // 2) else []
+        found = (
+            [name for name in names if name in late] if len(late) <= max(2, len(self._free()) // 2) else []
+        )
+        return [name for name in names if name in found or any(self._alike(name, other) for other in found)]
+
+    def _alike(self, first: str, second: str) -> bool:
+        """Whether two columns say nearly the same, as two outcomes of one choice do."""
+        pair = np.stack([_numbers(self.rows.column(name)) for name in (first, second)])
+        pair = pair[:, np.isfinite(pair).all(axis=0)]
+        spread = bool((np.ptp(pair, axis=1) > 0.0).all()) if pair.size else False
+        return spread and float(np.corrcoef(pair)[0, 1] ** 2) > ALIKE
 
     def _is_two_valued(self, name: str) -> bool:
         return len(self.sample.column(name).drop_null().unique()) == 2
@@ -692,7 +706,16 @@ class _Guess:
         and those that give the reward away together with another one.
         """
         arms = None if self._choices is None else self._choices[0]
-        late = [name for name in features if self._imbalance(name) > IMBALANCED]
+        reward = self.fields["reward"]
+        depends = {name: self._imbalance(name) for name in features}
+        late = [name for name in features if depends[name] > IMBALANCED]
+        late += [
+            name
+            for name in features
+            if IMBALANCED >= depends[name] > LIKELY
+            and is_number(self.types[name])
+            and self._alike(name, reward)
+        ]
         late = [name for name in late if not _is_function(self._codes(name), arms)]
         late = late if len(late) <= max(1, len(features) // 3) else []
         why = dict.fromkeys(late, f"known only after the choice: it depends on {self.fields.get('arm')}")
