@@ -34,6 +34,8 @@ from studies.harness import wrap_prose
 from studies.peer_policies import PEERS
 
 ACTIONS, DIMS = 5, (10, 50, 100)
+READS = 3
+"""How often every reader reads the log: the first time may compile."""
 ROUNDS = 300
 """Of a turn: enough that what happens now and then, such as a look of the alarm, has its share."""
 OURS = ("LinUCB", "AutoISD", "ISDLinUCB", "DLinUCB", "SWLinUCB")
@@ -192,7 +194,7 @@ def reading(rows: int = 1_000_000) -> Table:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write_log(path, rows, names)
-        for name, query in queries.items():
+        for name, query in list(queries.items()) * READS:
             code = f"PATH = {str(path)!r}; PAIRS = {pairs!r}; {query}"
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
@@ -203,10 +205,9 @@ def reading(rows: int = 1_000_000) -> Table:
                 continue
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            table[name] = {
-                "processor seconds": spent,
-                "memory, MB": json.loads(done.stdout.splitlines()[-1]) / 1024,
-            }
+            row = {"processor seconds": spent, "memory, MB": json.loads(done.stdout.splitlines()[-1]) / 1024}
+            kept = table.setdefault(name, row)
+            table[name] = {column: min(value, kept[column]) for column, value in row.items()}
     return table
 
 
@@ -340,7 +341,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[int], Table]]] = {
     "Batches": ("Milliseconds for 10,000 decisions, five actions each, one state.", batch_decisions),
     "The offline phase": ("Milliseconds, 8 windows, 4,000, 20,000 and 40,000 rows.", offline_fit),
     "Reading logs": (
-        "One million rows of 20 features in Parquet: all second moments in 8 windows.",
+        "One million rows of 20 features in Parquet: all second moments in 8 windows. Least of three turns.",
         lambda turns: reading(),
     ),
     "Simulation": ("One process.", lambda turns: throughput()),

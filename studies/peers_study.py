@@ -394,8 +394,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         " its default of 0.01, vowpalwabbit three explorations and two schedules of its learning rate."
         " Settings in each grid: "
         + ", ".join(f"{name} {count}" for name, count in tried.items())
-        + ", isd-linucb 4. Some choices are the end of a grid (`gamma_scale` 1000 of vowpalwabbit, exploration"
-        " 0.01 of linucb): a wider one might serve these better.",
+        + ", isd-linucb 4. Some choices are the end of a grid (`gamma_scale` 1000 of vowpalwabbit,"
+        " exploration 0.01 of linucb): a wider one might serve these better.",
         "- **bayesianbandits** draws by Thompson sampling from one linear model. Its two rules that forget by"
         " direction learn the logs a row at a time, because they forget nothing within a batch. FeatureWise"
         " equals Exponential where no feature is 0."
