@@ -646,7 +646,7 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         return []
     lines = [
         f"AutoISD on the first half; the default has caution 0 and {DEFAULT_WINDOWS} windows."
-        " Errors are over draws of the logs only.",
+        " Standard errors cover only the random choice of the logged actions.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
         _rule(len(AUTO_CAUTIONS)),
