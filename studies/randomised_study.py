@@ -362,12 +362,12 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     return [
         "## How to choose",
         "",
-        "A log has information about an action only if it tried the action. Where the challenger"
-        " prefers another action than the logging policy, its value rests on the few rounds in which"
-        " that action was drawn at random, each with weight K/floor. Four times the floor halves the"
-        " intervals and costs four times as much. Inverse-gap weighting draws mostly actions that are"
-        " nearly as good, so that it costs less. With floor 0 nothing can be known, however long the log"
-        f" is.{warning}",
+        "A log has information about an action only if it tried the action. If the challenger prefers"
+        " another action than the logging policy, its value is estimated from the few rounds in which"
+        " that action was drawn at random. Each of these rounds has weight K/floor, for K actions. Four"
+        " times the floor halves the intervals and costs four times as much. Inverse-gap weighting draws"
+        " mostly actions that are nearly as good, so that it costs less. With floor 0 nothing can be"
+        f" known, however long the log is.{warning}",
         "",
     ]
 

@@ -495,13 +495,13 @@ def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "",
         "Before the study we had seen the gains of three simple choices on the second halves of flights"
         " and films, once, while the data were prepared; features were not changed afterwards. Of the"
-        " other sets we had seen tables of names, counts and ranges. Features that do not vary"
-        " within every sixteenth of the first quarter were merged or left out. Earlier versions of AutoISD had been played on"
-        " these second halves three times. This version was chosen on the first halves and in"
-        " simulations, among about twenty configurations, and this page is its single run. After this"
-        " run the definition of AutoISD's trust was changed: it now uses the signal among all offered"
-        " actions, not only among the logged ones. For logs with uniformly random choices, as here, the"
-        " two differ only by sampling error.",
+        " other sets we had seen tables of names, counts and ranges. Features that do not vary within"
+        " every sixteenth of the first quarter were merged or left out. Earlier versions of AutoISD had"
+        " been played on these second halves three times. This version was chosen on the first halves"
+        " and in simulations, among about twenty configurations, and this page is its single run. After"
+        " this run the definition of AutoISD's trust was changed: it now uses the signal among all"
+        " offered actions, not only among the logged ones. For logs with uniformly random choices, as"
+        " here, the two differ only by sampling error.",
         "",
     ]
 
@@ -646,7 +646,7 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         return []
     lines = [
         f"AutoISD on the first half; the default has caution 0 and {DEFAULT_WINDOWS} windows."
-        " Errors are over draws of the logs only.",
+        " Standard errors cover only the random choice of the logged actions.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
         _rule(len(AUTO_CAUTIONS)),
