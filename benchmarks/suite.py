@@ -341,8 +341,8 @@ SECTIONS: Mapping[str, tuple[str, Callable[[int], Table]]] = {
     "Batches": ("Milliseconds for 10,000 decisions, five actions each, one state.", batch_decisions),
     "The offline phase": ("Milliseconds, 8 windows, 4,000, 20,000 and 40,000 rows.", offline_fit),
     "Reading logs": (
-        "One million rows of 20 features in Parquet: all second moments in 8 windows. Least of three turns: the"
-        " first one may compile, which made ours 3.3 s in a run before.",
+        "One million rows of 20 features in Parquet: all second moments in 8 windows. Least of three turns:"
+        " the first one may compile, which made ours 3.3 s in a run before.",
         lambda turns: reading(),
     ),
     "Simulation": ("One process.", lambda turns: throughput()),

@@ -645,7 +645,8 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
-        f"AutoISD on the first half; the default has caution 0 and {DEFAULT_WINDOWS} windows."
+        "Gain of AutoISD on the first half for other values of its two options. By default `caution` is"
+        f" 0 and the logs are divided into {DEFAULT_WINDOWS} windows."
         " Standard errors cover only the random choice of the logged actions.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),

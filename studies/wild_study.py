@@ -300,7 +300,8 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## Columns and drift",
         "",
-        "Stops rightly: with the right candidates. Wrong: neither that nor all roles right.",
+        "`fit` *stops rightly* if it names the right columns as candidates for a role that it did not find."
+        " *Wrong* counts the other logs in which a role is wrong or missing.",
         "",
         "| kind | roles found | stops rightly | wrong | leaks | drift exact | missed | named beside |",
         "|---|---|---|---|---|---|---|---|",

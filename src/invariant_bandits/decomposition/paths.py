@@ -449,6 +449,8 @@ def check_estimable(
         Each window must carry a fit of its own.
     """
     p, m = moments.dim, moments.windows
+    if not moments.rounds:
+        raise InputError("there are no logged rounds to learn from; an episode has them as `logs`")
     if m < 2:
         raise InputError(f"moments must have at least 2 windows to compare, got {m}")
     short = np.flatnonzero(moments.counts < p + 2)

@@ -436,6 +436,9 @@ def _contender(name: str, options: Any) -> Contender:
     rest = dict(_table(options, f"policies.{name}"))
     policy = find_policy(str(rest.pop("kind", name)))
     policy.check(rest)
+    for option, value in rest.items():
+        if isinstance(value, list):
+            raise InputError(f"policies.{name}.{option} must be one value: add an entry for each, got {value}")
     return Contender(policy.name, rest)
 
 
