@@ -362,9 +362,9 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The constants of AutoISD, halved and doubled",
         "",
-        f"{outcome.replications} fresh repetitions per world, {FIXED_TIMES} times as many where arms changed,"
-        f" with seed {outcome.seed}, none discarded;"
-        " all variants play the same logs, features and noise. A cell is the change of mean regret ±"
+        f"Each simulated world is played {outcome.replications} times, and {FIXED_TIMES} times as often if"
+        f" rewards of its arms change after the logs (seed {outcome.seed}). No run is discarded, and all"
+        " variants play the same logs, features and noise. A cell is the change of mean regret ±"
         " its paired standard error. **Bold**: more than three standard errors and more than 5 % of the"
         " regret. A change of 0 means that no choice differs, “–” that no world has a bold change.",
         "",
