@@ -35,9 +35,8 @@ class PairsSource(Source):
         lines = [dict(pair.split("=") for pair in line.split(";")) for line in Path(path).read_text().splitlines()]
         return pa.table({name: [float(line[name]) for line in lines] for name in lines[0]})
 
-    def batches(self, task, columns, first_row=None):
-        if first_row is None:
-            yield 0, self._table(task.file).select(list(columns)).combine_chunks().to_batches()[0]
+    def batches(self, task, columns):
+        yield 0, self._table(task.file).select(list(columns)).combine_chunks().to_batches()[0]
 '''
 
 

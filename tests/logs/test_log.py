@@ -39,10 +39,10 @@ def counted(request, tmp_path):
             super().__post_init__()
             done["opened"] += 1
 
-        def batches(self, task, columns, first_row=None):
-            if first_row is None and task == self.tasks[0]:
+        def batches(self, task, columns):
+            if task == self.tasks[0]:
                 done[tuple(columns)] += 1
-            return super().batches(task, columns, first_row)
+            return super().batches(task, columns)
 
     write = csv.write_csv if request.param is CsvSource else pq.write_table
     middle = int(LOG.starts[250])

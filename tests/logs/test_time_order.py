@@ -71,7 +71,7 @@ def test_equal_shares_of_very_many_times_come_from_a_sample():
         probe.add(
             Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"])
         )
-    seen = probe.results(())["times"]
+    seen = probe.results()["times"]
     assert MOST_TIMES / 3 < len(seen.sample) <= MOST_TIMES
     assert not seen.in_order
     shares = np.diff(seen.equal_shares(8)) / len(times)

@@ -228,7 +228,7 @@ class EventSource(FileSource, ABC):
         used = tuple(name for name in features if f"!{name}" not in reasons)
         self.schema = Schema("reward", used, reasons=reasons, **roles)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches of whole events of one file."""
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)

@@ -43,66 +43,25 @@ if TYPE_CHECKING:
 
 
 def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
-    """Pairs (row within the file, batch) of a task; only whole rounds, if these have several rows."""
-    if schema.one_row_per_action:
-        return whole_rounds(source, task, schema.used_columns, str(schema.round))
-    return source.batches(task, schema.used_columns)
+    """Pairs (row within the file, batch) of a task.
 
-
-def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
-    """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
-
-    A task owns the rounds that begin in it: rows of a round that began before are left to the task before,
-    and the last round is completed with rows from behind the task.
+    If rounds have several rows, batches hold whole rounds, and the task stands for its whole file.
     """
-
+    if not schema.one_row_per_action:
+        yield from source.batches(task, schema.used_columns)
+        return
     held: Any = None
-    held_row = end = task.first_row
-    for row, batch in _own_batches(source, task, columns, name):
+    held_row = 0
+    parts = (part for part in source.tasks if part.file == task.file)
+    for row, batch in (pair for part in parts for pair in source.batches(part, schema.used_columns)):
         if held is not None:
             batch, row = join_batches([held, batch]), held_row
-        cut = int(run_starts(batch.column(name))[-1])
-        held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
+        cut = int(run_starts(batch.column(schema.round))[-1])
+        held, held_row = batch.slice(cut), row + cut
         if cut:
             yield row, batch.slice(0, cut)
-    if held is None:
-        return
-    if any(other.file == task.file and other.part > task.part for other in source.tasks):
-        last = held.column(name)[0]
-        for _, batch in source.batches(task, columns, first_row=end):
-            stop = _first_other(batch.column(name), last)
-            held = join_batches([held, batch.slice(0, stop)])
-            if stop < len(batch):
-                break
-    yield held_row, held
-
-
-def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
-    """Batches of a task without the rows of a round that began before it."""
-    before = _last_round_before(source, task, name)
-    for row, batch in source.batches(task, columns):
-        if before is not None:
-            own = _first_other(batch.column(name), before)
-            if own == len(batch):
-                continue
-            batch, row, before = batch.slice(own), row + own, None
-        yield row, batch
-
-
-def _last_round_before(source: Source, task: Task, name: str) -> Any:
-    """The round id in the row just before a task, if its file has one."""
-    before = [other for other in source.tasks if other.file == task.file and other.part < task.part]
-    for previous in reversed(before):
-        ends = [batch.column(name)[-1] for _, batch in source.batches(previous, [name]) if len(batch)]
-        if ends:
-            return ends[-1]
-    return None
-
-
-def _first_other(column: Any, value: Any) -> int:
-    """Index of the first entry that differs from the scalar `value`; the length if none does."""
-    starts = [*run_starts(column).tolist(), len(column)]
-    return starts[1] if column[0].as_py() == value.as_py() else 0
+    if held is not None:
+        yield held_row, held
 
 
 def _temporary_folder(owner: Any) -> Path:
@@ -198,11 +157,11 @@ class SpooledSource(SourceAround):
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield what was recorded, or else batches of the text."""
         files = self._files.get(task.file)
         if files is None or not set(columns) <= set(self.columns):
-            parsed = self.inner.batches(task, columns, first_row)
+            parsed = self.inner.batches(task, columns)
             yield from (pair for pair in parsed if task.first_row <= pair[0] < self._end(task))
             return
         for file in files[task.part - 1 : task.part] if task.part else files:
@@ -327,7 +286,7 @@ class OwnFileSource(Source):
         """Where the rows of a part are."""
         return str(self.folder / f"{part}.arrow")
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one part."""
         row = 0
         with pa.memory_map(self.path(task.part)) as file, pa.ipc.open_file(file) as reader:

@@ -156,7 +156,7 @@ class CategoryProbe:
             if len(counts) > MOST_CATEGORIES:
                 raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature")
 
-    def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the counts."""
         return {"categories": self.counts}
 
@@ -216,7 +216,7 @@ class ArmProbe:
             first, last = self.span.get(labels[code], (firsts[code], lasts[code]))
             self.span[labels[code]] = (min(firsts[code], first), max(lasts[code], last))
 
-    def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the arms that were used."""
         if not self.span:
             time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
@@ -240,8 +240,7 @@ class RoundProbe:
         self.columns = [name for name in (schema.round, self.chosen) if name is not None]
         self.ids, self.starts = list[Array](), list[Array]()
         self._chosen_rows: int | None = None if self.chosen is None else 0
-        self._task: Task | None = None
-        self._previous: Any = None
+        self._previous: tuple[str, Any] = "", None
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the ids of a batch."""
@@ -250,7 +249,8 @@ class RoundProbe:
         ids = hashes(batch.column(self.round))
         begins = np.ones(len(ids), dtype=bool)
         if self.several_rows:
-            before = self._previous if task is self._task else ~ids[0]
+            file, last = self._previous
+            before = last if file == task.file else ~ids[0]
             begins = ids != np.concatenate([[before], ids[:-1]])
         if self._chosen_rows is not None:
             column = batch.column(self.chosen)
@@ -258,9 +258,9 @@ class RoundProbe:
             self._chosen_rows = self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
         self.ids.append(ids[begins])
         self.starts.append(task.position + row - task.first_row + np.flatnonzero(begins))
-        self._task, self._previous = task, ids[-1]
+        self._previous = task.file, ids[-1]
 
-    def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the rounds that come again.
 
         They are split if many come again, and yet hardly any has a second chosen row.
@@ -272,12 +272,6 @@ class RoundProbe:
         new = np.concatenate([[True], ids[order[1:]] != ids[order[:-1]]])
         again = np.zeros(len(ids), dtype=bool)
         again[order[~new]] = True
-        if self.several_rows:
-            # Rounds that continue in the next row group of their file are not second rounds.
-            continued = np.isin(starts, [task.position for task in tasks if task.part > 0])
-            continued[1:] &= ids[1:] == ids[:-1]
-            continued[0] = False
-            again &= ~continued
         if not again.any():
             return {}
         firsts = order[new]
@@ -332,7 +326,7 @@ class TimeProbe:
             self._share, self._size, self._sample = self._share / 2.0, 0, []
             self._draw(times, lots_drawn)
 
-    def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the statistics."""
         times = [times for times, _ in self._sample]
         sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
@@ -506,8 +500,11 @@ class Log:
                     probe.add(task, row, batch)
             skipped = () if source.skips_lines else source.skipped(task).values()
             total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
-            tasks += [task] if spool is None or self.schema.one_row_per_action else spool.split(task)
-        results = {name: value for probe in probes for name, value in probe.results(tasks).items()}
+            if not self.schema.one_row_per_action:
+                tasks += [task] if spool is None else spool.split(task)
+            elif not tasks or tasks[-1].file != task.file:  # a round may go on in the next part of its file
+                tasks.append(task)
+        results = {name: value for probe in probes for name, value in probe.results().items()}
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def with_source(self, source: Source) -> Log:

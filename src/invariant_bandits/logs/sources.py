@@ -94,7 +94,7 @@ class Source:
     parses: bool = False
     dictionaries: Sequence[str] = ()
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield pairs (row within the file, record batch) of a task.
 
         Parameters
@@ -103,9 +103,6 @@ class Source:
             One of `tasks`.
         columns : sequence of str
             The columns that are wanted, in this order.
-        first_row : int, optional
-            Instead of the task: everything in its file from this row on, which is behind the task; only asked
-            for if the file has several tasks.
         """
         raise NotImplementedError
 
@@ -186,9 +183,9 @@ class DatedSource(SourceAround):
         dated = inner.arrow_schema.field(index).with_type(pa.timestamp("us"))
         self.arrow_schema = inner.arrow_schema.set(index, dated)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches with timestamps."""
-        for row, batch in self.inner.batches(task, columns, first_row):
+        for row, batch in self.inner.batches(task, columns):
             if self.column in columns:
                 index = batch.schema.get_field_index(self.column)
                 batch = batch.set_column(index, self.column, self.form.timestamps(batch.column(index)))
@@ -414,11 +411,11 @@ class PartitionedSource(SourceAround):
             if name not in inner.arrow_schema.names:
                 self.arrow_schema = self.arrow_schema.append(pa.field(name, value.type))
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches of the files with the keys that are wanted."""
         own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
-        for row, batch in self.inner.batches(task, read, first_row):
+        for row, batch in self.inner.batches(task, read):
             for name in columns:
                 if name not in own:
                     batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))

@@ -61,22 +61,19 @@ class ParquetSource(FileSource):
         self.arrow_schema = shared_schema(self.paths, schema_of)
         self.tasks, self.total_rows = tuple(tasks), position
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
-        """Batches of the row groups of a task, or of those behind it."""
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
+        """Batches of the row groups of a task."""
         dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
         footer = self._footers.get(task.file)
         with _parquet_file(task.file, dictionaries, footer) as file, naming_file(task.file):
-            end = self._ends[task.file, task.part]
-            groups, row = list(range(task.part, end)), task.first_row
-            if first_row is not None:
-                groups, row = list(range(end, file.metadata.num_row_groups)), first_row
+            groups, row = list(range(task.part, self._ends[task.file, task.part])), task.first_row
             how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
             if len(groups) > 1 and rows <= 2 * BATCH_ROWS:  # else every small group would be a batch
                 joined = file.read_row_groups(groups, **how).unify_dictionaries().combine_chunks()
                 batches = joined.to_batches(BATCH_ROWS)
             else:
-                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, **how) if groups else ()
+                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, **how)
             for batch in batches:
                 yield row, batch_without_views(batch)
                 row += len(batch)
@@ -97,7 +94,7 @@ class ArrowSource(FileSource):
         super().__post_init__()
         self.arrow_schema = shared_schema(self.paths, _schema)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one file."""
         row = 0
         with _reader(task.file, columns) as (_, batches):

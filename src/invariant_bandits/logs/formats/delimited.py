@@ -172,7 +172,7 @@ class CsvSource(TextSource):
                 schema = schema.set(index, column_field.with_type(pa.float64()))
         return schema
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one file, or of a part of it."""
         dialect, header = self.dialects[task.file], self.headers[task.file]
 

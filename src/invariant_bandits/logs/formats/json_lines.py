@@ -42,7 +42,7 @@ class JsonLinesSource(TextSource):
         self.arrow_schema = _flat(self._nested)
         sources.require_usable_names(self.paths[0], self.arrow_schema.names)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one file, or of a part of it."""
 
         def parse(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:

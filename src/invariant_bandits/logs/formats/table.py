@@ -40,7 +40,7 @@ class TableSource(Source):
         self.arrow_schema, self.total_rows = schema_without_views(self.table.schema), self.table.num_rows
         self.tasks = (Task(self.name, 0, 0, 0),)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of the table."""
         row = 0
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
@@ -179,7 +179,7 @@ class ObpSource(Source):
                 raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
         return columns
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
+    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of rounds."""
         size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
         for row in range(0, self.rounds, size):
