@@ -7,7 +7,7 @@ memory; a stable sort of every file, one after the other, is a stable sort of th
 
 from __future__ import annotations
 
-import os
+import mmap
 import shutil
 import tempfile
 import weakref
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import batch_without_views, run_starts, schema_without_views
 from invariant_bandits.logs.quality import RowProblems
@@ -444,61 +444,37 @@ AT_ONCE = 2**21
 """So many numbers (16 MB) are read from it at once."""
 
 
-class SpillFile:
-    """A temporary file without a name, which is gone with the last object that holds this."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryFile() as file:
-            self.descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self.descriptor)
-
-
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows in an unnamed temporary file, made by RowCollector.
+    """Rows in an unnamed temporary file, made by RowCollector; it is gone with the last object that holds it.
 
     Slices are read into arrays; forked processes may read at the same time.
 
     Parameters
     ----------
-    file : SpillFile
-        Holds float64 numbers, row after row.
-    first, rows : int
-        Which rows of the file these are: the first one, and how many.
-    tail : tuple of int
-        Shape of a row in the file: (p,), or () if rows are numbers.
+    mapped_file : mmap
+        The whole file.
+    raw : array, shape (rows, p), or (rows,)
+        These rows of it.
     change : callable, optional
         What is made of rows as they are read; one row in, one row out.
-    width : int, optional
-        Features of a row after `change`, if that is another number.
+    shape : tuple of int
+        (rows, p) after `change`, or (rows,).
     """
 
-    file: SpillFile
-    first: int
-    rows: int
-    tail: tuple[int, ...]
+    mapped_file: mmap.mmap
+    raw: Array
+    shape: tuple[int, ...]
     change: Callable[[Array], Array] | None = None
-    width: int | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, p), or (rows,)."""
-        return (self.rows, *(self.tail if self.width is None else (self.width,)))
 
     def __len__(self) -> int:
-        return self.rows
+        return len(self.raw)
 
     def __getitem__(self, part: slice) -> Array:
-        """The rows of a slice without a step, as an array."""
-        start, stop, step = part.indices(self.rows)
-        if step != 1:
-            raise InputError(f"stored rows are read in segments, got a slice with step {step}")
-        raw = np.empty((max(stop - start, 0), *self.tail))
-        left, offset = _bytes_of(raw), (self.first + start) * int(np.prod(self.tail)) * raw.itemsize
-        while len(left):  # forked processes share the position of the file, so it is left alone
-            got = os.preadv(self.file.descriptor, [left], offset)
-            left, offset = left[got:], offset + got
-        return raw if self.change is None else np.ascontiguousarray(self.change(raw))
+        """The rows of a slice, as an array."""
+        rows = self.raw[part].copy()
+        self.mapped_file.madvise(mmap.MADV_DONTNEED)  # or the file would count as memory of this process
+        return rows if self.change is None else np.ascontiguousarray(self.change(rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All of them, in memory."""
@@ -506,14 +482,14 @@ class StoredRows:
 
     def between(self, start: int, stop: int) -> StoredRows:
         """The rows from `start` up to, not including, `stop`; nothing is read."""
-        return replace(self, first=self.first + start, rows=stop - start)
+        raw = self.raw[start:stop]
+        return replace(self, raw=raw, shape=(len(raw), *self.shape[1:]))
 
     def mapped(self, change: Callable[[Array], Array]) -> StoredRows:
         """`change` of every row as it is read."""
         before = self.change
         both = change if before is None else lambda rows: change(before(rows))
-        width = None if not self.tail else int(change(self[:1]).shape[1])
-        return replace(self, change=both, width=width)
+        return replace(self, change=both, shape=(len(self), *change(self[:1]).shape[1:]))
 
 
 class RowCollector:
@@ -521,65 +497,47 @@ class RowCollector:
 
     def __init__(self) -> None:
         self._held: list[Array] = []
-        self._numbers = 0
-        self._stored: StoredRows | None = None
+        self._file: Any = None
+        self._shape: tuple[int, ...] = ()
+        self._dropped = 0
 
     def append(self, rows: Array) -> None:
         """Add rows (n, p) or numbers (n,)."""
         self._held.append(rows)
-        self._numbers += rows.size
-        if self._numbers > (IN_MEMORY if self._stored is None else AT_ONCE):
-            self._store()
+        self._shape = rows.shape[1:]
+        if self._file is None and sum(held.size for held in self._held) <= IN_MEMORY:
+            return
+        try:
+            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed by rows
+            while self._held:
+                self._file.write(np.ascontiguousarray(self._held.pop(0), dtype=np.float64))
+            self._file.flush()
+        except OSError as error:
+            full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
+            raise FileError(f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)") from None
 
     def drop(self, rows: int) -> None:
         """Forget the first so many."""
-        if self._stored is not None:
-            self._store()
-            self._stored = self._stored.between(rows, len(self._stored))
+        if self._file is not None:
+            self._dropped += rows
             return
-        while rows:
-            first = self._held[0]
-            self._held[0] = first[rows:]
-            self._numbers -= first.size - self._held[0].size
-            rows -= len(first) - len(self._held[0])
-            if not len(self._held[0]):
-                self._held.pop(0)
+        while self._held and rows >= len(self._held[0]):
+            rows -= len(self._held.pop(0))
+        self._held[:1] = [held[rows:] for held in self._held[:1]]
 
     @property
     def used(self) -> bool:
         """Whether anything was added."""
-        return bool(self._held) or self._stored is not None
+        return bool(self._held) or self._file is not None
 
     def rows(self) -> Array | StoredRows:
-        """All that were added: an array if they are few."""
-        if self._stored is None:
+        """All that were added, an array if they are few; nothing can be added afterwards."""
+        if self._file is None:
             return self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
-        self._store()
-        return self._stored
-
-    def _store(self) -> None:
-        """Move what is held to the file."""
-        if self._stored is None:
-            self._stored = StoredRows(SpillFile(), 0, 0, self._held[0].shape[1:])
-        if self._held:
-            rows = np.concatenate(self._held, dtype=np.float64)
-            _append(self._stored.file, rows)
-            self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
-        self._held, self._numbers = [], 0
-
-
-def _append(file: SpillFile, rows: Array) -> None:
-    left = _bytes_of(rows)
-    try:
-        while len(left):
-            left = left[os.write(file.descriptor, left) :]
-    except OSError as error:
-        full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
-        raise FileError(f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)") from None
-
-
-def _bytes_of(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        with self._file as file:
+            mapped_file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        raw = np.frombuffer(mapped_file).reshape(-1, *self._shape)[self._dropped :]
+        return StoredRows(mapped_file, raw, raw.shape)
 
 
 def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:
