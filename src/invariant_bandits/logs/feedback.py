@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number, whole_seed
+from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_seed
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.features import ArmFeatures
@@ -393,17 +393,12 @@ class Feedback:
         >>> feedback.moments(windows=4)
         WindowedMoments(dim=2, windows=4, rounds=20, of chosen and offered actions)
         """
-        if edges is None:
-            m = whole_number("windows", 8 if windows is None else windows, 1)
-            place = even_places(self.rounds, m)
-            moments = WindowedMoments.empty(self.dim, m, offered=offered)
-        elif windows is not None:
-            raise InputError("give either windows or edges, not both")
-        elif self.times is None:
+        if edges is not None and self.times is None:
             raise InputError("edges were given, but this feedback has no times")
-        else:
-            moments = WindowedMoments.empty(self.dim, edges=edges, offered=offered)
-            place = place_times(self.rounds, self.times, moments.edges)
+        m = 8 if windows is None and edges is None else windows
+        moments = WindowedMoments.empty(self.dim, m, edges=edges, offered=offered)
+        at_edges = None if edges is None else place_times(self.rounds, self.times, moments.edges)
+        place = even_places(self.rounds, moments.windows) if at_edges is None else at_edges
         for start, part in in_parts(self):
             others = {"offered": part.offered, "offered_counts": part.counts} if offered else {}
             own = place[start : start + part.rounds]

@@ -31,18 +31,6 @@ from invariant_bandits.storage import StateSchema
 KIND = "windowed-moments"
 
 
-def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
-    """All sums by name: chosen.count, chosen.mean, … and offered.count, … where there are offered actions."""
-    arrays = {f"chosen.{name}": array for name, array in moments.chosen.arrays().items()}
-    if moments.offered is not None:
-        arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
-    return arrays
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return np.array_equal(a, b)
-
-
 @dataclass(eq=False)
 class WindowedMoments:
     """Additive sufficient statistics of logged rounds, one set per window of time.
@@ -184,15 +172,10 @@ class WindowedMoments:
         n, dim = shaped_array("features", features, ("n", "p")).shape
         if (times is None) != (edges is None):
             raise InputError("times and edges belong together: give both or neither")
-        if edges is None:
-            m = whole_number("windows", 8 if windows is None else windows, 1)
-            place = even_places(n, m)
-            moments = cls.empty(dim, m, offered=offered is not None)
-            return moments.update(features, rewards, window=place, offered=offered)
-        if windows is not None:
-            raise InputError("give either windows or times with edges, not both")
-        moments = cls.empty(dim, edges=edges, offered=offered is not None)
-        return moments.update(features, rewards, times=times, offered=offered)
+        m = 8 if windows is None and edges is None else windows
+        moments = cls.empty(dim, m, edges=edges, offered=offered is not None)
+        place = even_places(n, moments.windows) if edges is None else None
+        return moments.update(features, rewards, window=place, times=times, offered=offered)
 
     # -- adding --
 
@@ -241,16 +224,17 @@ class WindowedMoments:
         self._check_alike(other)
         if self.windows != other.windows:
             raise InputError(f"shards must have the same windows, got {self.windows} and {other.windows}")
-        if not _equal(self.edges, other.edges):
+        if not np.array_equal(self.edges, other.edges):  # type: ignore[arg-type]
             raise InputError("shards must have the same window edges")
         return self._paired(other, PowerSums.merged, self.edges)
 
     def merge_windows(self, first: int, part: WindowedMoments) -> None:
         """Add, in place, moments of some of these windows, the first of them being window `first`."""
-        last = whole_number("first", first, 0) + part.windows
-        merged = named_arrays(self.between(first, last) + part)
-        for name, array in named_arrays(self).items():
-            array[first:last] = merged[name]
+        self._check_alike(part)
+        windows = slice(first, first + part.windows)
+        self.chosen.put(windows, part.chosen)
+        if self.offered is not None and part.offered is not None:
+            self.offered.put(windows, part.offered)
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
         """These windows, then those of `later`."""
@@ -373,12 +357,9 @@ class WindowedMoments:
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
             return NotImplemented
-        mine, theirs = named_arrays(self), named_arrays(other)
-        return (
-            mine.keys() == theirs.keys()
-            and _equal(self.edges, other.edges)
-            and all(_equal(mine[name], theirs[name]) for name in mine)
-        )
+        (mine, arrays), (theirs, others) = storage.to_state(self), storage.to_state(other)
+        same = (mine, arrays.keys()) == (theirs, others.keys())
+        return same and all(np.array_equal(array, others[name]) for name, array in arrays.items())
 
     __hash__ = None  # type: ignore[assignment]
 
