@@ -186,9 +186,7 @@ def categories_of(
 
 def as_dictionary(column: Any) -> Any:
     """The column as a dictionary of text."""
-    if not pa.types.is_dictionary(column.type):
-        return column.cast(pa.string()).dictionary_encode()
-    if column.dictionary.null_count:
+    if not pa.types.is_dictionary(column.type) or column.dictionary.null_count:
         return column.cast(pa.string()).dictionary_encode()
     if column.dictionary.type == pa.string():
         return column
@@ -322,10 +320,8 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
-    column = parsed_whole(column, dates=True)
-    if column.type == pa.timestamp("us"):
-        return column
-    return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+    column, kind = parsed_whole(column, dates=True), pa.timestamp("us")
+    return column if column.type == kind else _one_by_one(column, kind, as_utc, name, problems)
 
 
 def parsed_whole(column: Any, *, dates: bool) -> Any:
@@ -469,9 +465,7 @@ def holds_times(column: Any, kind: Any) -> bool:
         return all(WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word) for word in words)
     if not is_number(kind) or pa.types.is_boolean(kind):
         return False
-    numbers = _numbers(there.combine_chunks()) if is_text(there.type) else there
-    ends = compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py()
-    least, most = ends["min"] or 0.0, ends["max"] or 0.0
+    least, most = _range(there)
     return _epoch(there) is not None and least < most <= NEARBY * least
 
 
@@ -485,11 +479,16 @@ NEARBY = 1.2
 """Ratio of the latest to the earliest time since 1970 within a log."""
 
 
-def _epoch(column: Any) -> TimeFormat | None:
-    """The unit in which all values are times between 1973 and 2100."""
+def _range(column: Any) -> tuple[float, float]:
+    """The least and the greatest of numbers, or of text that should be numbers; 0 if there is none."""
     numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
     ends = compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py()
-    least, most = ends["min"] or 0.0, ends["max"] or 0.0
+    return ends["min"] or 0.0, ends["max"] or 0.0
+
+
+def _epoch(column: Any) -> TimeFormat | None:
+    """The unit in which all values are times between 1973 and 2100."""
+    least, most = _range(column)
     units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
     return TimeFormat(unit=units[0]) if units else None
 
