@@ -14,7 +14,6 @@ for thousands of arms: φ(x, a) = [a, x, f(a), f(a) ⊗ x], the place of the arm
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, compress, product
@@ -24,16 +23,12 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.logs.arms import Catalogue, Places, is_category_of
-from invariant_bandits.logs.decode import Categories, as_dictionary, category_places
+from invariant_bandits.logs.decode import Categories
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import ArraySpec
-
-MANY_ROWS = 1000
-"""More rows than these come from a file, and are looked up at once."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +128,7 @@ def _places(values: Any, categories: Sequence[str]) -> Categories:
     """Find values among the categories; those of a log were found when they were decoded."""
     if isinstance(values, Categories):
         return values
-    array = np.asarray(values)
-    if len(array) > MANY_ROWS and array.dtype == object:
-        with suppress(pa.ArrowException):  # something else than text is among them
-            column = pa.array(array, type=pa.string(), from_pandas=True)
-            return category_places(as_dictionary(column), categories)
-    words: list[Any] = array.tolist()
+    words: list[Any] = np.asarray(values).tolist()
     index = {category: place for place, category in enumerate(categories)}
     places = [index.get(str(word), -1) for word in words]
     missing = [word is None or word != word for word in words]
