@@ -218,13 +218,9 @@ class Reader:
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
-        features = self.encode(columns, len(batch))
-        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems)
-        rounds = replace(rounds, columns=columns)
-        if codes is None:
-            return rounds, problems
-        rounds = replace(rounds, arm=codes)
-        if not self.with_offered:
+        features, known = self.encode(columns, len(batch)), {"columns": columns, "arm": codes}
+        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, **known)
+        if codes is None or not self.with_offered:
             return rounds, problems
         mask = self._offered_mask(rounds, batch)
         problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
@@ -248,13 +244,12 @@ class Reader:
         of_chosen = batch.take(chosen)
         columns = {} if offered is not None else self._columns(of_chosen, problems)
         features = self.encode(columns, len(chosen)) if offered is None else offered[chosen]
-        rounds = self._rounds(file, row + starts, features, of_chosen, problems)
-        rounds = replace(rounds, columns=columns)
+        known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
+        rounds = self._rounds(file, row + starts, features, of_chosen, problems, **known)
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
-            rounds = replace(rounds, offered=offered, offered_counts=counts, action=action)
-            return replace(rounds, all_rewards=all_rewards), problems
-        mask = np.zeros((len(starts), len(self.arms or ())), dtype=bool)
+            return replace(rounds, offered_counts=counts, action=action), problems
+        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
         mask[np.repeat(np.arange(len(starts)), counts), codes] = True
         rounds = replace(rounds, arm=codes[chosen])
         return rounds.offering(mask) if self.with_offered else rounds, problems
@@ -274,13 +269,16 @@ class Reader:
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems)
+        known = {"offered": offered, "offered_counts": counts, "action": action}
+        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, **known)
         rewards = None if self.schema.rewards is None else self._all_rewards(batch, counts, problems)
-        rounds = replace(rounds, offered=offered, offered_counts=counts, action=action, all_rewards=rewards)
-        return rounds, problems
+        return replace(rounds, all_rewards=rewards), problems
 
-    def _rounds(self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems) -> Rounds:
-        """Return rounds with rewards, times, propensities and positions, where the log has them.
+    def _rounds(
+        self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems, **known: Any
+    ) -> Rounds:
+        """Return rounds with what is `known`, rewards, times, propensities and positions, where the log has
+        them.
 
         A row of `batch` is a round.
         """
@@ -297,7 +295,8 @@ class Reader:
             missing = RowProblems(len(batch))
             values = decode.numbers(batch.column(schema.position), schema.position, missing)
             position = np.where(missing.usable, values, np.nan)
-        return Rounds(file, rows, features, rewards, times, propensity=propensity, position=position)
+        known |= {"propensity": propensity, "position": position}
+        return Rounds(file, rows, features, rewards, times, **known)
 
     def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
         """Return the decoded columns of a batch that become features."""
@@ -352,7 +351,9 @@ class Reader:
 
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
         """Return the row of the chosen action of every round (n,), the first if there are several or none."""
-        chosen = self._chosen(batch, starts)
+        if self.schema.chosen is None:
+            return starts
+        chosen = self._chosen(batch)
         how_many = np.add.reduceat(chosen.astype(np.int64), starts)
         problems.leave_out(how_many == 0, OUTSIDE_OFFERED)
         problems.leave_out(how_many > 1, "more than one chosen action")
@@ -360,12 +361,8 @@ class Reader:
         most_behind = np.maximum.reduceat(np.where(chosen, rows_behind, 0), starts)
         return np.where(most_behind > 0, len(batch) - most_behind, starts)
 
-    def _chosen(self, batch: Any, starts: Array) -> Array:
-        """Return a mask of the rows of chosen actions; the first of every round, if the log does not say."""
-        if self.schema.chosen is None:
-            first = np.zeros(len(batch), dtype=bool)
-            first[starts] = True
-            return first
+    def _chosen(self, batch: Any) -> Array:
+        """Return a mask of the rows of chosen actions."""
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
