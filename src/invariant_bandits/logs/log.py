@@ -201,20 +201,12 @@ class ArmProbe:
 
     def _extend_spans(self, words: Any, when: Array) -> None:
         usable = ~np.isnat(when) if when.dtype.kind == "M" else np.isfinite(when)
-        labels = words.dictionary.to_pylist()
-        codes = decode.dictionary_codes(words, len(labels))
-        usable &= codes < len(labels)
-        codes, when = codes[usable], when[usable]
-        firsts, lasts = np.zeros((2, len(labels)), dtype=when.dtype)
-        firsts[codes] = lasts[codes] = when
-        for ends, extreme in ((firsts, np.minimum), (lasts, np.maximum)):
-            is_time = when.dtype.kind == "M"
-            extreme.at(
-                ends.view(np.int64) if is_time else ends, codes, when.view(np.int64) if is_time else when
-            )
-        for code in np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist():
-            first, last = self.span.get(labels[code], (firsts[code], lasts[code]))
-            self.span[labels[code]] = (min(firsts[code], first), max(lasts[code], last))
+        used = pa.table({"label": words, "when": when}).filter(pa.array(usable & ~decode.is_missing(words)))
+        spans = used.group_by("label", use_threads=False).aggregate([("when", "min"), ("when", "max")])
+        ends = (spans.column(f"when_{end}").to_numpy() for end in ("min", "max"))
+        for label, first, last in zip(spans.column("label").to_pylist(), *ends, strict=True):
+            before = self.span.get(label, (first, last))
+            self.span[label] = min(first, before[0]), max(last, before[1])
 
     def results(self) -> dict[str, Any]:
         """Return the arms that were used."""
@@ -232,28 +224,24 @@ class RoundProbe:
     """Which rounds come again; sixteen bytes per round are kept to find them."""
 
     def __init__(self, schema: Schema) -> None:
-        self.round, self.several_rows, self.chosen = (
-            str(schema.round),
-            schema.one_row_per_action,
-            schema.chosen,
-        )
-        self.columns = [name for name in (schema.round, self.chosen) if name is not None]
+        self.schema, self.several_rows = schema, schema.one_row_per_action
+        self.columns = [name for name in (schema.round, schema.chosen) if name is not None]
         self.ids, self.starts = list[Array](), list[Array]()
-        self._chosen_rows: int | None = None if self.chosen is None else 0
+        self._chosen_rows: int | None = None if schema.chosen is None else 0
         self._previous: tuple[str, Any] = "", None
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the ids of a batch."""
         if not len(batch):
             return
-        ids = hashes(batch.column(self.round))
+        ids = hashes(batch.column(self.schema.round))
         begins = np.ones(len(ids), dtype=bool)
         if self.several_rows:
             file, last = self._previous
             before = last if file == task.file else ~ids[0]
             begins = ids != np.concatenate([[before], ids[:-1]])
         if self._chosen_rows is not None:
-            column = batch.column(self.chosen)
+            column = batch.column(self.schema.chosen)
             flagged = decode.are_flags(column)
             self._chosen_rows = self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
         self.ids.append(ids[begins])
