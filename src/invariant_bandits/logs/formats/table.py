@@ -103,17 +103,12 @@ def open_table(source: Any) -> TableSource:
     """The table behind an Arrow table, a record batch or a frame."""
     if isinstance(source, pa.Table | pa.RecordBatch):
         return TableSource(pa.table(source))
-    if _library(source) == "pandas":
-        require_usable_names("frame", [str(name) for name in source.columns])
-        return TableSource(_from_pandas(source), "frame")
-    return TableSource(pa.table(source), "frame")
-
-
-def _from_pandas(frame: Any) -> Any:
-    """The table of a pandas frame, or InputError for columns of mixed types."""
+    if _library(source) != "pandas":
+        return TableSource(pa.table(source), "frame")
+    require_usable_names("frame", [str(name) for name in source.columns])
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
+    except (pa.ArrowException, TypeError, ValueError) as error:  # columns of mixed types
         raise InputError(f"source: the frame cannot be read: {' '.join(map(str, error.args))}") from None
 
 
