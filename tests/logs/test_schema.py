@@ -7,7 +7,7 @@ import pytest
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs.read import read_schema
 from invariant_bandits.logs.roles import infer_schema
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.schema import Schema, toml_overrides
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
 LOG = planted_log(seed=6, rounds=30)
@@ -65,7 +65,9 @@ def test_patterns_never_match_columns_that_have_a_role():
 def test_a_toml_file_is_a_schema(tmp_path):
     path = tmp_path / "schema.toml"
     path.write_text('reward = "r"\ntime = "ts"\nfeatures = ["x*", "country"]\ncategorical = ["country"]\n')
-    assert Schema.from_toml(path) == Schema("r", ("x*", "country"), time="ts", categorical=("country",))
+    assert Schema(**toml_overrides(path)) == Schema(
+        "r", ("x*", "country"), time="ts", categorical=("country",)
+    )
 
 
 def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
@@ -77,7 +79,6 @@ def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("time = 'ts'", "reward is missing"),
         ("reward = 'r'\ncolour = 'red'", "'colour' is not part of a schema"),
         ("reward = 5", "reward must be a column name, got 5"),
         ("reward = 'r'\nfeatures = 'x'", "features must be a list of patterns"),
@@ -89,12 +90,12 @@ def test_a_toml_file_that_is_no_schema_is_named(text, message, tmp_path):
     path = tmp_path / "schema.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
-        Schema.from_toml(path)
+        Schema(**toml_overrides(path))
 
 
 def test_a_missing_toml_file_is_named(tmp_path):
     with pytest.raises(FileError, match=r"nothing\.toml"):
-        Schema.from_toml(tmp_path / "nothing.toml")
+        toml_overrides(tmp_path / "nothing.toml")
 
 
 BAD = {

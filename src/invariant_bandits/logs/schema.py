@@ -15,7 +15,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs.decode import is_text
-from invariant_bandits.storage import FileError, read_toml
+from invariant_bandits.storage import read_toml
 
 NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
@@ -243,14 +243,6 @@ class Schema:
         """Plain values, without the reasons."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def from_toml(cls, path: str | PathLike[str]) -> Schema:
-        """Return a schema from a TOML file with the fields of this class as keys; `reward` is needed."""
-        overrides = toml_overrides(path)
-        if "reward" not in overrides:
-            raise FileError(f"{path}: reward is missing; it names the column of the chosen action's reward")
-        return cls(**overrides)
 
 
 ABOUT_GUESSES = ("reasons", "candidates")
