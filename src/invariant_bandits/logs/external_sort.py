@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,7 +108,7 @@ class SpooledSource(SourceAround):
         self._files: dict[str, list[SpooledFile]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _same, (self.inner,)
+        return copy, (self.inner,)
 
     def record(self, task: Task) -> Batches:
         """Yield typed batches of all columns of a file, and keep them."""
@@ -187,10 +188,6 @@ class SpooledSource(SourceAround):
         """Return the first row behind a task."""
         behind = self._files.get(task.file, [])[task.part : task.part + 1] if task.part else []
         return behind[0].rows[0] if behind else np.inf
-
-
-def _same(source: Source) -> Source:
-    return source
 
 
 MOST_SPOOLED = 2 << 30

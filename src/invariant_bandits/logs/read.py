@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -383,7 +384,7 @@ def _run_on_cluster(opened: Any, run: Callable[[Any], Iterator[bytes]]) -> Itera
 
 def _dask_results(client: Any, tasks: Sequence[Task], plan: Any, function: Function) -> Iterator[bytes]:
     # The plan travels once, as the result of a task: if the worker that holds it dies, it is made again.
-    shared = client.submit(_same, plan, pure=False)
+    shared = client.submit(copy, plan, pure=False)
     futures = [client.submit(function, task, shared, pure=False) for task in tasks]
     try:
         for index, future in enumerate(futures):
@@ -391,10 +392,6 @@ def _dask_results(client: Any, tasks: Sequence[Task], plan: Any, function: Funct
             futures[index] = None
     finally:
         client.cancel([future for future in futures if future is not None])
-
-
-def _same(plan: AggregationPlan) -> AggregationPlan:
-    return plan
 
 
 @contextmanager
