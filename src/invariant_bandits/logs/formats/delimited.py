@@ -147,14 +147,14 @@ class CsvSource(TextSource):
         sample = first_lines(path, quoted=True)
         if not sample.strip():
             raise FileError(f"{path} is not readable: it is empty")
-        dialect = self.dialects[path] = Dialect.of(sample, _usual_delimiter(path))
+        usual = "\t" if without_compression(path).endswith(".tsv") else ","
+        dialect = self.dialects[path] = Dialect.of(sample, usual)
         self.headers[path] = dialect.header(sample)
         if not self.headers[path]:
             raise FileError(f"{path} is not readable: its first line is not a header")
         require_usable_names(path, self.headers[path])
-        bad: list[int] = []
         with naming_file(path):
-            table = _parsed(sample[dialect.before :], dialect, None, _noting(bad, 0))
+            table, bad = _parsed(sample[dialect.before :], dialect, None)
         if bad and not len(table):
             wanted = f"as many values as its header ({format_names(self.headers[path])})"
             raise FileError(f"{path} is not readable: none of its first rows has {wanted}")
@@ -177,54 +177,39 @@ class CsvSource(TextSource):
         dialect, header = self.dialects[task.file], self.headers[task.file]
 
         def parse(block: bytes, names: list[str] | None) -> tuple[Any, list[str], list[int]]:
-            before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
-            bad: list[int] = []
-            block = block if names else block[dialect.before :]
-            return _parsed(block, dialect, columns, _noting(bad, before), names), header, bad
+            table, bad = _parsed(block if names else block[dialect.before :], dialect, columns, names)
+            return table, header, bad
 
         for row, batch in self.parsed_batches(task, parse, quoted=True):
-            yield row, _with_points(batch, dialect, self.grouped[task.file])
+            for index, name in enumerate(batch.schema.names):
+                if name in self.grouped[task.file]:
+                    batch = batch.set_column(index, name, dialect.with_points(batch.column(index)))
+            yield row, batch
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows with more or fewer values than the header."""
         return {"row with another number of values than the header": self.unparsed_rows(task)}
 
 
-def _usual_delimiter(path: str) -> str:
-    return "\t" if without_compression(path).endswith(".tsv") else ","
-
-
-def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
-    """The batch with decimal points and nothing between thousands in these columns."""
-    for index, name in enumerate(batch.schema.names):
-        if name in names:
-            batch = batch.set_column(index, name, dialect.with_points(batch.column(index)))
-    return batch
-
-
-def _parsed(text: bytes, dialect: Dialect, columns: Any, invalid: Any, names: Any = None) -> Any:
+def _parsed(text: bytes, dialect: Dialect, columns: Any, names: Any = None) -> tuple[Any, list[int]]:
     """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
-    on after it.
+    on after it. And the rows with another number of values, which it lacks.
     """
+    bad: list[int] = []
+
+    def skip(row: Any) -> str:
+        bad.append(row.number - (1 if names else 2))  # from 1, and the header is a row
+        return "skip"
+
     how: dict[str, Any] = {"strings_can_be_null": True, "true_values": TRUE, "false_values": FALSE}
     converting = arrow_csv.ConvertOptions(decimal_point=dialect.decimal, **how)
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
     reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
-    how = {"newlines_in_values": True, "invalid_row_handler": invalid}
+    how = {"newlines_in_values": True, "invalid_row_handler": skip}
     parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, **how)
-    return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
-
-
-def _noting(bad: list[int], before: int) -> Any:
-    """A handler of rows with another number of values: skip them and remember which they are."""
-
-    def skip(row: Any) -> str:
-        bad.append(row.number - before)
-        return "skip"
-
-    return skip
+    return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting), bad
 
 
 def _mostly_numbers(column: Any) -> bool:
