@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -210,12 +210,8 @@ def dictionary_codes(words: Any, missing: int) -> Array:
 
 def count_words(words: Any) -> dict[str, int]:
     """Rows of every word of a dictionary of text."""
-    counts = np.bincount(dictionary_codes(words, len(words.dictionary)), minlength=len(words.dictionary) + 1)
-    totals: dict[str, int] = {}
-    for word, count in zip(words.dictionary.to_pylist(), counts[:-1].tolist(), strict=True):
-        if count:
-            totals[word] = totals.get(word, 0) + count
-    return totals
+    counts = words.cast(pa.string()).drop_null().value_counts()
+    return dict(zip(*(part.to_pylist() for part in counts.flatten()), strict=True))
 
 
 def flags(column: Any) -> Array:
@@ -360,36 +356,23 @@ WRITTEN = re.compile(
 YEAR_FIRST = re.compile(r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?\s*$")
 
 
-@dataclass(frozen=True)
-class TimeFormat:
-    """How the times of a column are written.
-
-    Parameters
-    ----------
-    unit : str
-        "s", "ms", "us" or "ns" for numbers since 1970; empty for text.
-    formats : tuple of str
-        For text: the forms that it may have, as for strptime.
-    """
-
-    unit: str = ""
-    formats: tuple[str, ...] = ()
-
-    def timestamps(self, column: Any) -> Any:
-        """The column as timestamps in microseconds, UTC; missing where a value has none of the forms."""
-        if self.unit:
-            return _since_1970(column, self.unit)
-        words = compute.utf8_trim_whitespace(column.cast(pa.string()))
-        times = pa.nulls(len(words), pa.timestamp("us"))
-        for form in self.formats:
-            if times.null_count > words.null_count:
-                parsed = compute.strptime(words, format=form, unit="us", error_is_null=True)
-                times = compute.coalesce(times, parsed)
-        return times
+TimeFormat: TypeAlias = Callable[[Any], Any]
+"""A column of times → timestamps in microseconds, UTC; missing where a value cannot be read."""
 
 
-def _since_1970(column: Any, unit: str) -> Any:
-    """Numbers, or text that should be numbers, as timestamps."""
+def from_text(formats: Sequence[str], column: Any) -> Any:
+    """Text in one of several forms, as for strptime, as timestamps."""
+    words = compute.utf8_trim_whitespace(column.cast(pa.string()))
+    times = pa.nulls(len(words), pa.timestamp("us"))
+    for form in formats:
+        if times.null_count > words.null_count:
+            parsed = compute.strptime(words, format=form, unit="us", error_is_null=True)
+            times = compute.coalesce(times, parsed)
+    return times
+
+
+def since_1970(unit: str, column: Any) -> Any:
+    """Numbers since 1970 in a unit, "s", "ms", "us" or "ns", or text that should be such, as timestamps."""
     if is_text(column.type):
         column = _numbers(column)
     if pa.types.is_integer(column.type):
@@ -412,7 +395,7 @@ def _numbers(column: Any) -> Any:
 def find_time_format(
     column: Any, kind: Any, day_first: bool | None = None, more: Iterable[str] = ()
 ) -> TimeFormat | None:
-    """Return how the times of a column are written, None if there is nothing to do.
+    """Return what makes timestamps of the times of a column, None if there is nothing to do.
 
     Parameters
     ----------
@@ -437,7 +420,7 @@ def find_time_format(
         return _epoch(column)
     words = column.to_pylist()
     if YEAR_FIRST.match(words[0]):
-        return TimeFormat(formats=_clocks("%Y/%m/%d"))
+        return partial(from_text, _clocks("%Y/%m/%d"))
     parts = WRITTEN.match(words[0])
     if parts is None:
         return None
@@ -449,7 +432,7 @@ def find_time_format(
         raise InputError(f"{such}; say which (day_first = true or false; --day-first or --month-first)")
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
-    return TimeFormat(formats=_clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
+    return partial(from_text, _clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
 
 
 def holds_times(column: Any, kind: Any) -> bool:
@@ -490,7 +473,7 @@ def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
     least, most = _range(column)
     units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
-    return TimeFormat(unit=units[0]) if units else None
+    return partial(since_1970, units[0]) if units else None
 
 
 def _clocks(day: str) -> tuple[str, ...]:

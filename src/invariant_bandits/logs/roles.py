@@ -345,7 +345,7 @@ class _Guess:
             form = find_time_format(self.rows.column(name), kind, self.fields.get("day_first"))
         except InputError:  # days may be months
             return np.zeros(0)
-        column = column if form is None else form.timestamps(column)
+        column = column if form is None else form(column)
         times = decode.times(column, name, is_time(column.type) or not is_number(kind), problems)
         return times.astype(np.int64) if problems.usable.all() else np.zeros(0)
 

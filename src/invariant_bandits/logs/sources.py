@@ -173,7 +173,7 @@ class DatedSource(SourceAround):
     column : str
         The times.
     form : TimeFormat
-        How they are written.
+        What makes timestamps of them.
     """
 
     def __init__(self, inner: Source, column: str, form: TimeFormat) -> None:
@@ -188,7 +188,7 @@ class DatedSource(SourceAround):
         for row, batch in self.inner.batches(task, columns):
             if self.column in columns:
                 index = batch.schema.get_field_index(self.column)
-                batch = batch.set_column(index, self.column, self.form.timestamps(batch.column(index)))
+                batch = batch.set_column(index, self.column, self.form(batch.column(index)))
             yield row, batch
 
 
