@@ -242,8 +242,6 @@ def is_active(arm: Arm, begin: Any, end: Any) -> bool:
     """Whether an arm can be chosen after a log from `begin` to `end`: its silence at the end does not say
     otherwise.
     """
-    if arm.valid_until is not None:
-        return bool(arm.valid_until >= end)
     if arm.last is None or end - arm.last <= SILENT_SHARE * (end - begin):
         return True
     used = max((arm.last - arm.first) / (end - begin), 1e-12)
