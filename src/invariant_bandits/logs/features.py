@@ -472,14 +472,16 @@ class FeatureMap:
         kept = np.array([i for i, name in enumerate(self.encoded_names) if name not in gone], dtype=np.int64)
         if not len(kept):
             raise InputError("features: none is left, all are constant within every window of the logs")
-        shift, scale = _standardisation(moments, kept, options.standardise)
-        return replace(self, kept=kept if gone else None, shift=shift, scale=scale), dropped
+        learned = replace(self, kept=kept if gone else None, shift=None, scale=None)
+        if options.standardise == "none":
+            return learned, dropped
+        mean, scale = _standardisation(moments.offered or moments.chosen, kept)
+        shift = mean if options.standardise == "scale and shift" else None
+        return replace(learned, shift=shift, scale=scale), dropped
 
     def without(self, gone: Collection[str]) -> FeatureMap:
         """This map without the features of these names."""
         stays = np.array([name not in gone for name in self.names])
-        if not stays.any():
-            raise InputError("features: none is left")
         shift = None if self.shift is None else self.shift[stays]
         scale = None if self.scale is None else self.scale[stays]
         return replace(self, kept=self.standardisation()[0][stays], shift=shift, scale=scale)
@@ -490,14 +492,16 @@ class FeatureMap:
         return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
 
 
-def _standardisation(moments: WindowedMoments, kept: Array, how: str) -> tuple[Array | None, Array | None]:
-    """(shift, scale), each (q,) or None, from the offered actions or, if there are none, the chosen ones."""
-    if how == "none":
-        return None, None
-    pooled = (moments.offered or moments.chosen).grouped(np.array([0]))
-    deviation = np.sqrt(np.diagonal(pooled.covariance()[0]))[kept]
-    shift = pooled.mean[0, kept] if how == "scale and shift" else None
-    return shift, np.where(deviation > 0.0, deviation, 1.0)
+def _standardisation(sums: PowerSums, kept: Array, groups: Any = ()) -> tuple[Array, Array]:
+    """(mean, standard deviation) of the kept variables, each (q,); a group has one of each."""
+    whole = sums.grouped(np.array([0]))
+    mean, variance = whole.mean[0], np.diagonal(whole.covariance()[0]).copy()
+    for group in groups:
+        middle = mean[group].mean()
+        variance[group] = (variance[group] + (mean[group] - middle) ** 2).mean()
+        mean[group] = middle
+    deviation = np.sqrt(variance[kept])
+    return mean[kept], np.where(deviation > 0.0, deviation, 1.0)
 
 
 def centre_rounds(rows: Array, counts: Any = None) -> Array:
@@ -786,8 +790,8 @@ class ArmFeatures:
         dropped = [feature for feature in collinear if feature.name]
         gone = {feature.name for feature in dropped}
         kept = np.array([j for j, name in enumerate(names) if name not in gone], dtype=np.int64)
-        groups = [[names.index(name) for name in group] for group in matched.values()]
-        shift, scale = _grouped_standardisation(pooled, kept, groups)
+        groups = [[1 + names.index(name) for name in group] for group in matched.values()]
+        shift, scale = _standardisation(pooled.chosen, 1 + kept, groups)
         context = replace(self.context, kept=kept, shift=shift, scale=scale)
         width = 1 + len(kept) - len(owned) + len(matched)
         rounds = effective_rounds(cells)
@@ -840,26 +844,10 @@ class ArmFeatures:
         return replace(self, labels=(*self.labels, label), catalogue=table)
 
 
-def _grouped_standardisation(pooled: WindowedMoments, kept: Array, groups: Any) -> tuple[Array, Array]:
-    """Return (mean, standard deviation) of the kept features, each (q,); a group has one of each."""
-    whole = pooled.chosen.grouped(np.array([0]))
-    mean, variance = whole.mean[0, 1:-1].copy(), np.diagonal(whole.covariance()[0])[1:-1].copy()
-    for group in groups:
-        middle = mean[group].mean()
-        variance[group] = (variance[group] + (mean[group] - middle) ** 2).mean()
-        mean[group] = middle
-    deviation = np.sqrt(variance[kept])
-    return mean[kept], np.where(deviation > 0.0, deviation, 1.0)
-
-
 def has_binary_rewards(moments: WindowedMoments) -> bool:
     """Return whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
-    pooled = moments.chosen.grouped(np.array([0]))
-    n, mean = pooled.count[0], pooled.mean[0, -1]
-    second, third, fourth = pooled.scatter[0, -1, -1], pooled.cubes[0, -1], pooled.quartics[0, -1]
-    squares = second + n * mean**2
-    cubes = third + 3.0 * mean * second + n * mean**3
-    quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
+    sums = moments.chosen.grouped(np.array([0])).about_zero()
+    squares, cubes, quartics = sums.scatter[0, -1, -1], sums.cubes[0, -1], sums.quartics[0, -1]
     return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * squares)
 
 
