@@ -115,14 +115,11 @@ class AggregationPlan:
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
-        reader = self.reader
-        dim = len(reader.features.encoded_names)
-        if self.is_pooled:
-            return WindowedMoments.empty(dim, self.windows.count)
+        reader, dim = self.reader, len(self.reader.features.encoded_names)
         if reader.arms is None:
             return WindowedMoments.empty(dim, self.windows.count, offered=reader.schema.has_offered)
         dim = dim if self.logit is None else 1 + self.logit.features.context.dim
-        return WindowedMoments.empty(dim, self.windows.count * len(reader.arms))
+        return WindowedMoments.empty(dim, self.windows.count * (1 if self.is_pooled else len(reader.arms)))
 
     @property
     def is_pooled(self) -> bool:
@@ -170,17 +167,14 @@ class AggregationPlan:
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
-        features, rewards, arms = rounds.features, rounds.rewards, self.reader.arms
-        if arms is None or rounds.arm is None:
-            counts = rounds.offered_counts
-            moments.update(features, rewards, window=window, offered=rounds.offered, offered_counts=counts)
-            return
+        features, rewards, others = rounds.features, rounds.rewards, dict[str, Any]()
+        if rounds.arm is None:
+            others = {"offered": rounds.offered, "offered_counts": rounds.offered_counts}
+        elif not self.is_pooled:
+            window = window * len(self.reader.arms) + rounds.arm
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
-        if self.is_pooled:
-            moments.update(features, rewards, window=window)
-            return
-        moments.update(features, rewards, window=window * len(arms) + rounds.arm)
+        moments.update(features, rewards, window=window, **others)
 
 
 @dataclass
@@ -209,14 +203,6 @@ class Partial:
     first: tuple[Any, str, int] | None = None
     last_time: Any = None
     samples: list[ArmSample | None] = field(default_factory=list)
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Partial:
-        """Return what `aggregate_to_bytes` sent, or raise the error that it sent instead."""
-        result: Partial | InputError = pickle.loads(content)  # as Dask and Spark do with what workers send
-        if isinstance(result, InputError):
-            raise result
-        return result
 
 
 def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
@@ -377,9 +363,14 @@ def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Par
 
 
 def _run_on_cluster(opened: Any, run: Callable[[Any], Iterator[bytes]]) -> Iterator[Partial]:
-    """Yield the partial results of a cluster, which is closed behind the last if it was opened for them."""
+    """Yield the partial results of a cluster, which is closed behind the last if it was opened for them; or
+    raise the error that `aggregate_to_bytes` sent instead.
+    """
     with opened as cluster:
-        yield from map(Partial.from_bytes, run(cluster))
+        for result in map(pickle.loads, run(cluster)):  # as Dask and Spark do with what workers send
+            if isinstance(result, InputError):
+                raise result
+            yield result
 
 
 def _dask_results(client: Any, tasks: Sequence[Task], plan: Any, function: Function) -> Iterator[bytes]:
