@@ -462,11 +462,11 @@ def _with_filler(column: Column, log: Log) -> Column:
     sample = log.sample.column(column.name).combine_chunks()
     if column.width is not None and not is_vector(sample.type):
         sample = sample.flatten()
-    problems, how = RowProblems(len(sample)), {"impute": True}
+    problems = RowProblems(len(sample))
     if column.width is None:
-        values = decode.numbers(sample, column.name, problems, **how)[:, None]
+        values = decode.numbers(sample, column.name, problems, impute=True)[:, None]
     else:
-        values = decode.vectors(sample, column.width, column.name, problems, **how)
+        values = decode.vectors(sample, column.width, column.name, problems, impute=True)
     values = values[problems.usable]
     known = ~np.isnan(values)
     with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
