@@ -9,6 +9,7 @@ import pytest
 
 import invariant_bandits as ib
 from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
+from invariant_bandits.logs import events
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.formats.registry import open_source
 
@@ -60,7 +61,7 @@ def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
     assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
 
 
-def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
+def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path, monkeypatch):
     """Every kind of line, tags, lists, and words that look like times."""
     rng = np.random.default_rng(9)
     lines = []
@@ -95,7 +96,8 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
     path = written(tmp_path / "log.json", lines)
 
     def read(block_bytes):
-        source = dsjson.DsjsonSource((str(path),), block_bytes=block_bytes)
+        monkeypatch.setattr(dsjson, "BLOCK_BYTES", block_bytes)
+        source = dsjson.DsjsonSource((str(path),))
         (task,) = source.tasks
         rows = [
             row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()
@@ -203,13 +205,15 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
     assert batches[0].times[0] == np.datetime64("2024-03-01T10:00:00.123456")
 
 
-def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path):
+def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "MOST_FEATURES", 6)
+    monkeypatch.setattr(events, "MANY_WORDS", 10)
     context = [
         {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]}
         for n in range(30)
     ]
     path = written(tmp_path / "log.json", [event(n, context=item) for n, item in enumerate(context)])
-    source = dsjson.DsjsonSource((str(path),), most_features=6, many_words=10)
+    source = dsjson.DsjsonSource((str(path),))
     assert len(source.columns) == 6
     assert {"U.id", "U.age", "A.x"} <= set(source.columns)
     assert "U.id" not in source.schema.features
@@ -240,12 +244,13 @@ def test_actions_whose_features_depend_on_their_label_only_are_arms(tmp_path):
     assert ib.open_log(varied).schema.arm is None
 
 
-def test_rare_names_among_very_many_are_forgotten_and_counted(tmp_path):
+def test_rare_names_among_very_many_are_forgotten_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "MOST_NAMES", 2000)
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
     lines = [
         event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)
     ]
-    source = dsjson.DsjsonSource((str(written(tmp_path / "log.json", lines)),), most_names=2000)
+    source = dsjson.DsjsonSource((str(written(tmp_path / "log.json", lines)),))
     assert "A.x" in source.schema.features
     assert len(source.columns) == 500
     assert "8,501 features that are not among the 500 most frequent" in source.schema.describe()

@@ -20,6 +20,12 @@ NONE = "(none)"
 OBSERVED, WEIGHT = "__observed_reward", "__weight"
 """Columns that some logs have beside the others; names that begin with two underscores are never features."""
 MOST_ARMS = 50
+MOST_FEATURES = 500
+"""So many features become columns, the most frequent ones."""
+MANY_WORDS = 100
+"""Different words beyond which a column is not taken for a feature."""
+MOST_NAMES = 200_000
+"""So many names of features are counted before the rarer half of them is forgotten."""
 CELLS_AT_ONCE = 2_000_000
 
 
@@ -69,17 +75,8 @@ class EventSurvey:
     """Which features the events of a log have, and whether their actions are arms.
 
     Actions are arms if they have few labels and their features depend on the label only.
-
-    Parameters
-    ----------
-    many_words : int
-        How many different words of a name are remembered, less one.
-    most_names : int
-        How many names are counted before the rarer half of them is forgotten.
     """
 
-    many_words: int
-    most_names: int
     events: int = 0
     unusable: Counter[str] = field(default_factory=Counter)
     numbers: Counter[str] = field(default_factory=Counter)
@@ -115,7 +112,7 @@ class EventSurvey:
                 known = self.arms.setdefault(label, frozenset(features))
                 self.arms_are_fixed = known == frozenset(features) and len(self.arms) <= MOST_ARMS
         for counts in (self.numbers, self.words):
-            if len(counts) > self.most_names:
+            if len(counts) > MOST_NAMES:
                 self._forget_rare(counts)
 
     def _add_features(self, features: Sequence[Feature], names_with_word: set[str], owners: set[str]) -> None:
@@ -130,18 +127,18 @@ class EventSurvey:
                 self.several.add(name)
             names_with_word.add(name)
             known = self.distinct.setdefault(name, set())
-            if len(known) <= self.many_words:
+            if len(known) <= MANY_WORDS:
                 known.add(value)
 
     def _forget_rare(self, counts: Counter[str]) -> None:
-        for name, _ in counts.most_common()[self.most_names // 2 :]:
+        for name, _ in counts.most_common()[MOST_NAMES // 2 :]:
             del counts[name]
             self.distinct.pop(name, None)
             for names in (self.several, self.own, self.shared):
                 names.discard(name)
             self.forgotten += 1
 
-    def most_frequent(self, most: int) -> list[tuple[str, str, str]]:
+    def most_frequent(self) -> list[tuple[str, str, str]]:
         """Return (column, kind, name) of the features that become columns, in alphabetical order.
 
         A name that has several words in one action becomes a flag per word.
@@ -152,7 +149,7 @@ class EventSurvey:
         for name in self.several:
             share = self.words[name] // max(1, len(self.distinct[name]))
             ranked += [(-share, f"{name}={word}", "flag", name) for word in self.distinct[name]]
-        return sorted(column for _, *column in sorted(ranked)[:most])  # type: ignore[misc]
+        return sorted(column for _, *column in sorted(ranked)[:MOST_FEATURES])  # type: ignore[misc]
 
 
 @dataclass
@@ -163,17 +160,8 @@ class EventSource(FileSource, ABC):
     ----------
     paths : tuple of str
         The files in the order of the log.
-    most_features : int
-        How many features become columns, the most frequent ones.
-    many_words : int
-        Different words beyond which a column is not taken for a feature.
-    most_names : int
-        How many names of features are counted before the rarer half of them is forgotten.
     """
 
-    most_features: int = 500
-    many_words: int = 100
-    most_names: int = 200_000
     schema: Schema = field(init=False)
     skips_lines: bool = field(init=False, default=True)
     parses = True
@@ -186,7 +174,7 @@ class EventSource(FileSource, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        survey = EventSurvey(self.many_words, self.most_names)
+        survey = EventSurvey()
         for path in self.paths:
             for _, event in self.events(path, features=True):
                 survey.add(event)
@@ -203,19 +191,18 @@ class EventSource(FileSource, ABC):
         fixed |= {name: pa.float64() for name in sorted(survey.more)}
         features: dict[str, Any] = {}
         reasons: dict[str, str] = {}
-        for name, kind, plain in survey.most_frequent(self.most_features):
+        for name, kind, plain in survey.most_frequent():
             column = f"{name} ({kind})" if name in fixed or name in self.columns else name
             self.columns[column] = f"{kind}:{name}"
             features[column] = pa.string() if kind == "word" else pa.float64()
             if survey.has_arms and plain in survey.own:
                 reasons[f"!{column}"] = "depends on the arm only"
-            elif kind == "word" and len(survey.distinct[plain]) > self.many_words:
-                reasons[f"!{column}"] = f"has more than {self.many_words} different words"
+            elif kind == "word" and len(survey.distinct[plain]) > MANY_WORDS:
+                reasons[f"!{column}"] = f"has more than {MANY_WORDS} different words"
         known = len(survey.numbers) + len(survey.words) - len(survey.several)
         left_out = survey.forgotten + known - len(self.columns)
         if left_out > 0:
-            most = self.most_features
-            reasons["!…"] = f"{left_out:,} features that are not among the {most} most frequent"
+            reasons["!…"] = f"{left_out:,} features that are not among the {MOST_FEATURES} most frequent"
         if survey.has_arms:
             reasons["arm"] = f"{len(survey.arms)} labels, each with the same features throughout"
         self.arrow_schema = pa.schema(list((fixed | features).items()))

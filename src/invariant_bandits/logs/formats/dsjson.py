@@ -53,19 +53,12 @@ class DsjsonSource(EventSource):
     Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity,
     time; __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight
     (1/(1 − pdrop)) where it has events with pdrop.
-
-    Parameters
-    ----------
-    block_bytes : int
-        About how many bytes are read at once.
     """
-
-    block_bytes: int = BLOCK_BYTES
 
     def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file."""
         file, line = self.paths.index(path), 0
-        for block in text_blocks(path, size=self.block_bytes):
+        for block in text_blocks(path, size=BLOCK_BYTES):
             for place, text in enumerate(block.split(b"\n"), start=line):
                 if text and not text.isspace():
                     yield place, _event(path, file, place, text)
