@@ -43,8 +43,8 @@ def assert_same_moments(first, second, rtol=1e-10):
         if item is None:
             continue
         np.testing.assert_array_equal(item.count, other.count)
-        for name, array in item.arrays().items():
-            theirs = other.arrays()[name]
+        for name, array in vars(item).items():
+            theirs = vars(other)[name]
             np.testing.assert_allclose(array, theirs, rtol=rtol, atol=rtol * max(1.0, np.abs(theirs).max()))
 
 

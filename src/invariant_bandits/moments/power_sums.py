@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -61,25 +61,21 @@ class PowerSums:
         mean, cubes, quartics, between = np.zeros((4, windows, dim))
         return cls(np.zeros(windows), mean, np.zeros((windows, dim, dim)), cubes, quartics, between)
 
-    def arrays(self) -> dict[str, Array]:
-        """The fields by name."""
-        return dict(vars(self))
-
     # -- windows --
 
     def at(self, windows: slice | Array) -> PowerSums:
         """Some of the windows, as their own arrays."""
-        return PowerSums(**{name: array[windows].copy() for name, array in self.arrays().items()})
+        return PowerSums(**{name: array[windows].copy() for name, array in vars(self).items()})
 
     def put(self, windows: slice | Array, sums: PowerSums) -> None:
         """Merge the windows of `sums` into these different `windows`, in place."""
         new = self.at(windows).merged(sums)
-        for name, array in self.arrays().items():
+        for name, array in vars(self).items():
             array[windows] = getattr(new, name)
 
     def followed_by(self, later: PowerSums) -> PowerSums:
         """These windows, then those of `later`."""
-        pairs = zip(self.arrays().values(), later.arrays().values(), strict=True)
+        pairs = zip(vars(self).values(), vars(later).values(), strict=True)
         return PowerSums(*map(np.concatenate, pairs))
 
     def grouped(self, starts: Array) -> PowerSums:
@@ -160,7 +156,7 @@ class PowerSums:
         """The same rows with variables that are always 0 before the variables at `places`, as in
         numpy.insert.
         """
-        count, *others = self.arrays().values()
+        count, *others = vars(self).values()
         padded = PowerSums(count, *(np.insert(array, places, 0.0, axis=1) for array in others))
         return replace(padded, scatter=np.insert(padded.scatter, places, 0.0, axis=2))
 
@@ -216,17 +212,17 @@ def power_sums_of_rows(
     windows : int
         Their number.
     """
-    loops = _compiled_loops()
+    means, centre, round_sums = _compiled_loops()
     window = np.zeros(len(features), dtype=np.int64) if window is None else window
     rows = features, np.empty(0) if rewards is None else rewards, window
     # About the mean of its window, so that no digits are lost to a distant mean.
-    origin, starts = loops.means(*rows, windows)
-    centred, powers = loops.centre(*rows, origin, starts)
+    origin, starts = means(*rows, windows)
+    centred, powers = centre(*rows, origin, starts)
     n = np.diff(starts).astype(np.float64)
     parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
     about_origin = np.array([part.T @ part for part in parts])
     mean, squares = powers[:, 0] / n[:, None], np.diagonal(about_origin, axis1=1, axis2=2)
-    between = squares if counts is None else loops.rounds(features, counts, window, origin)
+    between = squares if counts is None else round_sums(features, counts, window, origin)
     n = n[:, None]
     return PowerSums(
         count=n[:, 0],
@@ -238,21 +234,13 @@ def power_sums_of_rows(
     )
 
 
-class _Loops(NamedTuple):
-    """`_means`, `_centre` and `_round_sums`, compiled."""
-
-    means: Any
-    centre: Any
-    rounds: Any
-
-
 @cache
-def _compiled_loops() -> _Loops:
-    """Return the compiled loops; importing numba takes too long to do it earlier."""
+def _compiled_loops() -> tuple[Any, Any, Any]:
+    """Return `_means`, `_centre` and `_round_sums`, compiled; numba takes too long to import it earlier."""
     from numba import njit
 
     compiled = njit(cache=True, nogil=True, fastmath={"contract"})
-    return _Loops(compiled(_means), compiled(_centre), compiled(_round_sums))
+    return compiled(_means), compiled(_centre), compiled(_round_sums)
 
 
 def _means(X: Any, r: Any, window: Any, m: int) -> Any:
