@@ -745,15 +745,12 @@ class _Guess:
         if name in self.hints["keep"]:
             return None
         beside = name.rpartition(".")[0]
-        others = [column for role, column in self._role_columns() if role != "reward"]
+        others = [self.fields[role] for role in NAMES if role != "reward" and self.fields.get(role)]
         reward = str(self.fields["reward"])
         alone = not any(column.rpartition(".")[0] == beside for column in others)
         if beside and beside == reward.rpartition(".")[0] and alone:
             return f"known only after the reward: it stands beside {reward}"
         return leak_evidence(_flat(self.rows.column(name)), rewards, is_text(self.types[name]))
-
-    def _role_columns(self) -> list[tuple[str, str]]:
-        return [(role, self.fields[role]) for role in NAMES if self.fields.get(role) is not None]
 
     def _is_feature(self, name: str, rewards: Any) -> bool:
         """Whether a column without a role is a feature; says why or why not."""
