@@ -171,8 +171,6 @@ class Reader:
         Whether rounds get the labelled arms that were offered.
     chosen_is_flag : bool
         With one row per action, whether the column `chosen` holds truth values, not labels.
-    file_starts : mapping of str to int
-        Place in the log of the first row of every file; needed where arms are bounded by rows.
     """
 
     source: Source
@@ -183,7 +181,6 @@ class Reader:
     arms: Any = None
     with_offered: bool = True
     chosen_is_flag: bool = True
-    file_starts: Mapping[str, int] = field(default_factory=dict)
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
         """Yield the usable rounds of one task, features encoded; the others go to `report`."""
@@ -194,7 +191,7 @@ class Reader:
             decode_batch = self._decode_groups
         for row, batch in round_batches(self.source, task, schema):
             report.rows += len(batch)
-            rounds, problems = decode_batch(task.file, row, batch)
+            rounds, problems = decode_batch(task, row, batch)
             if self.duplicates is not None:
                 position = task.position - task.first_row + rounds.rows
                 problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
@@ -211,7 +208,7 @@ class Reader:
             report.rows += 0 if report.is_kept(reason) else len(skipped)
             report.add(reason, task.file, skipped)
 
-    def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_rows(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round: features of the chosen action, or the context and the label of the
         chosen arm.
         """
@@ -219,14 +216,14 @@ class Reader:
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
         features, known = self.encode(columns, len(batch)), {"columns": columns, "arm": codes}
-        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, **known)
+        rounds = self._rounds(task.file, row + np.arange(len(batch)), features, batch, problems, **known)
         if codes is None or not self.with_offered:
             return rounds, problems
-        mask = self._offered_mask(rounds, batch)
+        mask = self._offered_mask(task, rounds, batch)
         problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
         return rounds.offering(mask), problems
 
-    def _decode_groups(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_groups(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
         context.
         """
@@ -245,7 +242,7 @@ class Reader:
         columns = {} if offered is not None else self._columns(of_chosen, problems)
         features = self.encode(columns, len(chosen)) if offered is None else offered[chosen]
         known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
-        rounds = self._rounds(file, row + starts, features, of_chosen, problems, **known)
+        rounds = self._rounds(task.file, row + starts, features, of_chosen, problems, **known)
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
             return replace(rounds, offered_counts=counts, action=action), problems
@@ -254,7 +251,7 @@ class Reader:
         rounds = replace(rounds, arm=codes[chosen])
         return rounds.offering(mask) if self.with_offered else rounds, problems
 
-    def _decode_lists(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_lists(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
         name, impute = column.name, column.filler is not None
@@ -270,7 +267,7 @@ class Reader:
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
         known = {"offered": offered, "offered_counts": counts, "action": action}
-        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, **known)
+        rounds = self._rounds(task.file, row + np.arange(len(batch)), features, batch, problems, **known)
         rewards = None if self.schema.rewards is None else self._all_rewards(batch, counts, problems)
         return replace(rounds, all_rewards=rewards), problems
 
@@ -342,12 +339,12 @@ class Reader:
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 
-    def _offered_mask(self, rounds: Rounds, batch: Any) -> Any:
+    def _offered_mask(self, task: Task, rounds: Rounds, batch: Any) -> Any:
         """Return which arms each round offered (n, arms)."""
         if self.schema.arms_offered is not None:
             return self.arms.offered_in(batch.column(self.schema.arms_offered))
-        when = self.file_starts.get(rounds.file, 0) + rounds.rows if rounds.times is None else rounds.times
-        return self.arms.offered_at(when)
+        position = task.position - task.first_row + rounds.rows
+        return self.arms.offered_at(position if rounds.times is None else rounds.times)
 
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
         """Return the row of the chosen action of every round (n,), the first if there are several or none."""
@@ -395,17 +392,19 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         arms=log.arms if schema.labelled else None,
         with_offered=offered,
         chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
-        file_starts={task.file: task.position - task.first_row for task in survey.tasks},
     )
 
 
 def starting_features(log: Log, features: AnyFeatures) -> Features:
     """Return the feature map itself, if it fits the log; or a map that encodes the columns as the options
-    say.
+    say; nothing is scaled or left out then.
     """
     schema = log.schema
     if isinstance(features, FeatureOptions):
-        context = encoding_map(log, features)
+        names = schema.features if schema.offered is None else (schema.offered,)
+        columns = (_column(log, name, features.max_categories) for name in names)
+        filled = (_with_filler(column, log) if features.impute else column for column in columns)
+        context = FeatureMap(tuple(filled), features.interactions, features.centre)
         features = ArmFeatures(context, *arm_coding(log, features)) if schema.labelled else context
     if isinstance(features, ArmFeatures) != schema.labelled:
         raise InputError("features must be those of labelled arms just if the log has labels (--arm)")
@@ -425,16 +424,6 @@ def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]
     if len(labels) > MOST_LEVELS and model in ("own", "shared"):
         raise InputError(f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}")
     return labels, "pooled" if len(labels) > MOST_LEVELS or model == "pooled" else "own"
-
-
-def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:
-    """Return the map that encodes the columns of a log, categories included; nothing is scaled or left
-    out.
-    """
-    names = log.schema.features if log.schema.offered is None else (log.schema.offered,)
-    columns = [_column(log, name, options.max_categories) for name in names]
-    filled = (_with_filler(column, log) if options.impute else column for column in columns)
-    return FeatureMap(tuple(filled), options.interactions, options.centre)
 
 
 def _column(log: Log, name: str, max_categories: int) -> Column:
