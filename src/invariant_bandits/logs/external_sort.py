@@ -326,27 +326,32 @@ class RearrangedSource(OwnFileSource):
         The columns that `keyed` has.
     keyed : iterable of pairs (record batch, array of shape (n,))
         Its rows, and the key of each.
-    bounds : array
-        Keys that divide the rows into parts, each sorted in memory; one Arrow file and one task per part.
+    sample : array
+        Some of the keys, or all, sorted: they divide the rows into parts, each sorted in memory; one Arrow
+        file and one task per part.
+    rows : int
+        About how many rows there are.
     """
 
     skips_lines = True
 
     def __init__(
-        self, source: Source, columns: Sequence[str], keyed: Iterable[tuple[Any, Array]], bounds: Array
+        self, source: Source, columns: Sequence[str], keyed: Iterable[Any], sample: Array, rows: int
     ) -> None:
         super().__init__()
+        parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
+        bounds = np.unique(sample[np.arange(1, parts) * len(sample) // parts])
         self.arrow_schema = pa.schema([source.arrow_schema.field(name) for name in columns])
         counts = _dealt(self.folder, keyed, bounds)
         starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
-        parts = np.flatnonzero(counts).tolist()
-        self.tasks = [Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts]
-        for part in parts:
+        filled = np.flatnonzero(counts).tolist()
+        self.tasks = [Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in filled]
+        for part in filled:
             _sort(self.folder, part)
         self.lost: dict[str, list[int]] = {}
         for task in source.tasks:
-            for reason, rows in source.skipped(task).items():
-                self.lost.setdefault(reason, []).extend(rows)
+            for reason, unparsed in source.skipped(task).items():
+                self.lost.setdefault(reason, []).extend(unparsed)
 
     def skipped(self, task: Task) -> dict[str, list[int]]:
         """Return the rows of the original that could not be parsed, with the first part."""
@@ -361,11 +366,8 @@ def in_time_order(log: Log) -> Log:
     times = None if log.schema.time is None else log.survey(times=True).times
     if times is None or times.in_order:
         return log
-    rows = log.survey(rows=True).total_rows or 0
-    parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
-    bounds = np.unique(times.sample[np.arange(1, parts) * len(times.sample) // parts])
-    columns = log.schema.used_columns
-    return log.with_source(RearrangedSource(log.source, columns, _keyed_by_time(log), bounds))
+    rows, columns = log.survey(rows=True).total_rows or 0, log.schema.used_columns
+    return log.with_source(RearrangedSource(log.source, columns, _keyed_by_time(log), times.sample, rows))
 
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
@@ -399,9 +401,8 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
                 if len(batch):
                     yield batch, split.start_of(batch.column(schema.round))
 
-    rows = int(split.firsts.max()) + 1
-    parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
-    return RearrangedSource(source, schema.used_columns, keyed(), np.arange(1, parts) * rows // parts)
+    firsts = np.sort(split.firsts)
+    return RearrangedSource(source, schema.used_columns, keyed(), firsts, int(firsts[-1]) + 1)
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
