@@ -194,7 +194,8 @@ class Partial:
     last_time : number or None
         Time of the last one; times are microseconds if they are dates.
     samples : list of ArmSample or None
-        Sampled rounds of labelled arms, features encoded; None where some reward is not a click.
+        Sampled rounds of labelled arms, features encoded, batch by batch; None where some reward is not a
+        click.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
@@ -220,8 +221,6 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
             elif write is not None:
                 write(rounds.columns, rounds.rewards.astype(bool), rounds.arm, window)
             plan.add(moments, rounds, window)
-    if None in partial.samples:
-        partial.samples = [None]
     used = np.flatnonzero(moments.counts)
     if len(used):
         partial.first_window = int(used[0])
@@ -262,9 +261,7 @@ class Aggregate:
                 self.report.add(OUT_OF_ORDER, file, [row])
             self.last_time = partial.last_time
         self.report.merge(partial.report)
-        self.samples = (
-            [None] if None in self.samples[:1] + partial.samples[:1] else self.samples + partial.samples
-        )
+        self.samples += partial.samples
         if partial.moments is not None:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
