@@ -701,7 +701,7 @@ class ArmFeatures:
 
     def standardise(self, encoded: Array) -> Array:
         """Return whole contexts [1, x] (n, 1 + q) of encoded ones."""
-        return with_level(self.context.standardise(encoded[:, 1:])) if self.columns else encoded
+        return np.column_stack([encoded[:, 0], self.context.standardise(encoded[:, 1:])])
 
     def standardise_moments(self, cells: WindowedMoments) -> WindowedMoments:
         """Return moments of whole contexts [1, x] from moments of encoded ones."""
@@ -916,11 +916,6 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
     fitting = [label for label in labels if name.endswith(tuple(f"{mark}{label}" for mark in "_-. "))]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
-
-
-def with_level(rows: Array) -> Array:
-    """[1, rows] (n, 1 + q)."""
-    return np.column_stack([np.ones(len(rows)), rows])
 
 
 def _one_row(column: Column, value: Any) -> Any:
