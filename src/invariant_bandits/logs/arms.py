@@ -186,10 +186,8 @@ class ArmTable:
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
         words, rows = flatten_labels(column)
-        codes, mask = (
-            decode.category_places(words, self.labels).places,
-            np.zeros((len(column), len(self)), dtype=bool),
-        )
+        codes = decode.category_places(words, self.labels).places
+        mask = np.zeros((len(column), len(self)), dtype=bool)
         mask[rows[codes >= 0], codes[codes >= 0]] = True
         return mask
 

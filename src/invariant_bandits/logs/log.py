@@ -180,12 +180,9 @@ class ArmProbe:
             self._extend_spans(words, when[rows])
         self._extend_spans(own, when)
         if schema.chosen is not None:
-            column = batch.column(schema.chosen)
+            column, labels = batch.column(schema.chosen), own.cast(pa.string())
             flagged = decode.are_flags(column)
-            labels = own.cast(pa.string())
-            own = own.filter(
-                pa.array(decode.flags(column)) if flagged else compute.equal(as_labels(column), labels)
-            )
+            own = own.filter(decode.flags(column) if flagged else compute.equal(as_labels(column), labels))
         self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
             many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"

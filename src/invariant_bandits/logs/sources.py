@@ -197,16 +197,16 @@ def first_rows(source: Source) -> Any:
     names = source.arrow_schema.names
     most = max(min(SAMPLE_ROWS, SAMPLE_VALUES // max(len(names), 1)), LEAST_SAMPLE)
     copies: list[Any] = []
-    for task in source.tasks:
-        for _, batch in source.batches(task, names):
-            if copies and batch.schema != copies[0].schema:  # another file, whose types differ
-                return pa.Table.from_batches(copies)
-            copies.append(batch.take(pa.array(range(min(len(batch), most)))))
-            if sum(map(len, copies)) >= LEAST_SAMPLE:
-                return pa.Table.from_batches(copies)
-    if copies:
-        return pa.Table.from_batches(copies)
-    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
+    for _, batch in (pair for task in source.tasks for pair in source.batches(task, names)):
+        if copies and batch.schema != copies[0].schema:  # another file, whose types differ
+            break
+        copies.append(batch.take(pa.array(range(min(len(batch), most)))))
+        if sum(map(len, copies)) >= LEAST_SAMPLE:
+            break
+    if not copies:
+        files = ", ".join(task.file for task in source.tasks[:3])
+        raise InputError(f"the log is empty: {files or 'no rows'}")
+    return pa.Table.from_batches(copies)
 
 
 @contextmanager
