@@ -109,5 +109,4 @@ def test_simulate_plays_a_grid_from_a_file_and_draws_it(tmp_path, run):
         "regret.pdf",
         "regret.png",
         "regret.svg",
-        "timings.json",
     ]

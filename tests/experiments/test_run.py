@@ -193,14 +193,6 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
     assert reproduction.read(other).run.seed == 6
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": "b"}', "null"])
-def test_damaged_timings_stop_nothing(content, tmp_path):
-    (tmp_path / cells.TIMINGS).write_text(content)
-    assert cells.timings(tmp_path) == {}
-    cells.keep_time(tmp_path, "one", 1.5)
-    assert cells.timings(tmp_path) == {"one": 1.5}
-
-
 @pytest.mark.system
 def test_two_runs_do_not_share_a_folder(tmp_path):
     with cells.only_run_in(tmp_path):

@@ -58,7 +58,6 @@ class Reproduction:
     run: Run
     experiments: list[Experiment]
     results: Results
-    seconds: dict[str, float]
     verdicts: dict[str, list[tuple[Claim, ClaimVerdict]]]
 
 
@@ -133,7 +132,7 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))
     verdicts = {each.name: list(zip(each.claims, of[i], strict=True)) for i, each in enumerate(experiments)}
-    return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
+    return Reproduction(run, experiments, results, verdicts)
 
 
 def write_claims(reproduction: Reproduction, folder: Path) -> Path:
@@ -223,11 +222,11 @@ def headline(reproduction: Reproduction) -> str:
 
 def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
-    run, minutes = reproduction.run, sum(reproduction.seconds.values()) / 60
+    run = reproduction.run
     yield page.heading("The paper, reproduced", level=1)
     yield page.paragraph(headline(reproduction))
-    about = TEXTS["report"]["run"].format(run=run, cells=len(reproduction.results), minutes=minutes)
-    yield page.paragraph(about, soft=True)
+    about = {"run": run, "cells": len(reproduction.results), "minutes": run.seconds / 60}
+    yield page.paragraph(TEXTS["report"]["run"].format(**about), soft=True)
     titles = {each.name: f"{each.text('title')} ({each.text('paper')})" for each in reproduction.experiments}
     yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
@@ -239,12 +238,6 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
         yield from _section(reproduction, experiment, folder)
     yield page.heading("Settings, seeds and versions", anchor="settings")
     yield page.table(("", "version"), list(run.versions.items()))
-    times = [
-        (name, number(f"{seconds:.1f}"), number(f"{1e3 * seconds / run.replications:.0f}"))
-        for name, seconds in reproduction.seconds.items()
-        if name in reproduction.results
-    ]
-    yield page.table(("cell", "seconds", "ms per repetition"), times)
     settings = {name: result.settings for name, result in reproduction.results.items()}
     text = json.dumps(settings, indent=1, ensure_ascii=False, default=str)
     yield page.details("Settings of every cell, as stored in its file", [page.preformatted(text)])
