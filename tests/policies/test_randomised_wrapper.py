@@ -101,7 +101,6 @@ def test_the_wrapped_policy_learns_and_speaks_as_it_would_alone():
         learned(own)
     assert policy_laws.bits(policy.policy) == policy_laws.bits(alone)
     assert str(policy.explain()) == str(alone.explain())
-    assert policy.beliefs() == alone.beliefs()
     assert (policy.rounds, policy.noise_scale) == (alone.rounds, alone.noise_scale)
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = policy.nothing_of_the_kind

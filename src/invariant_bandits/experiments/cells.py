@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -251,8 +251,8 @@ def run(
                 if jobs > 1:
                     load_compiled_code([cell], loaded)
                 played = cell.play(replications, cell.seed(seed), jobs, note, client)
-                result = played.at(cell.kept_rounds())
-                result = result.noting(identity=identity, cell=cell.settings(), run_seed=seed)
+                noted = {"identity": identity, "cell": cell.settings(), "run_seed": seed}
+                result = replace(played.at(cell.kept_rounds()), settings=played.settings | noted)
                 result.save(path)
             results[cell.name] = result
             note(replications)

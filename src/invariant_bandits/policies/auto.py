@@ -519,13 +519,6 @@ class AutoISD(ReasoningPolicy):
         with self._lock:
             return np.asarray(self.prior.basis @ self.mixture.filters.mean[: self.dim])
 
-    def beliefs(self) -> dict[str, float]:
-        """What a simulation traces: the probability of each hypothesis, and the log evidence against
-        invariance.
-        """
-        with self._lock:
-            return self.mixture.hypothesis_weights() | {"log evidence": self.peak_evidence}
-
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes at present; print it for a text, read its fields for numbers."""
         names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
