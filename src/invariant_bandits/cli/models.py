@@ -485,8 +485,8 @@ def decompose(
 
 def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
-    from invariant_bandits.simulation.sample_logs import planted_truth, write_samples
+    from invariant_bandits.simulation.sample_logs import TRUTH, write_samples
 
     for path, words in write_samples(folder, rounds, seed, replace=force).items():
         console.print(f"{path}: {words}")
-    console.print("\n".join(["", "What is planted in them:", *planted_truth()]))
+    console.print("\n".join(["", "What is planted in them:", *TRUTH]))
