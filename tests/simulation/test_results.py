@@ -82,7 +82,7 @@ def test_an_environment_without_fields_is_described_by_its_name():
 
 def test_a_thinned_result_keeps_the_wanted_rounds_and_the_last(tmp_path):
     result = simulated()
-    result.save(tmp_path / "thin.parquet", rounds=[3, 6])
+    result.at([3, 6]).save(tmp_path / "thin.parquet")
     thin = ib.SimulationResult.load(tmp_path / "thin.parquet")
     assert_same(thin, result.at([6, 3]))
     np.testing.assert_array_equal(thin.rounds, [3, 6, 12])

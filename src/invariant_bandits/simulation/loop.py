@@ -328,24 +328,16 @@ class SimulationResult:
 
     # -- storing --
 
-    def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs
         pyarrow.
 
         Settings, observations and a checksum are in the file's metadata under the product's name, as JSON.
-
-        Parameters
-        ----------
-        path : str or PathLike
-            Where the file will be.
-        rounds : sequence of int, optional
-            Keep the regret of these rounds (from 1) and the last one only.
         """
         arrow = _pyarrow("save")
-        shortened = self if rounds is None else self.at(rounds)
         sink = arrow.BufferOutputStream()
         arrow.parquet.write_table(
-            shortened._table(),
+            self._table(),
             sink,
             compression="zstd",
             use_dictionary=["policy", "replication", "round"],
