@@ -1,5 +1,5 @@
-"""The commands that make models of logs and read them: fit, evaluate, update, inspect, arms, decompose; and
-sample, which writes logs.
+"""The commands that make models of logs and read them: fit, evaluate, update, inspect, arms; and sample,
+which writes logs.
 
 Every option that says what a log is comes from LogOptions; the rest of a command is arguments and printing.
 """
@@ -448,39 +448,6 @@ def _pair(words: str) -> tuple[str, Any]:
     if not sign or not name:
         raise InputError(f"--feature must be NAME=VALUE, got {words!r}")
     return name, value
-
-
-def decompose(
-    moments: Path,
-    plot: Path | None = None,
-    metric: str = "euclidean",
-    covariances: str = "auto",
-    alpha: float = 0.002,
-    windows: int | None = None,
-    theme: str = "light",
-    force: bool = False,
-) -> None:
-    """Say what is stable and what drifts in stored moments."""
-    from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-    from invariant_bandits.moments.windowed import WindowedMoments
-
-    if plot is not None:
-        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
-        plot = plot.with_suffix(plot.suffix or ".png")
-        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
-    stored = WindowedMoments.load(moments)
-    if windows is not None:
-        stored = stored.coarsen(windows)
-    fit = InvariantSubspaceDecomposition(metric=metric, covariances=covariances, alpha=alpha)
-    common.announce_compiling()
-    with console.status("fitting"):
-        fit.fit(stored)
-    console.print(fit.summary(), highlight=False)
-    if plot is not None:
-        from invariant_bandits.reports import plots
-
-        plots.save(plots.overview(fit, theme_name=theme), plot.with_suffix(""), [plot.suffix.lstrip(".")])
-        console.print(f"picture: {plot}")
 
 
 def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
