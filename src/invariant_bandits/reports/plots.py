@@ -41,10 +41,8 @@ UNSTAMPED: dict[str, Any] = {
 }
 SERIES_MARKERS = ("o", "s", "D", "^", "P", "v")
 MOST_SERIES = len(SERIES_MARKERS)
-SERIES_COLOURS = {
-    "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
-    "dark": ("#7d8590", "#e6edf3", "#2fc99a", "#56b4e9", "#ff9e4a", "#e6a3cb"),
-}
+SERIES_ORDER = (5, 4, 2, 0, 1, 3)
+"""Of PATH_COLOURS: grey first, for what the others are compared with."""
 
 
 def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
@@ -104,8 +102,8 @@ def regret_chart(
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
             raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
-        series = zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True)
-        looks = dict(zip(policies, series, strict=False))
+        colours_of = [PATH_COLOURS[theme_name][place] for place in SERIES_ORDER]
+        looks = dict(zip(policies, zip(colours_of, SERIES_MARKERS, strict=True), strict=False))
     step = 0.72 / len(policies)
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
