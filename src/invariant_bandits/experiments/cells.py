@@ -274,6 +274,12 @@ def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
     ]
 
 
+def regret_words(finals: Array) -> str:
+    """Mean ± standard error (worst) of the regrets at the horizon (n,)."""
+    error = finals.std(ddof=1) / len(finals) ** 0.5
+    return f"{finals.mean():.1f} ± {error:.1f} ({finals.max():.0f})"
+
+
 def write_tidy(results: Mapping[str, SimulationResult], path: Path) -> Path:
     """Write the `tidy_rows` as CSV, replacing the file in one step."""
     text, rows = io.StringIO(), tidy_rows(results)

@@ -172,7 +172,7 @@ def write_tables(reproduction: Reproduction, folder: Path, *, latex: bool = Fals
         where = f"{experiment.text('title')} ({experiment.text('paper')})."
         for name, caption, table in (
             ("regret", f"{where} {MEANS}", _means(reproduction.results, experiment)),
-            ("claims", where, _claims(judged, quantity=False)),
+            ("claims", where, claims_table(judged, quantity=False)),
         ):
             paths.append(folder / TABLES / f"{experiment.name}-{name}.tex")
             paths[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -232,8 +232,8 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
     yield page.paragraph(TEXTS["report"]["method"].format(draws=RESAMPLES), soft=True)
-    yield page.table(*_claims([(claim, verdict) for claim, verdict in judged if not verdict.reached]))
-    yield page.details(f"All {len(judged)} tests", [page.table(*_claims(judged))])
+    yield page.table(*claims_table(open_claims(reproduction)))
+    yield page.details(f"All {len(judged)} tests", [page.table(*claims_table(judged))])
     for experiment in reproduction.experiments:
         yield from _section(reproduction, experiment, folder)
     yield page.heading("Settings, seeds and versions", anchor="settings")
@@ -247,7 +247,13 @@ Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[page.Cell]]]
 """Headings and rows."""
 
 
-def _claims(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
+def open_claims(reproduction: Reproduction) -> list[tuple[Claim, ClaimVerdict]]:
+    """What does not hold, or is not decided."""
+    judged = (pair for of in reproduction.verdicts.values() for pair in of)
+    return [(claim, verdict) for claim, verdict in judged if not verdict.reached]
+
+
+def claims_table(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
     """One row per claim: verdict, statistic, interval, bound, and, unless it would be too wide, what the
     statistic is.
     """
@@ -274,7 +280,7 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
     yield page.paragraph(experiment.text("question"))
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
     yield page.picture(drawing, experiment.name, experiment.text("title"), experiment.text("caption"))
-    yield page.table(*_claims(reproduction.verdicts[experiment.name]))
+    yield page.table(*claims_table(reproduction.verdicts[experiment.name]))
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield page.paragraph("In words: " + " ".join(statements), soft=True)
     numbers = page.table(*_means(reproduction.results, experiment), MEANS)
@@ -296,9 +302,7 @@ def _means(results: Results, experiment: Experiment) -> Table:
     def regret(cell: cells.Cell, policy: str) -> page.Cell:
         if policy not in cell.policies:
             return number("–")
-        values = Sample(results).final(cell.name, policy)
-        error = values.std(ddof=1) / len(values) ** 0.5
-        return number(f"{values.mean():.1f} ± {error:.1f} ({values.max():.0f})")
+        return number(cells.regret_words(Sample(results).final(cell.name, policy)))
 
     policies = dict.fromkeys(name for cell in experiment.cells for name in cell.policies)
     rows = [[policy, *(regret(cell, policy) for cell in experiment.cells)] for policy in policies]
