@@ -66,11 +66,6 @@ class Registry(Generic[Entry]):
                 return self._entries[known]
         raise InputError(f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}")
 
-    def names(self) -> tuple[str, ...]:
-        """All names."""
-        self._search()
-        return tuple(self._entries)
-
     def __iter__(self) -> Iterator[Entry]:
         self._search()
         return iter(tuple(self._entries.values()))

@@ -163,13 +163,13 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     found = reproduction.read(tmp_path, resamples=3)
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = reproduction.write_report(found, tmp_path).read_text()
-    assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())
+    assert all(f'id="{name}"' in text for name in (each.name for each in EXPERIMENTS))
     assert [number for number in range(2, 8) if f"Figure {number}" not in text] == []  # 1 is the scheme
     csv, *tables = reproduction.write_tables(found, tmp_path, latex=True)
     rows = csv.read_text().splitlines()
     assert len(rows) == 1 + sum(len(result.regret) for result in found.results.values())
     assert rows[0].startswith("cell,environment,")
-    assert len(tables) == 2 * len(EXPERIMENTS.names())
+    assert len(tables) == 2 * len(list(EXPERIMENTS))
     for path in tables:
         written = path.read_text()
         assert written.isascii(), path  # any LaTeX can read it

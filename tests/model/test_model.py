@@ -54,7 +54,7 @@ def test_raw_columns_become_the_features_of_the_log(model):
 
 
 @pytest.mark.filterwarnings("ignore:column 'country'")
-@pytest.mark.parametrize("name", [name for name in POLICIES.names() if name not in NEED_MORE])
+@pytest.mark.parametrize("name", [entry.name for entry in POLICIES if entry.name not in NEED_MORE])
 def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
     model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, features=FeatureOptions(standardise="scale"))
     model.save(tmp_path / "model")

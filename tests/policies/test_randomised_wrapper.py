@@ -150,7 +150,9 @@ def test_bad_settings_are_refused_by_name(words, change):
 # -- by name --
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES.names() if not name.startswith("randomised")])
+@pytest.mark.parametrize(
+    "name", [entry.name for entry in POLICIES if not entry.name.startswith("randomised")]
+)
 def test_every_registered_policy_has_a_randomised_form(name):
     past = policy_laws.example_past()
     entry = find_policy(f"randomised-{name}")
