@@ -79,7 +79,7 @@ MOVED_BASELINE = 3.0
 
 
 @dataclass(frozen=True)
-class Belief:
+class Belief(plotting.ShownInNotebooks):
     """What AutoISD believes at present.
 
     Attributes
@@ -170,10 +170,6 @@ class Belief:
             words = "change of the coefficient since the logs"
             plotting.difference_chart(moved, axes=pair[1], theme_name=theme, words=words)
         return np.asarray(pair)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the words and the picture."""
-        return plotting.notebook_html(str(self), self.plot)
 
 
 class OutlierWarning(UserWarning):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 import invariant_bandits
-from invariant_bandits import parallel, storage
+from invariant_bandits import parallel, plotting, storage
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number, whole_seed
 from invariant_bandits.optional import require
 from invariant_bandits.policies.base import Policy, learn_from
@@ -202,7 +202,7 @@ class _Repetition(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulationResult:
+class SimulationResult(plotting.ShownInNotebooks):
     """Dynamic regret of policies that played the same rounds.
 
     Parameters
@@ -297,17 +297,9 @@ class SimulationResult:
         -------
         Axes
         """
-        from invariant_bandits import plotting
-
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
         words = "cumulative regret"
         return plotting.regret_paths(self.rounds, paths, axes=axes, theme_name=theme, words=words)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the summary and the picture."""
-        from invariant_bandits import plotting
-
-        return plotting.notebook_html(self.summary(), self.plot)
 
     __str__ = summary
 
