@@ -427,7 +427,7 @@ def _contender(name: str, options: Any) -> Contender:
     policy.check(rest)
     for option, value in rest.items():
         if isinstance(value, list):
-            raise InputError(f"policies.{name}.{option} must be one value: add an entry for each, got {value}")
+            raise InputError(f"policies.{name}.{option} must be one value; add an entry for each: {value}")
     return Contender(policy.name, rest)
 
 
