@@ -249,6 +249,15 @@ def notebook_html(words: str, plot: Callable[[], Any] | None = None) -> str:
     return "\n".join(parts)
 
 
+class ShownInNotebooks:
+    """A result that a notebook shows as its words and its picture."""
+
+    plot: Any
+
+    def _repr_html_(self) -> str:
+        return notebook_html(str(self), self.plot)
+
+
 def literal(name: str, most: int = 60) -> str:
     """A name as it is, in one line, cut in the middle beyond `most` characters: nothing in it is a formula.
 

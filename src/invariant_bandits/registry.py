@@ -42,7 +42,7 @@ class Registry(Generic[Entry]):
     def __init__(self, what: str, room: str) -> None:
         self.what, self.room = what, room
         self._entries: dict[str, Entry] = {}
-        self._searching, self._is_searching, self._searched = RLock(), False, False
+        self._searching, self._searched = RLock(), False
 
     def add(self, entry: Entry) -> Entry:
         """Register an entry; a module that is imported anew replaces its own, another's name is refused."""
@@ -66,11 +66,6 @@ class Registry(Generic[Entry]):
                 return self._entries[known]
         raise InputError(f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}")
 
-    def names(self) -> tuple[str, ...]:
-        """All names."""
-        self._search()
-        return tuple(self._entries)
-
     def __iter__(self) -> Iterator[Entry]:
         self._search()
         return iter(tuple(self._entries.values()))
@@ -81,19 +76,16 @@ class Registry(Generic[Entry]):
 
     def _search(self) -> None:
         """Import what may register itself: the modules of the room, then those of installed packages."""
-        if self._searched:
-            return
         with self._searching:  # other threads wait until everything is known
-            if self._is_searching:  # by this thread: what it imports registers itself meanwhile
+            if self._searched:  # or begun by this thread: what it imports registers itself meanwhile
                 return
-            self._is_searching = True
+            self._searched = True
             room = import_module(self.room)
             for module in pkgutil.iter_modules(room.__path__, f"{self.room}."):
                 if not module.name.endswith("kernels"):
                     import_module(module.name)
             for point in entry_points(group=f"invariant_bandits.{self.what.replace(' ', '_')}"):
                 point.load()
-            self._searched = True
 
 
 def _origin(entry: object) -> str:

@@ -19,7 +19,7 @@ def stored(tmp_path):
 
 def test_help_names_every_command(run_apart):
     _, text, _ = run_apart("--help")
-    commands = "fit inspect evaluate reproduce report simulate decompose store"
+    commands = "fit inspect evaluate reproduce report simulate store"
     assert all(word in text for word in commands.split())
     assert run_apart("--version")[1].strip() == f"invariant-bandits {ib.__version__}"
 
@@ -30,24 +30,15 @@ def test_compile_says_when_it_is_done(run):
     assert "compiled" in said
 
 
-def test_decompose_prints_the_summary_and_draws(stored, tmp_path, run):
-    picture = tmp_path / "picture.svg"
-    code, said = run("decompose", stored, "--windows", 8, "--plot", picture, "--theme", "dark")
-    assert code == 0, said
-    assert "drifting: 3 of 10 dimensions no drift detected: 7" in said
-    assert picture.read_text().startswith("<?xml")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--metric", "manhattan"), "metric must be one of 'euclidean', 'whitened'"),
-        (("--alpha", "2"), "alpha must lie strictly between 0 and 1"),
-        (("--windows", "99"), "windows must be at most the present 16, got 99"),
+        (("nonsense",), "experiment must be one of"),
+        (("--paper", "--replications", "3"), "give either --paper or --replications, not both"),
     ],
 )
-def test_bad_options_end_in_one_line_and_exit_code_two(stored, words, message, run_apart):
-    code, out, err = run_apart("decompose", stored, *words)
+def test_bad_options_end_in_one_line_and_exit_code_two(words, message, run_apart):
+    code, out, err = run_apart("reproduce", *words)
     assert code == 2
     assert message in re.sub(r"\s+", " ", err)
     assert out == ""
@@ -55,9 +46,9 @@ def test_bad_options_end_in_one_line_and_exit_code_two(stored, words, message, r
 
 
 def test_a_damaged_or_missing_file_is_named(stored, run_apart):
-    stored.write_bytes(stored.read_bytes()[:-5])
+    stored.write_bytes(stored.read_bytes()[5:])
     for path, reason in ((stored, "damaged"), (stored.with_name("nowhere"), "No such file")):
-        code, _, err = run_apart("decompose", path)
+        code, _, err = run_apart("inspect", path)
         assert code == 2
         shown = err.replace("\n", "")
         assert reason.replace(" ", "") in shown.replace(" ", "")
@@ -109,5 +100,4 @@ def test_simulate_plays_a_grid_from_a_file_and_draws_it(tmp_path, run):
         "regret.pdf",
         "regret.png",
         "regret.svg",
-        "timings.json",
     ]

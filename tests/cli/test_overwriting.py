@@ -24,7 +24,6 @@ def made(tmp_path_factory):
     write_samples(folder, rounds=400)
     ib.fit_logs(folder / "chosen.parquet").save(folder / "rows.model")
     ib.fit_logs(folder / "banners.csv").save(folder / "arms.model")
-    ib.Model.load(folder / "rows.model").moments.save(folder / "logs.moments")
     (folder / "grid.toml").write_text(GRID)
     log = pq.read_table(folder / "chosen.parquet")
     later = pa.array(log["time"].to_numpy() + np.timedelta64(60, "D"))
@@ -69,7 +68,6 @@ WRITING = {
     ),
     "update, report": ("update", "rows.model", "later.parquet", "-o", "n.model", "--report", "{target}"),
     "arms": ("arms", "arms.model", "--retire", "banner_A", "-o", "{target}"),
-    "decompose": ("decompose", "logs.moments", "--plot", "{target}"),
 }
 OWN_INPUT = {
     "fit": "chosen.parquet",
@@ -79,7 +77,6 @@ OWN_INPUT = {
     "evaluate": "rows.parquet",
     "update": "later.parquet",
     "update, report": "rows.model",
-    "decompose": "logs.moments",
 }
 
 
@@ -108,7 +105,7 @@ def test_its_own_input_is_never_written_over_not_even_by_force(command, link, fo
 )
 def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, monkeypatch):
     monkeypatch.chdir(folder)
-    target = folder / ("thesis.svg" if command == "decompose" else "thesis.csv")
+    target = folder / "thesis.csv"
     target.write_text("years of work\n")
     code, said = run(*words(command, target))
     assert code == 2, said
@@ -118,7 +115,7 @@ def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, 
     code, said = run(*words(command, target), "--force")
     assert code in (0, 3), said
     assert target.read_bytes() != b"years of work\n"
-    if command in ("arms", "decompose"):
+    if command == "arms":
         assert run(*words(command, target))[0] == 0, "its own kind needs no force"
 
 
@@ -157,11 +154,10 @@ def test_devices_pipes_and_folders_are_not_written_to(folder, run, monkeypatch):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("command", ["fit", "arms", "decompose"])
+@pytest.mark.parametrize("command", ["fit", "arms"])
 def test_on_a_full_disk_the_old_file_stays_whole_and_one_line_says_so(command, folder):
-    suffix = {"decompose": ".svg"}.get(command, ".model")
-    target, old = folder / f"old{suffix}", folder / "rows.model"
-    target.write_bytes(b"<svg>" + old.read_bytes() if suffix == ".svg" else old.read_bytes())
+    target = folder / "old.model"
+    target.write_bytes((folder / "rows.model").read_bytes())
     before, there = target.read_bytes(), {path.name for path in folder.iterdir()}
     program = "from invariant_bandits.cli import main; main()"
     done = subprocess.run(

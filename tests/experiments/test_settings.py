@@ -188,7 +188,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
     assert cell.identity(2, 1) != before
 
 
-@pytest.mark.parametrize("name", POLICIES.names())
+@pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
     regret = play(Contender(name)(episode.past), episode)

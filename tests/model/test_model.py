@@ -54,7 +54,7 @@ def test_raw_columns_become_the_features_of_the_log(model):
 
 
 @pytest.mark.filterwarnings("ignore:column 'country'")
-@pytest.mark.parametrize("name", [name for name in POLICIES.names() if name not in NEED_MORE])
+@pytest.mark.parametrize("name", [entry.name for entry in POLICIES if entry.name not in NEED_MORE])
 def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
     model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, features=FeatureOptions(standardise="scale"))
     model.save(tmp_path / "model")
@@ -245,19 +245,6 @@ def test_the_page_says_how_the_policy_will_explore():
     assert "at most 1 % of the believed gain" in model_page.report(spending)
     with pytest.raises(ib.InputError, match="'auto-isd' has no option 'exploration'"):
         ib.fit_logs(table, exploration=0.4)
-
-
-def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
-    rng = np.random.default_rng(4)
-    rounds = []
-    for size in rng.integers(1, 5, size=40):
-        price = rng.gamma(3.0, size=size)
-        rounds.append(
-            {"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)}
-        )
-    assert model.select_many(rounds).tolist() == [model.select(offered) for offered in rounds]
-    with pytest.raises(ib.InputError, match="rounds is empty"):
-        model.select_many([])
 
 
 def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():

@@ -86,7 +86,7 @@ def test_filters_are_weighed_by_the_likelihood_of_clicks():
         policy.update(np.array([1.0, 0.0, 0.0, 0.0]), click)
     likely, other = 1.0 / (1.0 + np.exp(-1.0)), 1.0 / (1.0 + np.exp(1.0))
     expected = likely**3 * other / (likely**3 * other + other**3 * likely)
-    assert policy.beliefs()[HYPOTHESES[0]] == pytest.approx(expected, rel=1e-6)
+    assert policy.explain().hypotheses[HYPOTHESES[0]] == pytest.approx(expected, rel=1e-6)
 
 
 def test_scores_of_clicks_are_probabilities_that_explain_the_choice():

@@ -24,7 +24,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def run(capsys):
     """Runs an example as a script: what it printed, and its names; what it registered is forgotten afterwards."""
-    before = {registry: set(registry.names()) for registry in (POLICIES, ESTIMATORS, FORMATS, ENVIRONMENTS)}
+    before = {
+        registry: {entry.name for entry in registry}
+        for registry in (POLICIES, ESTIMATORS, FORMATS, ENVIRONMENTS)
+    }
 
     def run(name):
         names = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
@@ -32,7 +35,7 @@ def run(capsys):
 
     yield run
     for registry, names in before.items():
-        for name in set(registry.names()) - names:
+        for name in {entry.name for entry in registry} - names:
             registry.remove(name)
 
 

@@ -89,7 +89,9 @@ class SleepyEpisodes:
 def module(tmp_path, monkeypatch):
     """Writes a module into a temporary folder and imports it; what it registers is forgotten afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
-    before = {registry: set(registry.names()) for registry in (POLICIES, ESTIMATORS, ENVIRONMENTS)}
+    before = {
+        registry: {entry.name for entry in registry} for registry in (POLICIES, ESTIMATORS, ENVIRONMENTS)
+    }
 
     def write(name, text):
         assert len(text.strip().splitlines()) <= 30
@@ -99,7 +101,7 @@ def module(tmp_path, monkeypatch):
 
     yield write
     for registry, names in before.items():
-        for name in set(registry.names()) - names:
+        for name in {entry.name for entry in registry} - names:
             registry.remove(name)
     for name in ("own_policy", "own_estimator", "own_environment"):
         sys.modules.pop(name, None)

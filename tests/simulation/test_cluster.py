@@ -53,18 +53,14 @@ def assert_same(one, other):
     assert list(one.regret) == list(other.regret)
     for name, path in one.regret.items():
         np.testing.assert_array_equal(path, other.regret[name])
-    assert one.beliefs == other.beliefs
     assert one.settings == other.settings
 
 
 def test_a_cluster_returns_the_bits_of_one_process(client):
     heard = []
-    there = ib.simulate(
-        makers(), client=client, trace=[5, 20], progress=lambda *at: heard.append(at), **SETTINGS
-    )
-    assert_same(there, ib.simulate(makers(), trace=[5, 20], **SETTINGS))
+    there = ib.simulate(makers(), client=client, progress=lambda *at: heard.append(at), **SETTINGS)
+    assert_same(there, ib.simulate(makers(), **SETTINGS))
     assert heard == [(done, 6) for done in range(1, 7)]
-    assert there.beliefs
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path):

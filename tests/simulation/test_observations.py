@@ -2,6 +2,8 @@
 process.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def test_they_survive_storing_and_other_processes(tmp_path):
     whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
     alone = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, **SETTINGS)
     path = tmp_path / "result.parquet"
-    whole.noting(why="a test").save(path)
+    replace(whole, settings=whole.settings | {"why": "a test"}).save(path)
     stored = ib.SimulationResult.load(path)
     assert stored.settings["why"] == "a test"
     for result in (alone, stored):
@@ -56,3 +58,17 @@ def test_an_observer_that_fails_names_the_policy_and_the_repetition():
     with pytest.raises(RuntimeError) as caught:
         ib.simulate(MAKERS, EPISODES, replications=2, observe=broken, **SETTINGS)
     assert "policy 'LinUCB'" in caught.value.__notes__[0]
+
+
+def test_over_the_rounds_a_planted_violation_is_believed():
+    def doubted(policy, _):
+        shares = policy.explain().hypotheses
+        assert sum(shares.values()) == pytest.approx(1.0)
+        return {"doubted": shares["invariance broken"] + shares["logs useless"]}
+
+    world, settings = PaperEpisodes(logged=1000, violation=2.0), {"replications": 3, "seed": 9}
+    early, late = (
+        ib.simulate(["auto-isd"], world, rounds, observe=doubted, **settings) for rounds in (1, 200)
+    )
+    assert (late.observations["auto-isd"]["doubted"] > 0.99).all()
+    assert (early.observations["auto-isd"]["doubted"] < 0.9).all()

@@ -27,8 +27,7 @@ app = typer.Typer(
 
 commands: tuple[Callable[..., None], ...] = (
     *(models.fit, models.inspect, models.evaluate, models.update, models.arms, service.serve, service.demo),
-    *(models.sample, experiments.reproduce, experiments.compile_, experiments.report),
-    *(experiments.simulate, models.decompose),
+    *(models.sample, experiments.reproduce, experiments.compile_, experiments.report, experiments.simulate),
 )
 register(app, *commands)
 app.add_typer(service.store_commands, name="store")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import InputError
 from invariant_bandits.cli import say_how_to_go_on
 from invariant_bandits.cli.common import PROCESSORS, check_target, counting, one_thread_each, width
 from invariant_bandits.cli.common import plain_console as console
@@ -61,6 +61,7 @@ def compile_() -> None:
 def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
     from invariant_bandits.experiments import run
+    from invariant_bandits.reports.page import table_lines
 
     with console.status("judging claims and drawing figures"):
         reproduction = run.read(folder, jobs)
@@ -68,26 +69,14 @@ def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
         run.write_figures(reproduction, folder, jobs)
         run.write_tables(reproduction, folder, latex=latex)
         page = run.write_report(reproduction, folder)
-    _print_open_claims(reproduction)
+    open_claims = run.open_claims(reproduction)
+    if open_claims:
+        lines = table_lines(*run.claims_table(open_claims, quantity=False), width())
+        console.print("Tests that do not hold, or are not decided:", *lines, sep="\n")
     console.print(run.headline(reproduction), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
     written = f" and LaTeX in {folder / run.TABLES}" if latex else ""
     console.print(f"regret of every policy in every cell: {folder / run.REGRET}{written}")
-
-
-def _print_open_claims(reproduction: Any) -> None:
-    """What does not hold, or is not decided."""
-    from invariant_bandits.reports.page import number, table_lines
-
-    rows = []
-    for claim, verdict in (pair for judged in reproduction.verdicts.values() for pair in judged):
-        if not verdict.reached:
-            numbers = (f"{verdict.value:.3g}", f"{verdict.low:.3g} to {verdict.high:.3g}", str(claim.bound))
-            rows.append([verdict.word, claim.name, *map(number, numbers)])
-    if rows:
-        headings = ("verdict", "claim", "value", "95 % interval", "bound")
-        lines = table_lines(headings, rows, width())
-        console.print("Tests that do not hold, or are not decided:", *lines, sep="\n")
 
 
 def simulate(
@@ -116,7 +105,9 @@ def simulate(
         results = cells.run(grid.cells, out, progress=progress, **how)
     names = list(grid.cells[0].policies)
     finals = {cell: {name: result.final(name) for name in names} for cell, result in results.items()}
-    rows: Any = [[cell, *(number(_regret(v)) for v in ends.values())] for cell, ends in finals.items()]
+    rows: Any = [
+        [cell, *map(number, map(cells.regret_words, ends.values()))] for cell, ends in finals.items()
+    ]
     lines = table_lines(["cell", *names], rows, width())
     console.print("Regret: mean ± standard error (worst run)", *lines, sep="\n")
     tidy = cells.write_tidy(results, out / "regret.csv")
@@ -128,8 +119,3 @@ def simulate(
         }
         picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)
         console.print(f"picture: {picture[0]} (and .svg, .pdf)")
-
-
-def _regret(finals: Array) -> str:
-    error = finals.std(ddof=1) / len(finals) ** 0.5
-    return f"{finals.mean():.1f} ± {error:.1f} ({finals.max():.0f})"

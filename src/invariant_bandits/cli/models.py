@@ -1,5 +1,5 @@
-"""The commands that make models of logs and read them: fit, evaluate, update, inspect, arms, decompose; and
-sample, which writes logs.
+"""The commands that make models of logs and read them: fit, evaluate, update, inspect, arms; and sample,
+which writes logs.
 
 Every option that says what a log is comes from LogOptions; the rest of a command is arguments and printing.
 """
@@ -450,43 +450,10 @@ def _pair(words: str) -> tuple[str, Any]:
     return name, value
 
 
-def decompose(
-    moments: Path,
-    plot: Path | None = None,
-    metric: str = "euclidean",
-    covariances: str = "auto",
-    alpha: float = 0.002,
-    windows: int | None = None,
-    theme: str = "light",
-    force: bool = False,
-) -> None:
-    """Say what is stable and what drifts in stored moments."""
-    from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-    from invariant_bandits.moments.windowed import WindowedMoments
-
-    if plot is not None:
-        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
-        plot = plot.with_suffix(plot.suffix or ".png")
-        common.check_target(plot, "--plot", "picture", force=force, reads=[moments])
-    stored = WindowedMoments.load(moments)
-    if windows is not None:
-        stored = stored.coarsen(windows)
-    fit = InvariantSubspaceDecomposition(metric=metric, covariances=covariances, alpha=alpha)
-    common.announce_compiling()
-    with console.status("fitting"):
-        fit.fit(stored)
-    console.print(fit.summary(), highlight=False)
-    if plot is not None:
-        from invariant_bandits.reports import plots
-
-        plots.save(plots.overview(fit, theme_name=theme), plot.with_suffix(""), [plot.suffix.lstrip(".")])
-        console.print(f"picture: {plot}")
-
-
 def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
-    from invariant_bandits.simulation.sample_logs import planted_truth, write_samples
+    from invariant_bandits.simulation.sample_logs import TRUTH, write_samples
 
     for path, words in write_samples(folder, rounds, seed, replace=force).items():
         console.print(f"{path}: {words}")
-    console.print("\n".join(["", "What is planted in them:", *planted_truth()]))
+    console.print("\n".join(["", "What is planted in them:", *TRUTH]))

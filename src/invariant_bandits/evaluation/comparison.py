@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.evaluation.estimators import (
     ESTIMATORS,
@@ -178,7 +179,7 @@ NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(plotting.ShownInNotebooks):
     """Every policy by every estimator that the log allows.
 
     Attributes
@@ -275,8 +276,6 @@ class Comparison:
         Policies of which nothing is known have a line without an interval. Parameters and what is returned as
         in `SimulationResult.plot`.
         """
-        from invariant_bandits import plotting
-
         rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(self.policies)
         for line in reversed(self.lines):  # the preferred estimator of a policy last
             gain = line.against_log
@@ -344,12 +343,6 @@ class Comparison:
             rounds = f"{line.value.effective_sample:>11,.0f}"
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the summary and the picture."""
-        from invariant_bandits import plotting
-
-        return plotting.notebook_html(self.summary(), self.plot)
 
     __str__ = summary
 

@@ -9,10 +9,9 @@ import hashlib
 import io
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -130,7 +129,7 @@ OBSERVERS: Mapping[str, Observer] = {"split": estimated_split, "coverage": Cover
 
 KEPT_ROUNDS = 50
 OVERWRITING = "{} would be overwritten, and no run wrote it; use another folder or --force"
-TIMINGS, LOCK = "timings.json", ".lock"
+LOCK = ".lock"
 Progress = Callable[[str, int, int], None]
 
 
@@ -231,9 +230,9 @@ def run(
     stored.
 
     Cells are finished one by one and their files appear whole or not at all, so that a run that was
-    interrupted goes on where it stopped and ends with the same bytes. How long each took is kept beside them,
-    in timings.json. A folder belongs to one run at a time: another one is refused. `notice` hears of files
-    that do not fit and are replayed; files that no run has written are refused unless `force` is given.
+    interrupted goes on where it stopped and ends with the same bytes. A folder belongs to one run at a time:
+    another one is refused. `notice` hears of files that do not fit and are replayed; files that no run has
+    written are refused unless `force` is given.
     """
     wanted = {folder / f"{cell.name}.parquet": cell for cell in cells}
     for path in () if force else wanted:
@@ -249,13 +248,11 @@ def run(
             if result is None:
                 if path.exists() and notice is not None:
                     notice(f"{path} is damaged, or of other settings or code: it is played again")
-                started = time.perf_counter()
                 if jobs > 1:
                     load_compiled_code([cell], loaded)
                 played = cell.play(replications, cell.seed(seed), jobs, note, client)
-                result = played.at(cell.kept_rounds())
-                result = result.noting(identity=identity, cell=cell.settings(), run_seed=seed)
-                keep_time(folder, cell.name, time.perf_counter() - started)
+                noted = {"identity": identity, "cell": cell.settings(), "run_seed": seed}
+                result = replace(played.at(cell.kept_rounds()), settings=played.settings | noted)
                 result.save(path)
             results[cell.name] = result
             note(replications)
@@ -275,6 +272,12 @@ def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
         for name, result in results.items()
         for row in result.rows()
     ]
+
+
+def regret_words(finals: Array) -> str:
+    """Mean ± standard error (worst) of the regrets at the horizon (n,)."""
+    error = finals.std(ddof=1) / len(finals) ** 0.5
+    return f"{finals.mean():.1f} ± {error:.1f} ({finals.max():.0f})"
 
 
 def write_tidy(results: Mapping[str, SimulationResult], path: Path) -> Path:
@@ -317,15 +320,6 @@ def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) 
     return same_run and _plain(noted.get("cell") or {}) == _plain(wanted)
 
 
-def timings(folder: Path) -> dict[str, float]:
-    """Seconds that each cell took when it was played; none where the file is missing or damaged."""
-    try:
-        seconds_of = json.loads((folder / TIMINGS).read_text())
-        return {str(name): float(seconds) for name, seconds in seconds_of.items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # for information only
-        return {}
-
-
 @contextmanager
 def only_run_in(folder: Path) -> Iterator[None]:
     """Hold a folder for one run; InputError if another run holds it. The lock ends with the process."""
@@ -339,11 +333,6 @@ def only_run_in(folder: Path) -> Iterator[None]:
             words = f"another run is writing into {folder}; wait until it has ended, or use another folder"
             raise InputError(words) from None
         yield
-
-
-def keep_time(folder: Path, name: str, seconds: float) -> None:
-    """Store how long a cell took beside the others."""
-    replace_file(folder / TIMINGS, json.dumps({**timings(folder), name: seconds}, indent=1).encode())
 
 
 def _plain(settings: Mapping[str, Any]) -> bytes:
@@ -438,7 +427,7 @@ def _contender(name: str, options: Any) -> Contender:
     policy.check(rest)
     for option, value in rest.items():
         if isinstance(value, list):
-            raise InputError(f"policies.{name}.{option} must be one value: add an entry for each, got {value}")
+            raise InputError(f"policies.{name}.{option} must be one value; add an entry for each: {value}")
     return Contender(policy.name, rest)
 
 

@@ -58,7 +58,6 @@ class Reproduction:
     run: Run
     experiments: list[Experiment]
     results: Results
-    seconds: dict[str, float]
     verdicts: dict[str, list[tuple[Claim, ClaimVerdict]]]
 
 
@@ -133,7 +132,7 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))
     verdicts = {each.name: list(zip(each.claims, of[i], strict=True)) for i, each in enumerate(experiments)}
-    return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
+    return Reproduction(run, experiments, results, verdicts)
 
 
 def write_claims(reproduction: Reproduction, folder: Path) -> Path:
@@ -173,7 +172,7 @@ def write_tables(reproduction: Reproduction, folder: Path, *, latex: bool = Fals
         where = f"{experiment.text('title')} ({experiment.text('paper')})."
         for name, caption, table in (
             ("regret", f"{where} {MEANS}", _means(reproduction.results, experiment)),
-            ("claims", where, _claims(judged, quantity=False)),
+            ("claims", where, claims_table(judged, quantity=False)),
         ):
             paths.append(folder / TABLES / f"{experiment.name}-{name}.tex")
             paths[-1].parent.mkdir(parents=True, exist_ok=True)
@@ -223,28 +222,22 @@ def headline(reproduction: Reproduction) -> str:
 
 def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
-    run, minutes = reproduction.run, sum(reproduction.seconds.values()) / 60
+    run = reproduction.run
     yield page.heading("The paper, reproduced", level=1)
     yield page.paragraph(headline(reproduction))
-    about = TEXTS["report"]["run"].format(run=run, cells=len(reproduction.results), minutes=minutes)
-    yield page.paragraph(about, soft=True)
+    about = {"run": run, "cells": len(reproduction.results), "minutes": run.seconds / 60}
+    yield page.paragraph(TEXTS["report"]["run"].format(**about), soft=True)
     titles = {each.name: f"{each.text('title')} ({each.text('paper')})" for each in reproduction.experiments}
     yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
     yield page.paragraph(TEXTS["report"]["method"].format(draws=RESAMPLES), soft=True)
-    yield page.table(*_claims([(claim, verdict) for claim, verdict in judged if not verdict.reached]))
-    yield page.details(f"All {len(judged)} tests", [page.table(*_claims(judged))])
+    yield page.table(*claims_table(open_claims(reproduction)))
+    yield page.details(f"All {len(judged)} tests", [page.table(*claims_table(judged))])
     for experiment in reproduction.experiments:
         yield from _section(reproduction, experiment, folder)
     yield page.heading("Settings, seeds and versions", anchor="settings")
     yield page.table(("", "version"), list(run.versions.items()))
-    times = [
-        (name, number(f"{seconds:.1f}"), number(f"{1e3 * seconds / run.replications:.0f}"))
-        for name, seconds in reproduction.seconds.items()
-        if name in reproduction.results
-    ]
-    yield page.table(("cell", "seconds", "ms per repetition"), times)
     settings = {name: result.settings for name, result in reproduction.results.items()}
     text = json.dumps(settings, indent=1, ensure_ascii=False, default=str)
     yield page.details("Settings of every cell, as stored in its file", [page.preformatted(text)])
@@ -254,7 +247,13 @@ Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[page.Cell]]]
 """Headings and rows."""
 
 
-def _claims(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
+def open_claims(reproduction: Reproduction) -> list[tuple[Claim, ClaimVerdict]]:
+    """What does not hold, or is not decided."""
+    judged = (pair for of in reproduction.verdicts.values() for pair in of)
+    return [(claim, verdict) for claim, verdict in judged if not verdict.reached]
+
+
+def claims_table(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
     """One row per claim: verdict, statistic, interval, bound, and, unless it would be too wide, what the
     statistic is.
     """
@@ -281,7 +280,7 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
     yield page.paragraph(experiment.text("question"))
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
     yield page.picture(drawing, experiment.name, experiment.text("title"), experiment.text("caption"))
-    yield page.table(*_claims(reproduction.verdicts[experiment.name]))
+    yield page.table(*claims_table(reproduction.verdicts[experiment.name]))
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield page.paragraph("In words: " + " ".join(statements), soft=True)
     numbers = page.table(*_means(reproduction.results, experiment), MEANS)
@@ -303,9 +302,7 @@ def _means(results: Results, experiment: Experiment) -> Table:
     def regret(cell: cells.Cell, policy: str) -> page.Cell:
         if policy not in cell.policies:
             return number("–")
-        values = Sample(results).final(cell.name, policy)
-        error = values.std(ddof=1) / len(values) ** 0.5
-        return number(f"{values.mean():.1f} ± {error:.1f} ({values.max():.0f})")
+        return number(cells.regret_words(Sample(results).final(cell.name, policy)))
 
     policies = dict.fromkeys(name for cell in experiment.cells for name in cell.policies)
     rows = [[policy, *(regret(cell, policy) for cell in experiment.cells)] for policy in policies]

@@ -205,11 +205,6 @@ class Update:
         """Whether something moved that was stable before."""
         return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
 
-    @property
-    def newly_drifting(self) -> int:
-        """How many dimensions, or effects of arms, more drift than before; negative if fewer."""
-        return drifting(self.model)[0] - drifting(self.before)[0]
-
 
 def drifting(model: Model) -> tuple[int, int]:
     """(how many drift, of how many): dimensions, or effects of labelled arms."""

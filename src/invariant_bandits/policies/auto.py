@@ -79,7 +79,7 @@ MOVED_BASELINE = 3.0
 
 
 @dataclass(frozen=True)
-class Belief:
+class Belief(plotting.ShownInNotebooks):
     """What AutoISD believes at present.
 
     Attributes
@@ -170,10 +170,6 @@ class Belief:
             words = "change of the coefficient since the logs"
             plotting.difference_chart(moved, axes=pair[1], theme_name=theme, words=words)
         return np.asarray(pair)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the words and the picture."""
-        return plotting.notebook_html(str(self), self.plot)
 
 
 class OutlierWarning(UserWarning):
@@ -337,14 +333,10 @@ class AutoISD(ReasoningPolicy):
         return cls(DriftPrior.from_arms(statistics), **options)
 
     @classmethod
-    def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
-        """Learn the prior from the past's logs, of labelled arms where these are known, and start.
-
-        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not
-        given. Other options as of the class.
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """Learn the prior from the past's logs, of labelled arms where these are known, and start; options as
+        of the class.
         """
-        if windows is not None:
-            past = past.in_windows(windows)
         return cls(past.drift_prior, **{"horizon": past.horizon, **options})
 
     # -- deciding --
@@ -518,13 +510,6 @@ class AutoISD(ReasoningPolicy):
         """The mixture's mean of γ (p,)."""
         with self._lock:
             return np.asarray(self.prior.basis @ self.mixture.filters.mean[: self.dim])
-
-    def beliefs(self) -> dict[str, float]:
-        """What a simulation traces: the probability of each hypothesis, and the log evidence against
-        invariance.
-        """
-        with self._lock:
-            return self.mixture.hypothesis_weights() | {"log evidence": self.peak_evidence}
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes at present; print it for a text, read its fields for numbers."""

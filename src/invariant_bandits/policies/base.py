@@ -290,22 +290,13 @@ def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     name = name_of(policy)
     with lock_of(policy):
         settings, arrays = policy.settings(), policy.arrays()
+    state = {"policy": name, "settings": settings}
     try:
-        schema_of(type(policy), settings, arrays).check(arrays)
+        state_schema(state, arrays).check(arrays)
     except Exception as error:
         broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
         raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
-    return {"policy": name, "settings": settings}, arrays
-
-
-def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
-    """What the arrays `names` of a policy with these settings must be.
-
-    A class of another package that does not define `state_schema` itself may keep any finite numbers.
-    """
-    if not kind.__module__.startswith("invariant_bandits.") and "state_schema" not in vars(kind):
-        return ANYTHING
-    return cast(StateSchema, kind.state_schema(settings, names))
+    return state, arrays
 
 
 def stored_kind(name: Any) -> Any:
@@ -316,8 +307,14 @@ def stored_kind(name: Any) -> Any:
 
 
 def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-    """What a file with these settings must hold."""
-    return schema_of(stored_kind(settings.get("policy")), settings.get("settings"), names)
+    """What a file with these settings must hold, the names of its arrays being these.
+
+    A class of another package that does not define `state_schema` itself may keep any finite numbers.
+    """
+    kind = stored_kind(settings.get("policy"))
+    if not kind.__module__.startswith("invariant_bandits.") and "state_schema" not in vars(kind):
+        return ANYTHING
+    return cast(StateSchema, kind.state_schema(settings.get("settings"), names))
 
 
 def from_state(settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:

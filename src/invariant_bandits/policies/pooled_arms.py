@@ -91,11 +91,8 @@ class PooledArms(ReasoningPolicy):
             needed = f"from 0 to {self.arms - 1}, got {rows[:, 0].tolist()[:5]}"
             raise InputError(f"features must begin with the place of an arm, {needed}")
         rows[:, 0] = 1.0
-        return rows, self.levels[codes], self._variance(codes)
-
-    def _variance(self, codes: Any) -> Any:
-        """Of levels, which have walked since they were learned last."""
-        return self.variances[codes] + self.step * (self.rounds - self.learned[codes])
+        walked = self.step * (self.rounds - self.learned[codes])  # since they were learned last
+        return rows, self.levels[codes], self.variances[codes] + walked
 
     def _choose(self, features: Any) -> tuple[int, int]:
         """The largest mean plus one standard deviation of what the logs leave open."""

@@ -188,7 +188,7 @@ class Randomised(BasePolicy):
                 super().update_many(features, rewards, offered=offered, actions=actions)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the wrapped policy can do or say, such as `explain`, `beliefs` and `coefficients`.
+        """What else the wrapped policy can do or say, such as `explain` and `coefficients`.
 
         What makes another policy of it, with an arm more or less, makes another one wrapped like this.
         """

@@ -56,23 +56,11 @@ def _verdicts(verdicts: list[dict[str, Any]], result: Comparison, pictures: bool
         "by": lambda of: of["estimator"] or "",
         "would it have helped?": lambda of: Mark(of["words"], kinds.get(of["answer"], "unsure")),
     }
-    picture = _chart(verdicts) if pictures else ""
+    picture = ""
+    if pictures and any(verdict["answer"] != "unknown" for verdict in verdicts):
+        drawing = page.svg_of(result.plot().figure)
+        picture = page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
     return Section.of_records("Verdicts", [], columns, verdicts, picture)
-
-
-def _chart(verdicts: list[dict[str, Any]]) -> str:
-    from invariant_bandits import plotting
-
-    gains = {
-        f"{verdict['policy']} ({verdict['estimator']})": verdict["gain"]
-        for verdict in verdicts
-        if verdict["answer"] != "unknown"
-    }
-    if not gains:
-        return ""
-    intervals = {name: (gain["value"], gain["low"], gain["high"]) for name, gain in gains.items()}
-    drawing = page.svg_of(plotting.difference_chart(intervals).figure)
-    return page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
 
 
 def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Section:

@@ -22,7 +22,7 @@ from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, principal_directions
-from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, curves, literal, one_line_each, theme
+from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, canvas, curves, literal, one_line_each
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
@@ -41,10 +41,8 @@ UNSTAMPED: dict[str, Any] = {
 }
 SERIES_MARKERS = ("o", "s", "D", "^", "P", "v")
 MOST_SERIES = len(SERIES_MARKERS)
-SERIES_COLOURS = {
-    "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
-    "dark": ("#7d8590", "#e6edf3", "#2fc99a", "#56b4e9", "#ff9e4a", "#e6a3cb"),
-}
+SERIES_ORDER = (5, 4, 2, 0, 1, 3)
+"""Of PATH_COLOURS: grey first, for what the others are compared with."""
 
 
 def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
@@ -70,7 +68,7 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
     directions = min(fit.n_features_in_, 12)
     features = min(fit.n_features_in_, MOST_FEATURES)
     above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
-    with theme(theme_name) as colours:
+    with plotting.theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
         top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[above, below]))
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
@@ -104,12 +102,11 @@ def regret_chart(
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
             raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
-        series = zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True)
-        looks = dict(zip(policies, series, strict=False))
+        colours_of = [PATH_COLOURS[theme_name][place] for place in SERIES_ORDER]
+        looks = dict(zip(policies, zip(colours_of, SERIES_MARKERS, strict=True), strict=False))
     step = 0.72 / len(policies)
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
-        axis = figure.subplots()
+    tall = 1.1 + 0.12 * (1 + len(policies)) * len(rows)
+    with canvas(None, theme_name, 7.4, tall) as (axis, colours):
         for k, name in enumerate(policies):
             colour, marker = looks[name]
             places = np.array([place for place, row in enumerate(rows.values()) if name in row])
@@ -124,6 +121,7 @@ def regret_chart(
         axis.set(xscale="log", xlabel="cumulative regret: mean (mark) and worst run (end of line)")
         axis.xaxis.set_major_formatter("{x:g}")
         one_line_each(axis, list(rows), colours)
+        figure: Figure = axis.figure
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
 
@@ -138,9 +136,7 @@ def arm_rewards(
     shown = np.argsort(-plays, kind="stable")[:MOST_ARMS]
     time = np.arange(1, mean.shape[1] + 1) if edges is None else edges[:-1]
     palette = PATH_COLOURS["light"]
-    with theme("light") as colours:
-        figure = plt.figure(figsize=(8.4, 3.4), layout="constrained")
-        axis = figure.subplots()
+    with canvas(None, "light", 8.4, 3.4) as (axis, colours):
         for order, arm in enumerate(sorted(shown)):
             colour, style = palette[order % len(palette)], PATH_STYLES[order // len(palette)]
             bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
@@ -151,6 +147,7 @@ def arm_rewards(
         axis.set(ylim=limits, title=f"Mean reward by arm over the windows{most}")
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+        figure: Figure = axis.figure
     return figure
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 import invariant_bandits
-from invariant_bandits import parallel, storage
+from invariant_bandits import parallel, plotting, storage
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number, whole_seed
 from invariant_bandits.optional import require
 from invariant_bandits.policies.base import Policy, learn_from
@@ -45,7 +45,6 @@ def simulate(
     jobs: int = 1,
     progress: Progress | None = None,
     *,
-    trace: Sequence[int] = (),
     client: Any = None,
     observe: Observer | None = None,
 ) -> SimulationResult:
@@ -71,8 +70,6 @@ def simulate(
         missing.
     progress : callable, optional
         Called with (repetitions done, replications) after each.
-    trace : sequence of int
-        Rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
     client : distributed.Client, optional
         Dask cluster that plays the repetitions, with the same bits.
     observe : Observer, optional
@@ -94,18 +91,15 @@ def simulate(
     makers = checked_makers(policies)
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
     jobs, horizon = min(whole_number("jobs", jobs, 1), replications), whole_number("horizon", horizon, 1)
-    traced = frozenset(whole_number("trace", number, 1) for number in trace)
-    if max(traced, default=0) > horizon:
-        raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(traced)}")
     if not callable(getattr(environment, "draw", None)):
         raise InputError(f"environment must have draw(horizon, rng), got {type(environment).__name__}")
     if client is not None and (jobs > 1 or not hasattr(client, "submit")):
         raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
     watch = getattr(observe, "watch", lambda policy, _: policy)
 
-    def run(repetition: _Repetition) -> dict[str, tuple[Array, list[BeliefRow], Mapping[str, float], bool]]:
-        """Regret path (T,), traced beliefs and observations of every policy on one episode, and whether its
-        expected rewards are known.
+    def run(repetition: _Repetition) -> dict[str, tuple[Array, Mapping[str, float], bool]]:
+        """Regret path (T,) and observations of every policy on one episode, and whether its expected rewards
+        are known.
         """
         doing, outcome = "drawing the episode of", {}
         try:
@@ -114,10 +108,9 @@ def simulate(
             for name, maker in makers.items():
                 doing = f"playing policy {name!r} in"
                 policy = watch(build_policy(maker, past_of(episode)), episode)
-                path, believed = _played(policy, episode, traced)
-                rows = [BeliefRow(name, repetition.number, *row) for row in believed]
+                path = play(policy, episode)
                 observed = {} if observe is None else observe(policy, episode)
-                outcome[name] = path, rows, observed, getattr(episode, "means", None) is not None
+                outcome[name] = path, observed, getattr(episode, "means", None) is not None
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
             raise
@@ -139,15 +132,14 @@ def simulate(
             "seed": seed,
             "horizon": horizon,
             "replications": replications,
-            "regret": EXPECTED if all(of[name][3] for of in outcomes for name in makers) else REALISED,
+            "regret": EXPECTED if all(of[name][2] for of in outcomes for name in makers) else REALISED,
             "environment": {
                 "class": type(environment).__name__,
                 "fields": json.loads(json.dumps(fields, default=str)),
             },
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
-        tuple(row for name in makers for outcome in outcomes for row in outcome[name][1]),
-        {name: of for name in makers if (of := _observations([outcome[name][2] for outcome in outcomes]))},
+        {name: of for name in makers if (of := _observations([outcome[name][1] for outcome in outcomes]))},
     )
 
 
@@ -184,27 +176,19 @@ def play(policy: Policy, episode: Episode) -> Array:
     array, shape (T,)
         Cumulative dynamic regret, in units of the reward.
     """
-    return _played(policy, episode, frozenset())[0]
-
-
-def _played(policy: Any, episode: Any, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
-    """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
     means = getattr(episode, "means", None)
     means = episode.rewards if means is None else means
     rewards = episode.rewards.tolist()
     select, update, count = policy.select, learn_from(policy), means.shape[1]
-    actions, believed = [], []
-    trace = trace if hasattr(policy, "beliefs") else frozenset()
+    actions = []
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):
         action = select(features)
         if not 0 <= action < count:
             raise InputError(f"select must return an action from 0 to {count - 1}, got {action!r}")
         update(features[action], reward[action], offered=features, action=action)
         actions.append(action)
-        if len(actions) in trace:
-            believed += [(len(actions), name, float(value)) for name, value in policy.beliefs().items()]
     gaps = means.max(axis=1) - means[np.arange(len(actions)), actions]
-    return np.cumsum(gaps), believed
+    return np.cumsum(gaps)
 
 
 class _Repetition(NamedTuple):
@@ -217,33 +201,8 @@ class _Repetition(NamedTuple):
         return f"repetition {self.number} of seed {self.seed}"
 
 
-class BeliefRow(NamedTuple):
-    """One number that a policy believed after a round, for instance the probability of one of AutoISD's
-    hypotheses.
-
-    Attributes
-    ----------
-    policy : str
-        Name of the policy.
-    replication : int
-        Number of the repetition.
-    round : int
-        After which it was asked, from 1.
-    belief : str
-        Name of the number.
-    value : float
-        The number.
-    """
-
-    policy: str
-    replication: int
-    round: int
-    belief: str
-    value: float
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulationResult:
+class SimulationResult(plotting.ShownInNotebooks):
     """Dynamic regret of policies that played the same rounds.
 
     Parameters
@@ -255,9 +214,6 @@ class SimulationResult:
         The rounds t, from 1, of its columns.
     settings : dict
         Seed, horizon, repetitions, environment and versions.
-    beliefs : tuple of BeliefRow
-        What the policies believed at the traced rounds, one row per number
-        (`pandas.DataFrame(result.beliefs)`).
     observations : policy -> quantity -> array, shape (replications,)
         What an observer noted of each policy after its last round.
 
@@ -272,12 +228,7 @@ class SimulationResult:
     regret: dict[str, Array]
     rounds: Array
     settings: dict[str, Any] = field(default_factory=dict)
-    beliefs: tuple[BeliefRow, ...] = ()
     observations: dict[str, dict[str, Array]] = field(default_factory=dict)
-
-    def noting(self, **facts: Any) -> SimulationResult:
-        """The same result with further settings, which are stored with it."""
-        return replace(self, settings=self.settings | facts)
 
     @property
     def replications(self) -> int:
@@ -289,7 +240,7 @@ class SimulationResult:
         return np.asarray(self.regret[policy][:, -1])
 
     def at(self, rounds: Sequence[int]) -> SimulationResult:
-        """The same result at these rounds (from 1) and the last one only. Beliefs stay."""
+        """The same result at these rounds (from 1) and the last one only."""
         wanted = [*rounds, int(self.rounds[-1])]
         if missing := set(wanted).difference(self.rounds.tolist()):
             raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
@@ -346,17 +297,9 @@ class SimulationResult:
         -------
         Axes
         """
-        from invariant_bandits import plotting
-
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
         words = "cumulative regret"
         return plotting.regret_paths(self.rounds, paths, axes=axes, theme_name=theme, words=words)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the summary and the picture."""
-        from invariant_bandits import plotting
-
-        return plotting.notebook_html(self.summary(), self.plot)
 
     __str__ = summary
 
@@ -377,24 +320,16 @@ class SimulationResult:
 
     # -- storing --
 
-    def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs
         pyarrow.
 
-        Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON.
-
-        Parameters
-        ----------
-        path : str or PathLike
-            Where the file will be.
-        rounds : sequence of int, optional
-            Keep the regret of these rounds (from 1) and the last one only.
+        Settings, observations and a checksum are in the file's metadata under the product's name, as JSON.
         """
         arrow = _pyarrow("save")
-        shortened = self if rounds is None else self.at(rounds)
         sink = arrow.BufferOutputStream()
         arrow.parquet.write_table(
-            shortened._table(),
+            self._table(),
             sink,
             compression="zstd",
             use_dictionary=["policy", "replication", "round"],
@@ -445,8 +380,7 @@ class SimulationResult:
             for name, of in about["observations"].items()
         }
         regret = dict(zip(names, values.copy(), strict=True))
-        beliefs = tuple(BeliefRow(*row) for row in about["beliefs"])
-        return cls(regret, rounds, about["settings"], beliefs, observations)
+        return cls(regret, rounds, about["settings"], observations)
 
     def _table(self) -> Any:
         """The Arrow table that is stored, its checksum in its metadata."""
@@ -455,7 +389,6 @@ class SimulationResult:
             "policies": list(self.regret),
             "rounds": self.rounds,
             "settings": self.settings,
-            "beliefs": self.beliefs,
             "observations": self.observations,
         }
         described = json.dumps(about, sort_keys=True, default=lambda array: array.tolist())

@@ -44,8 +44,8 @@ TRUTH = (
     "banners: the effect of age on banner_B turns from +0.6 to -0.6 per ten years in the log-odds of a click,"
     " that of phones on banner_C swings by 0.7; all others last. banner_A is retired after week 6, banner_E"
     " launched in week 4.",
-    "rows, lists, chosen: ten features, five actions; effects last in {} directions and drift in the other {}"
-    " (truth: invariant_bandits.simulation.sample_logs.paper_logs()[1].split).",
+    "rows, lists, chosen: ten features, five actions; effects last in seven directions and drift in the other"
+    " three (truth: invariant_bandits.simulation.sample_logs.paper_logs()[1].split).",
 )
 """What is planted in the sample logs."""
 
@@ -130,12 +130,6 @@ def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], Logge
     tables = {"chosen": pa.table(chosen), "lists": pa.table(lists)}
     rows = _row_per_action(logs.offered, logs.actions, logs.rewards, common["time"], names)
     return tables | {"rows": rows}, logs
-
-
-def planted_truth() -> tuple[str, ...]:
-    """What the sample logs hold, a sentence per world."""
-    split = paper_logs(200)[1].split
-    return TRUTH[0], TRUTH[1].format(split.invariant_dim, split.residual_dim)
 
 
 def write_samples(

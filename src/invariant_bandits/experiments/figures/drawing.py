@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Results, Sample
 from invariant_bandits.experiments.figures.experiment import TEXTS
-from invariant_bandits.plotting import THEMES, theme
+from invariant_bandits.plotting import THEMES, canvas
 
 PALETTE, LOOKS = TEXTS["palette"], TEXTS["looks"]
 """Theme -> colour -> its code; how the name of a policy begins -> colour, marker and style of its line."""
@@ -100,13 +99,12 @@ def panels(
     theme_name: str, count: int, height: float = 3.1, **options: Any
 ) -> Iterator[tuple[Figure, list[Any]]]:
     """A figure at print width with `count` axes side by side, within its theme."""
-    with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
-        axes = list(figure.subplots(1, count, squeeze=False, **options).flat)
+    with canvas(None, theme_name, WIDTH, height, 1, count, squeeze=False, **options) as (grid, colours):
+        axes = list(grid.flat)
         for axis in axes:
             axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
             axis.set_axisbelow(True)
-        yield figure, axes
+        yield axes[0].figure, axes
 
 
 def legend(figure: Figure, axis: Any, columns: int = 3) -> None:
