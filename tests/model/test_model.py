@@ -247,6 +247,19 @@ def test_the_page_says_how_the_policy_will_explore():
         ib.fit_logs(table, exploration=0.4)
 
 
+def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
+    rng = np.random.default_rng(4)
+    rounds = []
+    for size in rng.integers(1, 5, size=40):
+        price = rng.gamma(3.0, size=size)
+        rounds.append(
+            {"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)}
+        )
+    assert model.select_many(rounds).tolist() == [model.select(offered) for offered in rounds]
+    with pytest.raises(ib.InputError, match="rounds is empty"):
+        model.select_many([])
+
+
 def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
     log = shop_log()
     model = ib.fit_logs(log, NO_ACTION, policy="randomised-auto-isd")

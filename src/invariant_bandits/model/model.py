@@ -305,6 +305,20 @@ class Model(ThreadSafe):
         with self._lock:
             return self.policy.select(self.features(offered))
 
+    def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
+        offers = list(rounds)
+        if not offers:
+            raise InputError("rounds is empty: at least one is needed")
+        with self._lock, lock_of(self.policy):
+            features = [self.features(offered) for offered in offers]
+            sizes = np.array([len(rows) for rows in features])
+            actions = np.empty(len(features), dtype=np.int64)
+            for size in np.unique(sizes):
+                places = np.flatnonzero(sizes == size)
+                actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
+        return actions
+
     def propensities(self, offered: Any) -> Array:
         """Probability (K,) with which each of the offered actions is the next choice."""
         with self._lock:
