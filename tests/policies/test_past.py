@@ -51,6 +51,19 @@ def test_what_the_caller_knows_comes_first():
     assert ib.Past(moments=moments, horizon=400).confidence == 1 / 400
 
 
+def test_other_windows_come_from_the_rows_and_everything_else_stays():
+    past = ib.Past.from_feedback(feedback(), 100, windows=8)
+    other = past.in_windows(4)
+    assert (other.moments.windows, other.baseline, other.feature_bound) == (
+        4,
+        past.baseline,
+        past.feature_bound,
+    )
+    assert past.moments.windows == 8
+    with pytest.raises(ib.InputError, match="only their moments"):
+        ib.Past(moments=past.moments).in_windows(4)
+
+
 def test_the_decomposition_is_found_once_and_by_whoever_asks():
     past = ib.Past.from_feedback(feedback(), 100, windows=4)
     assert past.decomposition is past.decomposition

@@ -333,10 +333,14 @@ class AutoISD(ReasoningPolicy):
         return cls(DriftPrior.from_arms(statistics), **options)
 
     @classmethod
-    def from_past(cls, past: Past, **options: Any) -> Self:
-        """Learn the prior from the past's logs, of labelled arms where these are known, and start; options as
-        of the class.
+    def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
+        """Learn the prior from the past's logs, of labelled arms where these are known, and start.
+
+        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not
+        given. Other options as of the class.
         """
+        if windows is not None:
+            past = past.in_windows(windows)
         return cls(past.drift_prior, **{"horizon": past.horizon, **options})
 
     # -- deciding --

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -115,6 +116,19 @@ class Past:
             feature_bound=max(*norms, 1e-6),
             arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
         )
+
+    def in_windows(self, windows: int) -> Past:
+        """The same past with its logged rounds in another number of windows."""
+        if self.logs is None:
+            raise InputError("windows: the logged rounds are not at hand, only their moments")
+        past = copy(self)
+        past.windows = windows
+        estimated = ("noise_scale",) if self.known_noise_scale is None else ()
+        for computed in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
+            vars(past).pop(computed, None)
+        if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
+            past._arm_statistics = partial(_of_arms, self.logs, windows, None)
+        return past
 
     def needed_horizon(self, option: str) -> int:
         """The horizon, or InputError that asks for the option it would have decided."""
