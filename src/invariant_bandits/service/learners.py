@@ -195,9 +195,9 @@ class Learner(ABC):
         """Never choose an arm again."""
 
     @property
-    @abstractmethod
-    def input_columns(self) -> dict[str, str] | None:
-        """Names of the columns it needs, and what each holds; None if it takes what comes."""
+    def input_columns(self) -> dict[str, str]:
+        """Names of the columns it needs, and what each holds; none if it takes what comes."""
+        return {}
 
     def differences(self, other: Learner) -> list[str]:
         """Describe in words how the requests that another learner takes differ from those of this one."""
@@ -206,9 +206,7 @@ class Learner(ABC):
             for what in ("kind", "link")
             if getattr(self, what) != getattr(other, what)
         ]
-        if (self.input_columns is None) != (other.input_columns is None):
-            words.append("columns: one takes any, the other only its own")
-        columns = (self.input_columns or {}, other.input_columns or {})
+        columns = (self.input_columns, other.input_columns)
         arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
         for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
             words += [f"{what} {name!r} is missing" for name in own if name not in others]
@@ -566,15 +564,12 @@ class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
     """What an open model is besides its policy, see `OpenLearner`; `places` are the names in their order."""
 
     arms: dict[Label, bool]
-    columns: list[Label] | None
     seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
     places: list[str]
 
     def __post_init__(self) -> None:
-        for name in ("columns", "places"):
-            values = getattr(self, name) or ()
-            if len(set(values)) != len(values):
-                raise ValueError(f"{name} must differ from each other")
+        if len(set(self.places)) != len(self.places):
+            raise ValueError("places must differ from each other")
 
 
 def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
@@ -589,8 +584,6 @@ class OpenLearner(Learner, kind="open"):
     ----------
     arms : mapping of str to bool
         Registered arms, and whether they are active; without any, every decision must say what is offered.
-    columns : sequence of str or None
-        Names that a context must have, exactly; None takes all.
     seed : int
         Of the random draws.
     places : sequence of str
@@ -602,18 +595,17 @@ class OpenLearner(Learner, kind="open"):
     def __init__(
         self,
         arms: Mapping[str, bool] | None = None,
-        columns: Sequence[str] | None = None,
         *,
         seed: int = 0,
         places: Sequence[str] = (),
         policy: CompletePolicy | None = None,
     ) -> None:
-        settings = {"arms": arms or {}, "columns": columns, "seed": seed, "places": places}
+        settings = {"arms": arms or {}, "seed": seed, "places": places}
         try:
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.columns, self.seed = dict(checked.arms), checked.columns, checked.seed
+        self._arms, self.seed = dict(checked.arms), checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
@@ -638,8 +630,6 @@ class OpenLearner(Learner, kind="open"):
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; new names take the next free places, without being kept."""
         names = self._offered(labels, actions, self._arms)
-        if self.columns is not None:
-            self._check_columns(context)
         return Round(names, self._encode(context, names, actions, keep=False))
 
     def _offered(self, labels: Sequence[str], actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
@@ -660,13 +650,6 @@ class OpenLearner(Learner, kind="open"):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         own = 1.0 if not actions else _count_leaves(actions) / len(actions)
         return (1 + _count_leaves(context)) * max(own, 1.0)
-
-    def _check_columns(self, context: Context) -> None:
-        columns, names = set(self.columns or ()), set(context or {})
-        if columns != names:
-            name = min(columns - names or names - columns)
-            problem = "missing" if name in columns else "not a column of this model"
-            raise InputError(f"context: {name!r} is {problem}")
 
     def _encode(self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool) -> Array:
         """Return the features (K, p) of a round; `keep` the places that new names take.
@@ -758,8 +741,8 @@ class OpenLearner(Learner, kind="open"):
         )
 
     def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
-        """Return a learner of the same arms and columns with another policy, a new one if it is None."""
-        return OpenLearner(self._arms, self.columns, seed=self.seed, places=places, policy=policy)
+        """Return a learner of the same arms with another policy, a new one if it is None."""
+        return OpenLearner(self._arms, seed=self.seed, places=places, policy=policy)
 
     # -- learning --
 
@@ -788,11 +771,6 @@ class OpenLearner(Learner, kind="open"):
         """Registered arms, and whether they are active."""
         return dict(self._arms)
 
-    @property
-    def input_columns(self) -> dict[str, str] | None:
-        """Names that a context must have, if it must."""
-        return None if self.columns is None else dict.fromkeys(self.columns, "any")
-
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
         if not 0 < len(label) <= LONGEST_LABEL:
@@ -818,13 +796,12 @@ class OpenLearner(Learner, kind="open"):
             "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
             "feature_limit": LIMIT,
-            "columns": self.columns,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        settings = OpenSettings(self._arms, self.columns, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.seed, list(self.places))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 

@@ -641,7 +641,7 @@ def _imported(content: bytes, seed: int) -> Learner:
 async def reset(call: Call) -> None:
     """Forget what was learned from events; a roll back returns to the version before.
 
-    An empty model keeps its arms and columns; one that was fitted is as it was then.
+    An empty model keeps its arms; one that was fitted is as it was then.
     """
     model = call.model
 

@@ -42,11 +42,10 @@ class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A new empty model: its arms, and the columns its contexts have; without columns it takes what comes."""
+    """A new empty model, and its arms; it takes what contexts bring."""
 
     model: Name
     arms: list[Id] = []
-    columns: list[Id] | None = None
 
 
 @operation("GET", "/v1/model", "read")
@@ -79,7 +78,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
     engine = call.service.engine
     if isinstance(body, ModelRequest):
-        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=engine.store.seed)
+        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), seed=engine.store.seed)
         command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
