@@ -163,14 +163,6 @@ class QueuedCommand:
     answer: Any = None
     error: BaseException | None = None
 
-    def resolve(self) -> None:
-        """Give the caller its answer, or the error, unless it no longer waits."""
-        if self.future is not None and not self.future.done():
-            if self.error is None:
-                self.future.set_result(self.answer)
-            else:
-                self.future.set_exception(self.error)
-
 
 def resolve_all(items: Sequence[QueuedCommand]) -> None:
     """Give all callers their answers; each event loop is woken once."""
@@ -181,8 +173,13 @@ def resolve_all(items: Sequence[QueuedCommand]) -> None:
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
+    """Give each caller its answer, or the error, unless it no longer waits."""
     for item in items:
-        item.resolve()
+        if item.future is not None and not item.future.done():
+            if item.error is None:
+                item.future.set_result(item.answer)
+            else:
+                item.future.set_exception(item.error)
 
 
 @dataclass(frozen=True)
@@ -233,14 +230,18 @@ class DecisionCommand:
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
         early = [] if known is None else known.rewards  # they came before their decision
-        is_shown = not self.deferred
-        if self.deferred and known is not None and known.shown:
-            is_shown = True
+        was_shown = known is not None and known.shown
+        if self.deferred and was_shown:
             proposed.append(events.Activated(moment, decided.id, served.name))
         for reward in early:
             about = (moment, decided.id, served.name, reward.value)
             proposed.append(Rewarded(*about, "joined", reward.request))
-        if early and served.configuration.reward_wait is None and is_shown and state.at is None:
+        if (
+            early
+            and served.configuration.reward_wait is None
+            and (was_shown or not self.deferred)
+            and state.at is None
+        ):
             proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
@@ -512,12 +513,6 @@ def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by:
 def retain(state: State, batch: EventBatch, first: int) -> None:
     """Remove what a rule does not keep, all before event `first`; to be done alone."""
     batch.cut = replay.plan_cut(state.store, state, first, reversed(state.store.snapshot_seqs()))
-
-
-@returns_command
-def move_clock(state: State, batch: EventBatch, by: float) -> None:
-    """Follow a clock that was set otherwise by so many seconds, with all waits."""
-    batch.add(state, [events.ClockMoved(batch.tick() + by, by)])
 
 
 @returns_command

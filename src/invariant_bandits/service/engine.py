@@ -22,7 +22,7 @@ from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
-from invariant_bandits.service.events import REMOVED, SetAside, decode_event
+from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
@@ -295,8 +295,13 @@ class Engine:
             due = self.state.due(moment, LARGEST_BATCH)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
         jump = self._time.steady_jump()
-        if jump is not None:
-            self._follow_clock(jump)
+        if jump is not None:  # all waits and later events follow the clock
+            moved = QueuedCommand(
+                lambda state, batch: batch.add(state, [ClockMoved(batch.tick() + jump, jump)])
+            )
+            self._serve([moved])
+            if moved.error is None:
+                self._time.follow(jump)
         if self.retention is not None and self.available:
             with contextlib.suppress(UnavailableError):
                 self._retain(self.retention, moment)
@@ -313,13 +318,6 @@ class Engine:
             first, start = rule.first_kept(self.store, moment, self.state.seq), self.store.start().seq
             if first - start >= min(MOST_REMOVED, (self.state.seq - first) // PARTS + 1):
                 self._serve([QueuedCommand(commands.retain(first), alone=True)])
-
-    def _follow_clock(self, jump: float) -> None:
-        """Have all waits and later events follow the clock."""
-        item = QueuedCommand(commands.move_clock(jump))
-        self._serve([item])
-        if item.error is None:
-            self._time.follow(jump)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """Apply events that other processes have added."""

@@ -30,7 +30,7 @@ from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, set_aside_events
 from invariant_bandits.service.store.sql import Row
-from invariant_bandits.storage import FileError, atomic_write
+from invariant_bandits.storage import atomic_write
 
 SCANNED_TOGETHER = 1_000
 DECISION = b"\xa8decision"
@@ -316,8 +316,8 @@ def export(
     out: str | PathLike[str],
     *,
     model: str | None = None,
-    since: float | None = None,
-    until: float | None = None,
+    since: float = -math.inf,
+    until: float = math.inf,
     force: bool = False,
 ) -> Exported:
     """Write the settled decisions of a model; the file appears when it is whole.
@@ -330,7 +330,7 @@ def export(
         A file with the suffix .parquet.
     model : str, optional
         Which model; may be left out if there is only one.
-    since, until : float, optional
+    since, until : float
         Only decisions from this time on, and before that one; seconds since 1970.
     force : bool
         Whether a file that is there is replaced.
@@ -338,19 +338,16 @@ def export(
     target = Path(os.path.realpath(out))
     if target.suffix.lower() != ".parquet":
         raise InputError(f"OUT must end in .parquet, got {out}")
-    if target.is_dir() or not target.parent.is_dir():
-        raise FileError(f"OUT must be a file in a folder that is there, got {out}")
     if target.exists() and not force:
         raise InputError(f"OUT: {out} is there already; --force replaces it")
     state = restore(store)
     if model is None and len(state.models) != 1:
         raise InputError(f"model: is needed; there are {', '.join(sorted(state.models)) or 'none'}")
     served = state.model(model or next(iter(state.models)))
-    start, end = -math.inf if since is None else since, math.inf if until is None else until
 
     def decisions() -> Iterator[SettledDecision]:
         every = settled_decisions(store, served.name, Configuration(), last=state.seq)
-        return (settled for settled in every if start <= settled.decided.time < end)
+        return (settled for settled in every if since <= settled.decided.time < until)
 
     with atomic_write(target) as scratch:
         layout = layout_of(decisions, served.learner)

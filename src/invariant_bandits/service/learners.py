@@ -347,8 +347,6 @@ class FittedLearner(Learner, kind="model"):
         if self.model.arms is None:
             if labels:
                 raise InputError("arms: this model takes feature rows, one per offered action, not labels")
-            if actions is not None and not actions:
-                raise InputError("arms: at least one action must be offered, got none")
             rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
             return Round(*self.model.round_of(context, rows))
         if actions is not None:
@@ -455,7 +453,6 @@ def _content_of(column: Column) -> str:
 
 # -- models that began empty --
 
-DEEPEST = 16
 MOST_NUMBERS = 2_000
 """So many named numbers may one action have, crossings included."""
 CONSTANT = "1"
@@ -476,23 +473,21 @@ def named_numbers(values: Any, what: str) -> dict[str, float]:
         text = leaf if isinstance(leaf, str) else str(leaf).lower()
         is_word = isinstance(leaf, bool | str)
         feature = f"{name}={text}" if is_word else name or CONSTANT
-        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf, name, what))
+        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf))
     if len(numbers) > MOST_NUMBERS:
         raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
     return numbers
 
 
-def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, what: str, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield numbers, texts and truth values of nested JSON with their dotted names; null is left out.
 
     >>> dict(leaves({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, None]}, "context"))
     {'user.age': 31, 'user.new': True, 'tags=a': 1.0, 'at[0]': 1.5}
     """
-    if depth > DEEPEST:
-        raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from leaves(part, what, f"{name}.{key}" if name else str(key), depth + 1)
+            yield from leaves(part, what, f"{name}.{key}" if name else str(key))
     elif isinstance(value, str | int | float):
         yield name, value
     elif isinstance(value, Sequence):
@@ -501,7 +496,7 @@ def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tu
                 yield f"{name}={part}", 1.0
             else:
                 numbered = isinstance(part, int | float) and not isinstance(part, bool)
-                yield from leaves(part, what, f"{name}[{place}]" if numbered else name, depth + 1)
+                yield from leaves(part, what, f"{name}[{place}]" if numbered else name)
     elif value is not None:
         raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
@@ -513,14 +508,8 @@ def _count_leaves(value: Any) -> int:
     return sum(map(_count_leaves, value)) if isinstance(value, list | tuple) else 1
 
 
-def _compressed(value: float, name: str, what: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"{what}: {name!r} must be a finite number, got {value!r}")
-    return number if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
+def _compressed(number: float) -> float:
+    return float(number) if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
 
 
 def action_numbers(
@@ -556,8 +545,7 @@ MOST_PATTERNS = 256
 """Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
 
-LONGEST_LABEL = 256
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
@@ -640,8 +628,6 @@ class OpenLearner(Learner, kind="open"):
                 raise InputError("arms: none are registered, so a decision must say what is offered")
             return active
         names = checked_labels(labels)
-        if actions is not None and not actions:
-            raise InputError("arms: at least one action must be offered, got none")
         for label in names if arms else ():
             if not arms.get(label, False):
                 raise InputError(f"arms: {label!r} is {'retired' if label in arms else 'not known'}")
@@ -693,8 +679,6 @@ class OpenLearner(Learner, kind="open"):
         own = [named_numbers(action, "arms") for action in actions]
         if not names and not all(own):
             raise InputError("arms: an action has neither a label nor features")
-        if names and len(own) != len(names):
-            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
         labels: Sequence[str | None] = names or [None] * len(own)
         return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
 
@@ -773,8 +757,6 @@ class OpenLearner(Learner, kind="open"):
 
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
-        if not 0 < len(label) <= LONGEST_LABEL:
-            raise InputError(f"label: must have 1 to {LONGEST_LABEL} characters, got {label!r:.80}")
         if label in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:

@@ -489,6 +489,8 @@ class State:
         if self.seq not in self.aside:
             kind: Any = type(event).__struct_config__.tag  # type: ignore[union-attr]
             try:
+                if hasattr(event, "id"):
+                    self.records.take(event, fresh=isinstance(event, Decided))
                 getattr(self, f"_on_{kind}")(event)
             except NOT_THE_EVENT:
                 raise
@@ -543,7 +545,6 @@ class State:
         self.models[event.model].learner.retire_arm(event.label)
 
     def _on_decision(self, event: Decided) -> None:
-        self.records.take(event, fresh=True)
         served = self.models[event.model]
         served.counts.decisions += 1
         served.counts.explored += event.explored
@@ -561,7 +562,7 @@ class State:
             served.waiting.add(event.time + wait, event.id)
 
     def _on_group(self, event: events.Grouped) -> None:
-        self.records.take(event)
+        """Change nothing but the record."""
 
     def _on_kept(self, event: events.DocumentSaved) -> None:
         documents = self.models[event.model].documents
@@ -571,11 +572,9 @@ class State:
             documents[event.name] = event.value
 
     def _on_activated(self, event: events.Activated) -> None:
-        self.records.take(event)
         self._ripen(event)
 
     def _on_reward(self, event: Rewarded) -> None:
-        self.records.take(event)
         counts = self.models[event.model].counts
         counts.late += event.fate == "late"
         counts.unknown += event.fate == "unknown"
@@ -591,7 +590,6 @@ class State:
 
     def _on_closed(self, event: Closed) -> None:
         record, served = self.records.of(event), self.models[event.model]
-        self.records.take(event)
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
