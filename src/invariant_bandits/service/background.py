@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -349,7 +349,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
     """
     served, store = engine.state.model(model), engine.store
     inspect = commands.inspect(lambda state: state.model(model).learner.differences(learner))
-    differences: list[str] = engine.call(inspect)
+    differences = engine.call(inspect)
     judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
     last = store.head().seq
     rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
@@ -364,13 +364,9 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
             judge.settled(record.decided.id, record.closed.value)
         time.sleep(PAUSE)
     if judge.refused is not None:
-        differences.append(
-            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
-        )
+        differences += [f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"]
     if rewards and learner.link == "logit" and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
-        differences.append(
-            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
-        )
+        differences += [f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"]
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
         mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
         if abs(mean - logged) > FAR * deviation:
@@ -438,20 +434,15 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
-    settled = array(
-        "q", (each.seq for each in history.settled_decisions(store, model, first=first, last=upto))
-    )
+    decisions = partial(history.settled_decisions, store, model, first=first)
+    settled = array("q", (each.seq for each in decisions(last=upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
     if len(settled) <= later:
         raise InputError(f"history: {len(settled):,} decisions are settled, more than {later} are needed")
     count = len(settled) - later
     through, judged_from = settled[count], settled[len(settled) - judged]
-    learner, words = made_from(
-        served.learner,
-        lambda: history.settled_decisions(store, model, first=first, last=through),
-        count,
-    )
+    learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
@@ -558,8 +549,7 @@ def add_caught_up(
         active = state.model(model).version == base
         return commands.add_version(model, learner, "background", active=active, **about)(state, batch)
 
-    version: str = engine.call(command, alone=True)
-    return version
+    return engine.call(command, alone=True)
 
 
 def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:

@@ -121,20 +121,18 @@ def _stored(event: AnyEvent) -> tuple[str | None, bytes]:
         raise InputError(f"body: it cannot be stored: {error}") from None
 
 
-Command = Callable[[State, EventBatch], Any]
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
+Command = Callable[[State, EventBatch], Answer]
 
 
 def returns_command(
     function: Callable[Concatenate[State, EventBatch, Parameters], Answer],
-) -> Callable[Parameters, Callable[[State, EventBatch], Answer]]:
+) -> Callable[Parameters, Command[Answer]]:
     """Turn a function of (state, batch, …) into one that takes the other arguments and returns a command."""
 
     @wraps(function)
-    def make(
-        *arguments: Parameters.args, **options: Parameters.kwargs
-    ) -> Callable[[State, EventBatch], Answer]:
+    def make(*arguments: Parameters.args, **options: Parameters.kwargs) -> Command[Answer]:
         return lambda state, batch: function(state, batch, *arguments, **options)
 
     return make
@@ -156,7 +154,7 @@ class QueuedCommand:
         In which the caller waits; None if it is a thread.
     """
 
-    command: Command
+    command: Command[Any]
     alone: bool = False
     future: Future[Any] | asyncio.Future[Any] | None = None
     loop: asyncio.AbstractEventLoop | None = None
@@ -327,8 +325,6 @@ class RewardCommand:
             batch.add(state, [Rewarded(moment, self.id, served.name, value, "unknown", self.request)])
             return "unknown"
         if single and (earlier := record.joined()):
-            if served.configuration.conflicts == "ignore":
-                return "ignored"
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
@@ -493,20 +489,17 @@ def change_arms(
 
 
 @returns_command
-def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by: str = "") -> int:
-    """Remove all events from before a time (seconds since 1970), but for those that `replay.plan_cut` keeps;
-    to be done alone. The answer is how many were removed.
+def remove_log(state: State, batch: EventBatch, *, by: str = "") -> int:
+    """Remove all events but those that `replay.plan_cut` keeps; to be done alone. The answer is how many were
+    removed.
 
     An event records the cut. A replay begins with a snapshot from after it.
     """
-    store: Any = state.store
-    start: int = store.start().seq
-    last = state.seq if before == math.inf else replay.first_since(store, before, start, state.seq)
-    batch.cut = replay.plan_cut(store, state, last)
+    batch.cut = replay.plan_cut(state.store, state, state.seq)
     if batch.cut is None:
         return 0
     batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
-    return batch.cut.first - start
+    return batch.cut.first - int(state.store.start().seq)
 
 
 @returns_command
@@ -541,7 +534,7 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
 
 
 @returns_command
-def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command]) -> list[Any]:
+def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command[Answer]]) -> list[Answer]:
     """Do all of several commands or none; the answer is the list of theirs."""
     return [part(state, batch) for part in commands]
 

@@ -66,8 +66,7 @@ def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> It
     for end in range(last, first, -SCANNED_TOGETHER):
         for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
             if DECISION in row.event[:16] and text in row.event:
-                event: Any = decode_event(row.event)
-                yield row, event
+                yield row, decode_event(row.event)
 
 
 def settled_decisions(

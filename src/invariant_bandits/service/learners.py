@@ -35,6 +35,7 @@ from invariant_bandits.policies.randomised import Randomised, unwrapped
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 Context = Mapping[str, Any] | None
+Labels = Sequence[str]
 Actions = Sequence[Any] | None
 
 
@@ -112,7 +113,7 @@ class Learner(ABC):
         Learner.kinds[kind] = cls
 
     @abstractmethod
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong.
 
         Without labels and actions, all active arms are offered.
@@ -138,7 +139,7 @@ class Learner(ABC):
         policy = self.policy_over()
         return policy.floor if isinstance(policy, Randomised) else asked
 
-    def cost(self, context: Context, labels: Sequence[str], actions: Actions) -> float:
+    def cost(self, context: Context, labels: Labels, actions: Actions) -> float:
         """Estimate the work of a round, in numbers to be encoded; InputError if too much is offered."""
         count = len(labels) if actions is None else len(actions)
         if not labels and actions is None:
@@ -170,13 +171,11 @@ class Learner(ABC):
         expected: list[float] = (scores.mean + self.baseline).tolist()
         return expected
 
-    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
+    def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
 
     @abstractmethod
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`; a round that was seen before can be learned."""
 
     # -- arms --
@@ -254,7 +253,7 @@ def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
     return Learner.kinds[kind].from_bytes(content, name)
 
 
-def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+def checked_labels(labels: Labels) -> tuple[str, ...]:
     """Labels of offered arms, or InputError for one that is empty or given twice."""
     if len(set(labels)) != len(labels):
         twice = next(label for label in labels if list(labels).count(label) > 1)
@@ -336,7 +335,7 @@ class FittedLearner(Learner, kind="model"):
         features = model.feature_map
         self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
 
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
         if self.plain is not None and actions and not context and not labels and type(actions[0]) is list:
             with suppress(ValueError):  # rows of several lengths
@@ -382,9 +381,7 @@ class FittedLearner(Learner, kind="model"):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         return len(self.model.feature_map.columns)
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`. Retired arms are learned from as well."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
@@ -609,18 +606,16 @@ class OpenLearner(Learner, kind="open"):
             fits = taken <= LIMIT and policy.dim <= LIMIT
         if not fits:
             kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
-            raise InputError(
-                f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
-            )
+            raise InputError(f"policy must be a LinUCB or an AutoISD over these places, got {kind}")
 
     # -- deciding --
 
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; new names take the next free places, without being kept."""
         names = self._offered(labels, actions, self._arms)
         return Round(names, self._encode(context, names, actions, keep=False))
 
-    def _offered(self, labels: Sequence[str], actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
+    def _offered(self, labels: Labels, actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
         """Return the labels of a round; InputError unless all are active, where arms are registered."""
         if not labels and actions is None:
             active = tuple(label for label, is_active in arms.items() if is_active)
@@ -720,9 +715,8 @@ class OpenLearner(Learner, kind="open"):
         wider = np.zeros((places, places + 1))
         wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
         wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
-        return LinUCB.from_state(
-            {**self.policy.settings(), "dim": places}, {**arrays, "memory.factor": wider}
-        )
+        settings = {**self.policy.settings(), "dim": places}
+        return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})
 
     def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
         """Return a learner of the same arms with another policy, a new one if it is None."""
@@ -730,20 +724,18 @@ class OpenLearner(Learner, kind="open"):
 
     # -- learning --
 
-    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
+    def seen(self, context: Context, labels: Labels, actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
         if actions is not None or (tuple(labels), *named_numbers(context, "context")) not in self._patterns:
             self._encode_past(context, labels, actions)
 
-    def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
+    def _encode_past(self, context: Context, labels: Labels, actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
         features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
         self.policy = self.policy_over(features.shape[1])
         return features
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`."""
         features = self._encode_past(context, labels, actions)
         self.policy.update(features[place], reward, offered=features, action=place)

@@ -216,12 +216,12 @@ def first_event_since(store: Any, time: float, first: int, last: int) -> int:
         row = store.row_from(seq)
         if row is None:
             return math.inf
-        return min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)])
+        return float(min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)]))
 
     return first + bisect_left(range(first, last), time, key=latest)
 
 
 def erased_without_record(store: Any) -> list[int]:
     """Numbers of events that were erased although no event in the chain says so."""
-    records: Any = [decode_event(row.event) for row in store.of_key(events.REMOVED)]
-    return sorted(set(store.erased()).difference(*(record.events for record in records)))
+    recorded = (decode_event(row.event).events for row in store.of_key(events.REMOVED))
+    return sorted(set(store.erased()).difference(*recorded))

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
@@ -77,8 +77,7 @@ class Application(Starlette):
         self.state.service, self.state.hosts = service, None
         self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
         self._under_way = 0
-        dashboard = Dashboard()
-        service.engine.on_view.append(dashboard)
+        service.engine.on_view.append(Dashboard())
         service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -230,19 +229,15 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     What a start depends on is checked first. The verification of all other events goes on in the background,
     and stops the engine if it finds damage.
     """
-    if role not in get_args(FleetRole):
-        raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
+    one_of("role", role, get_args(FleetRole))
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
     say = cache(say)  # each line once, however long it waits
     if role == "decider":
         return Decider(_open_published(address, say))
-    wait = (
-        partial(_pause, say, "another process is the learner: waiting until it ends")
-        if role == "learner"
-        else None
-    )
-    store = _open_reachable(address, say, role != "alone", check=check_newest, wait=wait)
+    wait = partial(_pause, say, "another process is the learner: waiting until it ends")
+    turn = wait if role == "learner" else None
+    store = _open_reachable(address, say, role != "alone", check=check_newest, wait=turn)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
@@ -250,7 +245,6 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
         raise
     if engine.state.seq - store.start().seq > FEW:
         engine.verification = Verification(address, engine.fail)
-        engine.verification.start()
     return engine
 
 

@@ -338,10 +338,6 @@ class Records:
             self._keep(key, record)
         return record
 
-    def of(self, event: events.Activated | Rewarded | Closed) -> Record | None:
-        """Return what is known of the decision of an event."""
-        return self.find(decision_key(event.id, event.model))
-
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
         return self._recent.get(key)
@@ -390,8 +386,8 @@ def teach(learner: Learner, decided: Decided, reward: float) -> None:
 
 def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
-    stored: Any = [decode_event(row.event) for row in store.of_key(events.ASIDE)]
-    return {seq: why for event in stored for seq, why in event.events.items()}
+    stored = store.of_key(events.ASIDE)
+    return {seq: why for row in stored for seq, why in decode_event(row.event).events.items()}
 
 
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
@@ -480,14 +476,14 @@ class State:
 
     # -- what follows from an event: `_on_` and its kind --
 
-    def apply(self, event: AnyEvent | None) -> None:
+    def apply(self, event: Any) -> None:
         """Apply the next event; UnappliableError if that is impossible.
 
         An event is applied by the method with the name of its kind. Nothing follows from one that is set
         aside, but that its decision is not settled again. Such an event may be None: it could not be read.
         """
         if self.seq not in self.aside:
-            kind: Any = type(event).__struct_config__.tag  # type: ignore[union-attr]
+            kind: Any = type(event).__struct_config__.tag
             try:
                 if hasattr(event, "id"):
                     self.records.take(event, fresh=isinstance(event, Decided))
@@ -584,12 +580,12 @@ class State:
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = self.records.of(event), self.models[event.model].waiting
+        record, waiting = self.record(event.id, event.model), self.models[event.model].waiting
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
-        record, served = self.records.of(event), self.models[event.model]
+        record, served = self.record(event.id, event.model), self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -610,10 +606,10 @@ class State:
 
     # -- what should happen --
 
-    def record(self, id: str, model: str, pending: dict[str, Record]) -> Record | None:
+    def record(self, id: str, model: str, pending: dict[str, Record] | None = None) -> Record | None:
         """What is known of a decision of a model, after what was proposed in this batch."""
         key = decision_key(id, model)
-        return pending.get(key) or self.records.find(key)
+        return (pending or {}).get(key) or self.records.find(key)
 
     def owner(self, id: str, model: str | None, pending: dict[str, Record]) -> ServedModel:
         """The model whose decision an id means.

@@ -101,7 +101,7 @@ class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RewardAnswer(msgspec.Struct):
-    """What became of it: learned, refused by the policy, waiting, unchanged, late, unknown, kept, ignored."""
+    """What became of it: learned, refused by the policy, waiting, unchanged, late, unknown, kept."""
 
     id: str
     status: str
