@@ -154,17 +154,17 @@ class Call:
     def __init__(self, request: Request, service: Service, caller: str, model: str) -> None:
         self.request, self.service, self.caller, self.model = request, service, caller, model
         self.path: Mapping[str, Any] = request.path_params
-        self.query = request.query_params
+        self.engine, self.query = service.engine, request.query_params
 
     async def submit(self, command: commands.Command[Value]) -> Value:
         """Return the answer of a command, after everything it proposed is durable."""
-        return await self.service.engine.submit(command)
+        return await self.engine.submit(command)
 
     async def change(self, command: commands.Command[Value], done: str) -> Value:
         """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
         the answer in it.
         """
-        answer = await self.service.engine.submit(command, alone=True)
+        answer = await self.engine.submit(command, alone=True)
         self.audit(done.replace("{}", str(answer)))
         return answer
 

@@ -616,7 +616,7 @@ async def replace_model(call: Call, body: bytes) -> None:
     It is tried on the latest requests first.
     """
     try:
-        learner = await in_turn(_imported, body, call.service.engine.store.seed)
+        learner = await in_turn(_imported, body, call.engine.store.seed)
         report = await try_version(call, learner, needs_requests=True)
     except FileError as error:
         raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
@@ -660,7 +660,7 @@ async def reset(call: Call) -> None:
 async def properties(call: Call) -> dict[str, str]:
     """Show when the active version was made, and when the last event came that it has taken in."""
     added = await call.look_at_model(lambda served: served.versions[served.version].time)
-    last = await call.in_thread(replay.last_time, call.service.engine.store)
+    last = await call.in_thread(replay.last_time, call.engine.store)
     return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
 
 
@@ -682,7 +682,7 @@ def _logged(store: Any, model: str) -> Iterator[tuple[str, events.AnyEvent]]:
 async def log_properties(call: Call) -> dict[str, Any]:
     """Show from when to when there are logs of the loop; nothing if there are none."""
     await call.look_at_model(lambda served: None)
-    model, store = call.model, call.service.engine.store
+    model, store = call.model, call.engine.store
     first = await call.in_thread(lambda: next(_logged(store, model), None))
     if first is None:
         return {}
@@ -699,7 +699,7 @@ async def ignore_logs(call: Call) -> None:
 @personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
     """Remove the logs of the loop for good, but for events that wait for rewards; what was learned stays."""
-    model, store = call.model, call.service.engine.store
+    model, store = call.model, call.engine.store
     models, waiting = await call.look(
         lambda state: (len(state.models), {id for _, id in state.model(model).waiting})
     )
@@ -981,15 +981,14 @@ def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
         "name": body.name,
         "startTime": moment(body.span()[0]),
         "endTime": moment(body.span()[1]),
-        "creationTime": moment(call.service.engine.clock()),
+        "creationTime": moment(call.engine.clock()),
         "status": "Succeeded",
     }
 
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
     rules = await call.look_at_model(lambda served: served.configuration)
-    store = call.service.engine.store
-    return await in_turn(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
+    return await in_turn(LogSpan.read, call.engine.store, call.model, rules, start, end, MOST_DECISIONS)
 
 
 @personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)
