@@ -83,7 +83,7 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     if count < FEWEST_ROUNDS:
         raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
     if isinstance(learner, FittedLearner):
-        return _updated(learner, decisions)
+        return _updated(learner, decisions, count)
     assert isinstance(learner, OpenLearner)
     return _fitted(learner, decisions, count)
 
@@ -91,14 +91,14 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
 # -- models that were fitted --
 
 
-def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str]:
+def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
     """The model with the new decisions as further windows, by their number: times of the old log may be
     of any kind.
     """
     own, layout = learner.model, history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
-    windows = max(round(layout.decisions * own.moments.windows / own.moments.rounds), 1)
+    windows = max(round(count * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
@@ -600,7 +600,6 @@ class Learning:
         self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
         self._fit = fit or self._fit_in_process
         self._outcomes: dict[str, dict[str, Any]] = {}
-        self._logs: dict[str, Path | None] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
@@ -628,14 +627,13 @@ class Learning:
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._outcomes[model] = {"status": "running", "began": self.clock()}
-            self._logs[model] = log
+            self._outcomes[model] = {"status": "running", "began": self.clock(), "log": log}
         self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
         """Return the outcome of the last refit as plain values; how far it is while it runs."""
-        outcome, log = dict(self._outcomes.get(model, {"status": "never"})), self._logs.get(model)
-        if log is not None and outcome["status"] == "running":
+        outcome = dict(self._outcomes.get(model, {"status": "never"}))
+        if (log := outcome.pop("log", None)) is not None:
             with suppress(OSError):
                 outcome["progress"] = log.with_name(PROGRESS).read_text()
         return outcome

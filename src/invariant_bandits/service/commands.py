@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import wraps
@@ -190,7 +190,7 @@ class DecisionCommand:
         What all offered actions share.
     labels : sequence of str
         Offered arms by name; with neither labels nor actions, all active arms.
-    actions : sequence or None
+    actions : list or None
         What is known of each offered action.
     id : str or None
         The same id again has the same answer, and must be asked with the same context and actions.
@@ -203,9 +203,9 @@ class DecisionCommand:
     """
 
     model: str = "default"
-    context: Mapping[str, Any] | None = None
+    context: dict[str, Any] | None = None
     labels: Sequence[str] = ()
-    actions: Sequence[Any] | None = None
+    actions: list[Any] | None = None
     id: str | None = None
     deferred: bool = False
     protocol: str = "v1"
@@ -262,10 +262,8 @@ class DecisionCommand:
         means, why = learner.means(round), "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
-        context = None if self.context is None else dict(self.context)
-        actions = None if self.actions is None else list(self.actions)
         return Decided(
-            *(moment, id, served.name, version, draw, context, list(round.labels), actions),
+            *(moment, id, served.name, version, draw, self.context, list(round.labels), self.actions),
             *choice,
             means=means,
             deferred=self.deferred,
@@ -284,8 +282,8 @@ class DecisionCommand:
 
     def _is_about(self, decided: Decided) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
-        actions = None if self.actions is None else list(self.actions)
-        if not self._means_all_arms and (decided.labels, decided.actions) != (list(self.labels), actions):
+        offered = (list(self.labels), self.actions)
+        if not self._means_all_arms and (decided.labels, decided.actions) != offered:
             return False
         own = (self._means_all_arms, self.context, self.deferred, self.extra)
         return (decided.all_arms, decided.context, decided.deferred, decided.extra) == own

@@ -132,8 +132,6 @@ class Layout:
         Columns of features, and what they hold.
     left_out : int
         Features that were too rare for a column.
-    decisions : int
-        Those that were looked at.
     chosen_only : bool
         Whether rows of actions that were not chosen are left out.
     """
@@ -144,7 +142,6 @@ class Layout:
     columns: tuple[str, ...] = ()
     features: Mapping[str, Kind] = field(default_factory=dict)
     left_out: int = 0
-    decisions: int = 0
     chosen_only: bool = False
 
     def schema_like(self, schema: Schema) -> Schema:
@@ -204,8 +201,7 @@ def layout_of(
         columns = tuple(column.name for column in learner.model.feature_map.columns)
         empty = Layout(rows, False, _roles(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
-    count = 0
-    for count, settled in enumerate(decisions(), start=1):  # noqa: B007 - how many there are
+    for settled in decisions():
         if not rows and (settled.decided.actions is not None or not settled.decided.labels):
             return layout_of(decisions, learner, rows=True)
         for row in empty.rows_of(settled.decided):
@@ -215,7 +211,7 @@ def layout_of(
                     seen[name] = often + (value is not None), _wider(kind, value)
     usual = set(sorted(seen, key=lambda name: -seen[name][0])[:MOST_COLUMNS])
     features = {name: kind for name, (_, kind) in seen.items() if name in usual}
-    return replace(empty, features=features, left_out=len(seen) - len(features), decisions=count)
+    return replace(empty, features=features, left_out=len(seen) - len(features))
 
 
 def _roles(schema: Schema) -> dict[str, str]:

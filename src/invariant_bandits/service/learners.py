@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate
@@ -294,13 +294,26 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
     counts, means : array, shape (m,)
         Rounds and mean reward per window.
     """
-    share = counts / counts.sum()
-    mean, windows = float(share @ means), len(means)
-    if windows < 2:
-        return {"logged_reward": mean, "logged_reward_interval": None}
-    error = math.sqrt(float(share**2 @ (means - mean) ** 2) * windows / (windows - 1))
-    half = float(stdtrit(windows - 1, 0.975)) * error
-    return {"logged_reward": mean, "logged_reward_interval": [mean - half, mean + half]}
+    windows = mean_over(zip(counts.tolist(), (counts * means).tolist(), strict=True))
+    mean, interval = windows["mean"], None
+    if windows["error"] is not None:
+        half = float(stdtrit(windows["buckets"] - 1, 0.975)) * windows["error"]
+        interval = [mean - half, mean + half]
+    return {"logged_reward": mean, "logged_reward_interval": interval}
+
+
+def mean_over(buckets: Iterable[Sequence[float]]) -> dict[str, Any]:
+    """Return the mean reward per decision, and its error from how buckets differ, given as the number of
+    decisions and the sum of their rewards.
+    """
+    used = [(n, r) for n, r in buckets if n]
+    count, total = sum(n for n, _ in used), sum(r for _, r in used)
+    mean = total / count if used else None
+    error = None
+    if mean is not None and len(used) > 1:
+        spread = sum((r - mean * n) ** 2 for n, r in used) * len(used) / (len(used) - 1)
+        error = math.sqrt(spread) / count
+    return {"decisions": int(count), "mean": mean, "error": error, "buckets": len(used)}
 
 
 def finite(value: float) -> float | None:

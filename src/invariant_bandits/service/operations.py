@@ -94,9 +94,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each count of the view, and its gauges."""
         view = self.view()
-        counters = [
-            CounterMetricFamily(f"{PREFIX}_{name}", COUNTED[name], labels=["model"]) for name in COUNTED
-        ]
+        counters = [CounterMetricFamily(f"{PREFIX}_{key}", COUNTED[key], labels=["model"]) for key in COUNTED]
         waiting = GaugeMetricFamily(f"{PREFIX}_waiting_decisions", WAITING, labels=["model"])
         alarms = GaugeMetricFamily(f"{PREFIX}_alarm", ALARM, labels=["model"])
         for model, shown in view.get("models", {}).items():

@@ -348,10 +348,9 @@ class Records:
         self._sizes.clear()
         self._size = 0
 
-    def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
+    def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key = events.key_of(event)
-        assert key is not None
+        key = decision_key(event.id, event.model)
         record = self._recent.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
@@ -401,19 +400,7 @@ NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Err
 
 
 class ConflictError(InputError):
-    """A request that contradicts an earlier one or could mean several models, or a version that takes other
-    requests.
-
-    Parameters
-    ----------
-    message : str
-    differences : sequence of str
-        From the active version, in words.
-    """
-
-    def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.differences = list(differences)
+    """A request that contradicts an earlier one, or could mean several models."""
 
 
 class UnappliableError(StoreError):

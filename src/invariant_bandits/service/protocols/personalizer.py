@@ -617,11 +617,9 @@ async def replace_model(call: Call, body: bytes) -> None:
     """
     try:
         learner = await in_turn(_imported, body, call.engine.store.seed)
-        report = await try_version(call, learner, needs_requests=True)
     except FileError as error:
         raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
-    except ConflictError as error:
-        raise RefusedError(409, str(error), name="InvalidModelMetadata") from None
+    report = await try_version(call, learner, needs_requests=True, name="InvalidModelMetadata")
     about = {"note": "imported", "by": call.caller, "evaluation": report["evaluation"]}
     command = commands.add_version(call.model, learner, "given", **about)
     await call.change(command, f"imported version {{}} of {call.model}")

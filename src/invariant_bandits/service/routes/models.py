@@ -23,7 +23,7 @@ from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import ConflictError, ServedModel, State
+from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
@@ -121,16 +121,19 @@ async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     return await asyncio.get_running_loop().run_in_executor(TRIALS, function, *arguments)
 
 
-async def try_version(call: Call, learner: Learner, *, needs_requests: bool = False) -> dict[str, Any]:
-    """Return what a version would have done with the latest requests; ConflictError with the differences if
-    it cannot answer them, unless that is allowed, or there are none and only requests matter.
+async def try_version(
+    call: Call, learner: Learner, *, needs_requests: bool = False, name: str = ""
+) -> dict[str, Any]:
+    """Return what a version would have done with the latest requests; RefusedError with the differences if it
+    cannot answer them, unless that is allowed, or there are none and only requests matter; `name` is what the
+    protocol calls this error.
     """
     allowed = _flag(call, "allow_differences")
     report = await in_turn(compare, call.engine, call.model, learner)
     allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
-        words = "; ".join(report["differences"])
-        raise ConflictError(f"body: the model differs from what is served: {words}", report["differences"])
+        words = f"body: the model differs from what is served: {'; '.join(report['differences'])}"
+        raise RefusedError(409, words, name=name, differences=report["differences"])
     return report
 
 

@@ -379,12 +379,11 @@ class SqlStore:
         self.database, self.path, self.shared = database, database.address, database.shared
         self._local = threading.local()
         self._readers: list[Connection] = []
-        self._connection: Connection | None = None
         self._is_held = self._is_closed = False
         self._known = Head(0, START)
         """The end of the chain as it was followed; it can never have an earlier or another one."""
         try:
-            self._connection = database.open()
+            self._writer = database.open()
             seeds = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
             self.seed = check_seed(str(seeds[0][0]) if seeds else "", database.name)
         except UnavailableError as error:
@@ -393,11 +392,6 @@ class SqlStore:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def _writer(self) -> Connection:
-        assert self._connection is not None
-        return self._connection
 
     # -- reading --
 
@@ -682,14 +676,13 @@ class SqlStore:
         """Connect anew after a failure; StoreError if another process has taken over meanwhile."""
         self._writer.close()
         self._is_held = False
-        self._connection = self.database.connect()
-        self.database.resume(self._connection)
+        self._writer = self.database.connect()
+        self.database.resume(self._writer)
 
     def close(self) -> None:
         """Close all connections and release the lock."""
         self._is_closed = True
-        for connection in (*self._readers, self._connection):
-            if connection is not None:
-                connection.close()
+        for connection in (*self._readers, *([self._writer] if hasattr(self, "_writer") else ())):
+            connection.close()
         self._readers.clear()
         self.database.release()
