@@ -244,8 +244,7 @@ class Judge:
         self.compared = self.changed = self.refusals = 0
         self.refused: str | None = None
         self._waiting: dict[str, tuple[float, float, float]] = {}
-        self._seen: list[tuple[float, float, float]] = []
-        self._rewards: list[float] = []
+        self._seen: list[tuple[float, float, float, float]] = []
 
     def decided(self, learner: Learner, event: Decided) -> None:
         """Compare a decision of the running version with what the new one would have done."""
@@ -272,22 +271,19 @@ class Judge:
 
     def settled(self, id: str, reward: float) -> None:
         """Add what the running version earned with a decision."""
-        seen = self._waiting.pop(id, None)
-        if seen is not None:
-            self._seen.append(seen)
-            self._rewards.append(reward)
+        if id in self._waiting:
+            self._seen.append((*self._waiting.pop(id), reward))
 
     def estimate(self) -> Estimate:
         """Return how much more per decision the new version would have earned."""
-        seen = np.array(self._seen).reshape(-1, 3)
-        rewards, weights, expected = np.array(self._rewards), seen[:, 0], seen[:, 2]
+        weights, differences, expected, rewards = np.array(self._seen).reshape(-1, 4).T
         effective, reasons = support(weights) if len(weights) else (0.0, ())
         if len(weights) < FEWEST_JUDGED:
             reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
         if self.refused is not None:
             reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
         return estimated(
-            seen[:, 1] + (weights - 1.0) * (rewards - expected),
+            differences + (weights - 1.0) * (rewards - expected),
             ones(len(weights)),
             effective_sample=effective,
             reasons=reasons,
@@ -305,7 +301,7 @@ class Judge:
         known = gain.concludes
         return {
             "decisions": gain.rounds,
-            "earned": float(np.mean(self._rewards)) if self._rewards else None,
+            "earned": float(np.mean([seen[3] for seen in self._seen])) if self._seen else None,
             "gain": learners.finite(gain.value),
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
