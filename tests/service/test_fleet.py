@@ -223,7 +223,7 @@ def test_roles_need_a_shared_store(tmp_path: Path) -> None:
     for role in ("learner", "decider"):
         with pytest.raises(InputError, match="postgresql://"):
             engine_for(role, str(tmp_path / "d.db"), print)
-    with pytest.raises(InputError, match="role must be one of alone, learner, decider"):
+    with pytest.raises(InputError, match="role must be one of 'alone', 'learner', 'decider'"):
         engine_for("king", str(tmp_path / "d.db"), print)  # type: ignore[arg-type]
 
 

@@ -32,7 +32,6 @@ FORGED = 200
 WRONG_SETTINGS: dict[str, tuple[Any, ...]] = {
     "seed": (-40, 2**70, 1.5, True, {}, -1, 2**64, 0.5, "7", None, False, [7]),
     "arms": ([], "ab", {"a": 1}, {"": True}, {"x" * 300: True}, {"a": {"b": True}}, None, 3),
-    "columns": ("age", ["age", "age"], [1], [["age"]], {"age": 1}, [""], ["x" * 300], 7),
     "places": (None, "ab", [1], [["a"]], ["a", "a"], [f"n{n}" for n in range(300)], {"a": 0}),
 }
 """Values that no setting of an open model has."""
@@ -133,7 +132,7 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
     labelled_model().save(path)
     service = open_service(ServiceSettings(store=str(store), models={"shop": path}))
     with TestClient(Application(service), raise_server_exceptions=False) as client:
-        made = client.post("/v1/models", json={"model": "default", "arms": ["a", "b"], "columns": ["age"]})
+        made = client.post("/v1/models", json={"model": "default", "arms": ["a", "b"]})
         assert made.status_code == 201
 
         def play(model: str) -> None:
@@ -175,7 +174,7 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", sorted(WRONG_SETTINGS))
 def test_every_setting_of_an_open_model_has_a_type_and_a_range(name: str) -> None:
-    content = OpenLearner({"a": True}, ["age"], seed=3).to_bytes()
+    content = OpenLearner({"a": True}, seed=3).to_bytes()
     assert OpenLearner.from_bytes(with_settings(content, lambda settings: None), "it").to_bytes() == content
     for value in WRONG_SETTINGS[name]:
         forged = with_settings(content, lambda settings, value=value: settings.update({name: value}))
@@ -247,8 +246,8 @@ def test_a_snapshot_with_a_model_that_cannot_be_used_does_not_keep_the_service_d
         before = engine.state.hashes()
         content = engine.state.to_bytes()
     store = open_store(path)
-    assert b"columns" in content
-    store.save_snapshot(store.head().seq, content.replace(b"columns", b"snmuloc"))
+    assert b"places" in content
+    store.save_snapshot(store.head().seq, content.replace(b"places", b"secalp"))
     store.close()
     with running(path) as engine:
         assert engine.state.hashes() == before

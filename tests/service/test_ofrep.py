@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from served_models import labelled_model
 
 FLAGS = "/ofrep/v1/evaluate/flags"
 CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}
@@ -93,9 +94,10 @@ def test_all_flags_at_once_are_deferred_and_kept_until_something_changes(client:
 
 
 def test_a_flag_that_fails_does_not_spoil_the_others(client: TestClient) -> None:
-    made = client.post("/v1/models", json={"model": "strict", "arms": ["a", "b"], "columns": ["age"]})
+    made = client.post("/v1/models?model=strict", content=labelled_model().to_bytes())
     assert made.status_code == 201
-    flags = {flag["key"]: flag for flag in client.post(FLAGS, json={"context": CONTEXT}).json()["flags"]}
+    body = {"context": {**CONTEXT, "age": "old"}}
+    flags = {flag["key"]: flag for flag in client.post(FLAGS, json=body).json()["flags"]}
     assert flags["strict"]["errorCode"] == "INVALID_CONTEXT"
     assert "value" in flags["banner"]
     broken = client.post(FLAGS, content=b"{")

@@ -42,7 +42,7 @@ def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:
     assert set(told["withoutEffect"]) == unused | set(more)
     ours = loops.get("/v1/model/configuration").json()
     assert (ours["floor"], ours["reward_wait"], ours["default_reward"]) == (0.2, 600.0, 0.0)
-    assert (ours["aggregation"], ours["mode"], ours["conflicts"]) == ("sum", "online", "refuse")
+    assert (ours["aggregation"], ours["mode"]) == ("sum", "online")
     for wait in ("PT180S", "PT3M", "P1DT1H"):
         assert loops.put(path, json=RULES | {"rewardWaitTime": wait}).json()["rewardWaitTime"] == wait
     assert loops.put("/v1/model/configuration", json={"reward_wait": 60.0}).status_code == 200

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
@@ -115,17 +113,3 @@ def test_the_log_is_removed_from_a_running_service_and_waiting_decisions_stay(ad
         live = engine.state.hashes()
     assert kept(address, "old", "older", "waits", "later") == [1, 0, 1, 1]
     check_whole(address, live)
-
-
-@pytest.mark.parametrize(("ago", "left"), [(5.0, 4), (15.0, 14)])
-def test_only_the_log_from_before_a_time_is_removed(tmp_path: Path, ago: float, left: int) -> None:
-    clock = Clock()
-    with running(tmp_path / "d.db", clock) as engine:
-        serve(engine)
-        for number in range(20):
-            clock.now += 1.0
-            decide(engine, str(number))
-        engine.call(commands.remove_log(before=clock.now - ago + 0.5), alone=True)
-        live = engine.state.hashes()
-    assert sum(count > 0 for count in kept(str(tmp_path / "d.db"), *map(str, range(20)))) == left + 1
-    check_whole(str(tmp_path / "d.db"), live)

@@ -81,7 +81,7 @@ def test_requests_that_it_would_refuse_and_other_rewards_are_differences(tmp_pat
         assert any("300 of 300 latest requests are refused" in word for word in words)
         assert any(word.startswith("link:") for word in words)
         assert any(word.startswith("rewards: the mean of the latest is 0.") for word in words)
-        engine.call(commands.configure("default", Configuration(conflicts="ignore")), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=0.1)), alone=True)
         clicks = fitted()
         assert clicks.link == "logit"
         serve(engine, OpenLearner(ARMS), "sales")

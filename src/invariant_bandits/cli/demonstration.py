@@ -164,6 +164,5 @@ def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say
 
 def free_port() -> int:
     """Return a port at which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -228,9 +228,9 @@ def compact(
         raise InputError("give either --keep-days or --before")
     bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
     with _writing(store) as opened:
-        done = compact(opened, float(bound or 0.0))
-    lines = [f"{_shown(store)}: {done.removed:,} events removed, {done.kept:,} kept"]
-    _say(done._asdict(), as_json, lines)
+        removed, kept = compact(opened, bound)
+    lines = [f"{_shown(store)}: {removed:,} events removed, {kept:,} kept"]
+    _say({"removed": removed, "kept": kept}, as_json, lines)
 
 
 def export(
@@ -244,7 +244,7 @@ def export(
     """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
     from invariant_bandits.service.history import export
 
-    start, end = _time_of("--since", since), _time_of("--until", until)
+    start, end = _time_of("--since", since, -math.inf), _time_of("--until", until, math.inf)
     with _reading(store, "", quiet=True) as (opened, _):
         done = export(opened, out, model=model, since=start, until=end, force=force)
     rare = f", without {done.left_out:,} features that are too rare" if done.left_out else ""
@@ -281,15 +281,11 @@ def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
         console.print("\n".join(lines))
 
 
-def _time_of(option: str, text: str | None) -> float | None:
+def _time_of(option: str, text: str | None, otherwise: float = 0.0) -> float:
     """Seconds since 1970 of a time that says its zone, or is meant as UTC."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"{option} must be a date or time such as 2026-11-01T12:00, got {text!r}") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    from invariant_bandits.service.responses import seconds_of
+
+    return otherwise if text is None else seconds_of(text, option)
 
 
 store_commands = typer.Typer(no_args_is_help=True, help="Look after the events of a service.")

@@ -46,7 +46,14 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
         of the file.
     """
     tokens: dict[str, Role] = {}
-    for number, line in enumerate(_content(path).splitlines(), start=1):
+    try:
+        with open(path, "rb") as file:
+            mode, content = os.fstat(file.fileno()).st_mode, file.read()
+    except OSError as error:
+        raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
+    for number, line in enumerate(content.splitlines(), start=1):
         text = line.decode(errors="replace").strip()
         if not text or text.startswith("#"):
             continue
@@ -63,18 +70,6 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
     if not tokens:
         raise InputError(f"token file {os.fspath(path)}: it has no token")
     return tokens
-
-
-def _content(path: str | PathLike[str]) -> bytes:
-    """The content of a file that only its owner can write to."""
-    try:
-        with open(path, "rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read()
-    except OSError as error:
-        raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
-    return content
 
 
 @dataclass

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -83,7 +83,7 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     if count < FEWEST_ROUNDS:
         raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
     if isinstance(learner, FittedLearner):
-        return _updated(learner, decisions)
+        return _updated(learner, decisions, count)
     assert isinstance(learner, OpenLearner)
     return _fitted(learner, decisions, count)
 
@@ -91,14 +91,14 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
 # -- models that were fitted --
 
 
-def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str]:
+def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
     """The model with the new decisions as further windows, by their number: times of the old log may be
     of any kind.
     """
     own, layout = learner.model, history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
-    windows = max(round(layout.decisions * own.moments.windows / own.moments.rounds), 1)
+    windows = max(round(count * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
@@ -244,8 +244,7 @@ class Judge:
         self.compared = self.changed = self.refusals = 0
         self.refused: str | None = None
         self._waiting: dict[str, tuple[float, float, float]] = {}
-        self._seen: list[tuple[float, float, float]] = []
-        self._rewards: list[float] = []
+        self._seen: list[tuple[float, float, float, float]] = []
 
     def decided(self, learner: Learner, event: Decided) -> None:
         """Compare a decision of the running version with what the new one would have done."""
@@ -272,22 +271,19 @@ class Judge:
 
     def settled(self, id: str, reward: float) -> None:
         """Add what the running version earned with a decision."""
-        seen = self._waiting.pop(id, None)
-        if seen is not None:
-            self._seen.append(seen)
-            self._rewards.append(reward)
+        if id in self._waiting:
+            self._seen.append((*self._waiting.pop(id), reward))
 
     def estimate(self) -> Estimate:
         """Return how much more per decision the new version would have earned."""
-        seen = np.array(self._seen).reshape(-1, 3)
-        rewards, weights, expected = np.array(self._rewards), seen[:, 0], seen[:, 2]
+        weights, differences, expected, rewards = np.array(self._seen).reshape(-1, 4).T
         effective, reasons = support(weights) if len(weights) else (0.0, ())
         if len(weights) < FEWEST_JUDGED:
             reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
         if self.refused is not None:
             reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
         return estimated(
-            seen[:, 1] + (weights - 1.0) * (rewards - expected),
+            differences + (weights - 1.0) * (rewards - expected),
             ones(len(weights)),
             effective_sample=effective,
             reasons=reasons,
@@ -305,7 +301,7 @@ class Judge:
         known = gain.concludes
         return {
             "decisions": gain.rounds,
-            "earned": float(np.mean(self._rewards)) if self._rewards else None,
+            "earned": float(np.mean([seen[3] for seen in self._seen])) if self._seen else None,
             "gain": learners.finite(gain.value),
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
@@ -349,7 +345,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
     """
     served, store = engine.state.model(model), engine.store
     inspect = commands.inspect(lambda state: state.model(model).learner.differences(learner))
-    differences: list[str] = engine.call(inspect)
+    differences = engine.call(inspect)
     judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
     last = store.head().seq
     rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
@@ -364,13 +360,9 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
             judge.settled(record.decided.id, record.closed.value)
         time.sleep(PAUSE)
     if judge.refused is not None:
-        differences.append(
-            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
-        )
+        differences += [f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"]
     if rewards and learner.link == "logit" and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
-        differences.append(
-            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
-        )
+        differences += [f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"]
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
         mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
         if abs(mean - logged) > FAR * deviation:
@@ -438,20 +430,15 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
-    settled = array(
-        "q", (each.seq for each in history.settled_decisions(store, model, first=first, last=upto))
-    )
+    decisions = partial(history.settled_decisions, store, model, first=first)
+    settled = array("q", (each.seq for each in decisions(last=upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
     if len(settled) <= later:
         raise InputError(f"history: {len(settled):,} decisions are settled, more than {later} are needed")
     count = len(settled) - later
     through, judged_from = settled[count], settled[len(settled) - judged]
-    learner, words = made_from(
-        served.learner,
-        lambda: history.settled_decisions(store, model, first=first, last=through),
-        count,
-    )
+    learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
@@ -558,8 +545,7 @@ def add_caught_up(
         active = state.model(model).version == base
         return commands.add_version(model, learner, "background", active=active, **about)(state, batch)
 
-    version: str = engine.call(command, alone=True)
-    return version
+    return engine.call(command, alone=True)
 
 
 def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
@@ -610,7 +596,6 @@ class Learning:
         self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
         self._fit = fit or self._fit_in_process
         self._outcomes: dict[str, dict[str, Any]] = {}
-        self._logs: dict[str, Path | None] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
@@ -638,14 +623,13 @@ class Learning:
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._outcomes[model] = {"status": "running", "began": self.clock()}
-            self._logs[model] = log
+            self._outcomes[model] = {"status": "running", "began": self.clock(), "log": log}
         self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
         """Return the outcome of the last refit as plain values; how far it is while it runs."""
-        outcome, log = dict(self._outcomes.get(model, {"status": "never"})), self._logs.get(model)
-        if log is not None and outcome["status"] == "running":
+        outcome = dict(self._outcomes.get(model, {"status": "never"}))
+        if (log := outcome.pop("log", None)) is not None:
             with suppress(OSError):
                 outcome["progress"] = log.with_name(PROGRESS).read_text()
         return outcome

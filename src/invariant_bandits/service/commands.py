@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import wraps
@@ -121,20 +121,18 @@ def _stored(event: AnyEvent) -> tuple[str | None, bytes]:
         raise InputError(f"body: it cannot be stored: {error}") from None
 
 
-Command = Callable[[State, EventBatch], Any]
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
+Command = Callable[[State, EventBatch], Answer]
 
 
 def returns_command(
     function: Callable[Concatenate[State, EventBatch, Parameters], Answer],
-) -> Callable[Parameters, Callable[[State, EventBatch], Answer]]:
+) -> Callable[Parameters, Command[Answer]]:
     """Turn a function of (state, batch, …) into one that takes the other arguments and returns a command."""
 
     @wraps(function)
-    def make(
-        *arguments: Parameters.args, **options: Parameters.kwargs
-    ) -> Callable[[State, EventBatch], Answer]:
+    def make(*arguments: Parameters.args, **options: Parameters.kwargs) -> Command[Answer]:
         return lambda state, batch: function(state, batch, *arguments, **options)
 
     return make
@@ -156,20 +154,12 @@ class QueuedCommand:
         In which the caller waits; None if it is a thread.
     """
 
-    command: Command
+    command: Command[Any]
     alone: bool = False
     future: Future[Any] | asyncio.Future[Any] | None = None
     loop: asyncio.AbstractEventLoop | None = None
     answer: Any = None
     error: BaseException | None = None
-
-    def resolve(self) -> None:
-        """Give the caller its answer, or the error, unless it no longer waits."""
-        if self.future is not None and not self.future.done():
-            if self.error is None:
-                self.future.set_result(self.answer)
-            else:
-                self.future.set_exception(self.error)
 
 
 def resolve_all(items: Sequence[QueuedCommand]) -> None:
@@ -181,8 +171,13 @@ def resolve_all(items: Sequence[QueuedCommand]) -> None:
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
+    """Give each caller its answer, or the error, unless it no longer waits."""
     for item in items:
-        item.resolve()
+        if item.future is not None and not item.future.done():
+            if item.error is None:
+                item.future.set_result(item.answer)
+            else:
+                item.future.set_exception(item.error)
 
 
 @dataclass(frozen=True)
@@ -195,7 +190,7 @@ class DecisionCommand:
         What all offered actions share.
     labels : sequence of str
         Offered arms by name; with neither labels nor actions, all active arms.
-    actions : sequence or None
+    actions : list or None
         What is known of each offered action.
     id : str or None
         The same id again has the same answer, and must be asked with the same context and actions.
@@ -208,9 +203,9 @@ class DecisionCommand:
     """
 
     model: str = "default"
-    context: Mapping[str, Any] | None = None
+    context: dict[str, Any] | None = None
     labels: Sequence[str] = ()
-    actions: Sequence[Any] | None = None
+    actions: list[Any] | None = None
     id: str | None = None
     deferred: bool = False
     protocol: str = "v1"
@@ -233,14 +228,18 @@ class DecisionCommand:
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
         early = [] if known is None else known.rewards  # they came before their decision
-        is_shown = not self.deferred
-        if self.deferred and known is not None and known.shown:
-            is_shown = True
+        was_shown = known is not None and known.shown
+        if self.deferred and was_shown:
             proposed.append(events.Activated(moment, decided.id, served.name))
         for reward in early:
             about = (moment, decided.id, served.name, reward.value)
             proposed.append(Rewarded(*about, "joined", reward.request))
-        if early and served.configuration.reward_wait is None and is_shown and state.at is None:
+        if (
+            early
+            and served.configuration.reward_wait is None
+            and (was_shown or not self.deferred)
+            and state.at is None
+        ):
             proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
@@ -263,10 +262,8 @@ class DecisionCommand:
         means, why = learner.means(round), "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
-        context = None if self.context is None else dict(self.context)
-        actions = None if self.actions is None else list(self.actions)
         return Decided(
-            *(moment, id, served.name, version, draw, context, list(round.labels), actions),
+            *(moment, id, served.name, version, draw, self.context, list(round.labels), self.actions),
             *choice,
             means=means,
             deferred=self.deferred,
@@ -285,8 +282,8 @@ class DecisionCommand:
 
     def _is_about(self, decided: Decided) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
-        actions = None if self.actions is None else list(self.actions)
-        if not self._means_all_arms and (decided.labels, decided.actions) != (list(self.labels), actions):
+        offered = (list(self.labels), self.actions)
+        if not self._means_all_arms and (decided.labels, decided.actions) != offered:
             return False
         own = (self._means_all_arms, self.context, self.deferred, self.extra)
         return (decided.all_arms, decided.context, decided.deferred, decided.extra) == own
@@ -326,8 +323,6 @@ class RewardCommand:
             batch.add(state, [Rewarded(moment, self.id, served.name, value, "unknown", self.request)])
             return "unknown"
         if single and (earlier := record.joined()):
-            if served.configuration.conflicts == "ignore":
-                return "ignored"
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
@@ -492,32 +487,23 @@ def change_arms(
 
 
 @returns_command
-def remove_log(state: State, batch: EventBatch, *, before: float = math.inf, by: str = "") -> int:
-    """Remove all events from before a time (seconds since 1970), but for those that `replay.plan_cut` keeps;
-    to be done alone. The answer is how many were removed.
+def remove_log(state: State, batch: EventBatch, *, by: str = "") -> int:
+    """Remove all events but those that `replay.plan_cut` keeps; to be done alone. The answer is how many were
+    removed.
 
     An event records the cut. A replay begins with a snapshot from after it.
     """
-    store: Any = state.store
-    start: int = store.start().seq
-    last = state.seq if before == math.inf else replay.first_since(store, before, start, state.seq)
-    batch.cut = replay.plan_cut(store, state, last)
+    batch.cut = replay.plan_cut(state.store, state, state.seq)
     if batch.cut is None:
         return 0
     batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
-    return batch.cut.first - start
+    return batch.cut.first - int(state.store.start().seq)
 
 
 @returns_command
 def retain(state: State, batch: EventBatch, first: int) -> None:
     """Remove what a rule does not keep, all before event `first`; to be done alone."""
     batch.cut = replay.plan_cut(state.store, state, first, reversed(state.store.snapshot_seqs()))
-
-
-@returns_command
-def move_clock(state: State, batch: EventBatch, by: float) -> None:
-    """Follow a clock that was set otherwise by so many seconds, with all waits."""
-    batch.add(state, [events.ClockMoved(batch.tick() + by, by)])
 
 
 @returns_command
@@ -546,7 +532,7 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
 
 
 @returns_command
-def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command]) -> list[Any]:
+def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command[Answer]]) -> list[Answer]:
     """Do all of several commands or none; the answer is the list of theirs."""
     return [part(state, batch) for part in commands]
 

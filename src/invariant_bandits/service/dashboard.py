@@ -17,12 +17,11 @@ MOST_ARMS = 50
 
 def versions_of(served: ServedModel) -> list[Shown]:
     """Return all versions of a model, the active one marked."""
-    before = served.activations[-2] if len(served.activations) > 1 else None
     return [
         {
             **added.show("version", "time", "origin", "note", "evaluation"),
             "active": added.version == served.version,
-            "previous": added.version == before,
+            "previous": [added.version] == served.activations[-2:-1],
             "rounds": served.learners[added.version].rounds,
         }
         for added in served.versions.values()

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
-from invariant_bandits.service.events import REMOVED, SetAside, decode_event
+from invariant_bandits.service.commands import Answer, Command, EventBatch, QueuedCommand, resolve_all
+from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
@@ -229,16 +229,16 @@ class Engine:
                 self._snapshot()
         self.store.close()
 
-    async def submit(self, command: Command, *, alone: bool = False) -> Any:
+    async def submit(self, command: Command[Answer], *, alone: bool = False) -> Answer:
         """Return the answer of a command, after everything it proposed is durable."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._put(QueuedCommand(command, alone, future, loop))
         return await future
 
-    def call(self, command: Command, *, alone: bool = False) -> Any:
+    def call(self, command: Command[Answer], *, alone: bool = False) -> Answer:
         """Do the same for callers without an event loop."""
-        future: Future[Any] = Future()
+        future: Future[Answer] = Future()
         self._put(QueuedCommand(command, alone, future))
         return future.result()
 
@@ -258,8 +258,7 @@ class Engine:
             while self._step():
                 pass
         except BaseException as error:
-            self.failure = error
-            log.critical("the engine has stopped: %s", error)
+            self.fail(error)
         finally:
             self._has_ended = True
             self._refuse_rest()
@@ -271,9 +270,7 @@ class Engine:
         self._busy_since = time.monotonic()
         self._try_again()
         while self._pending:
-            alone = next(
-                (place for place, item in enumerate(self._pending) if item.alone), len(self._pending)
-            )
+            alone = next((n for n, item in enumerate(self._pending) if item.alone), len(self._pending))
             part = self._pending[: alone or 1]
             self._serve(part)
             self._pending = self._pending[len(part) :]
@@ -291,12 +288,14 @@ class Engine:
                 self._follow(self.store.next_rows(MOST_FOLLOWED))
             except UnavailableError as error:
                 self._mark_unavailable(error)
-        if self.state.next_due() <= moment:
-            due = self.state.due(moment, LARGEST_BATCH)
+        if due := self.state.due(moment, LARGEST_BATCH):
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
-        jump = self._time.steady_jump()
-        if jump is not None:
-            self._follow_clock(jump)
+        by = self._time.steady_jump()
+        if by is not None:  # all waits and later events follow the clock
+            moved = QueuedCommand(lambda state, batch: batch.add(state, [ClockMoved(batch.tick() + by, by)]))
+            self._serve([moved])
+            if moved.error is None:
+                self._time.follow(by)
         if self.retention is not None and self.available:
             with contextlib.suppress(UnavailableError):
                 self._retain(self.retention, moment)
@@ -314,13 +313,6 @@ class Engine:
             if first - start >= min(MOST_REMOVED, (self.state.seq - first) // PARTS + 1):
                 self._serve([QueuedCommand(commands.retain(first), alone=True)])
 
-    def _follow_clock(self, jump: float) -> None:
-        """Have all waits and later events follow the clock."""
-        item = QueuedCommand(commands.move_clock(jump))
-        self._serve([item])
-        if item.error is None:
-            self._time.follow(jump)
-
     def _follow(self, rows: Iterable[Row]) -> None:
         """Apply events that other processes have added."""
         for row in rows:
@@ -329,8 +321,7 @@ class Engine:
             except UnappliableError as error:
                 self._restore({**self.state.aside, error.seq: error.why})
                 return
-            event: Any = decode_event(row.event) if row.key == REMOVED else None
-            if event is not None and event.events:
+            if row.key == REMOVED and decode_event(row.event).events:
                 self._restore()
                 return
 

@@ -30,7 +30,7 @@ from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, set_aside_events
 from invariant_bandits.service.store.sql import Row
-from invariant_bandits.storage import FileError, atomic_write
+from invariant_bandits.storage import atomic_write
 
 SCANNED_TOGETHER = 1_000
 DECISION = b"\xa8decision"
@@ -66,8 +66,7 @@ def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> It
     for end in range(last, first, -SCANNED_TOGETHER):
         for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
             if DECISION in row.event[:16] and text in row.event:
-                event: Any = decode_event(row.event)
-                yield row, event
+                yield row, decode_event(row.event)
 
 
 def settled_decisions(
@@ -133,8 +132,6 @@ class Layout:
         Columns of features, and what they hold.
     left_out : int
         Features that were too rare for a column.
-    decisions : int
-        Those that were looked at.
     chosen_only : bool
         Whether rows of actions that were not chosen are left out.
     """
@@ -145,7 +142,6 @@ class Layout:
     columns: tuple[str, ...] = ()
     features: Mapping[str, Kind] = field(default_factory=dict)
     left_out: int = 0
-    decisions: int = 0
     chosen_only: bool = False
 
     def schema_like(self, schema: Schema) -> Schema:
@@ -205,8 +201,7 @@ def layout_of(
         columns = tuple(column.name for column in learner.model.feature_map.columns)
         empty = Layout(rows, False, _roles(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
-    count = 0
-    for count, settled in enumerate(decisions(), start=1):  # noqa: B007 - how many there are
+    for settled in decisions():
         if not rows and (settled.decided.actions is not None or not settled.decided.labels):
             return layout_of(decisions, learner, rows=True)
         for row in empty.rows_of(settled.decided):
@@ -216,7 +211,7 @@ def layout_of(
                     seen[name] = often + (value is not None), _wider(kind, value)
     usual = set(sorted(seen, key=lambda name: -seen[name][0])[:MOST_COLUMNS])
     features = {name: kind for name, (_, kind) in seen.items() if name in usual}
-    return replace(empty, features=features, left_out=len(seen) - len(features), decisions=count)
+    return replace(empty, features=features, left_out=len(seen) - len(features))
 
 
 def _roles(schema: Schema) -> dict[str, str]:
@@ -316,8 +311,8 @@ def export(
     out: str | PathLike[str],
     *,
     model: str | None = None,
-    since: float | None = None,
-    until: float | None = None,
+    since: float = -math.inf,
+    until: float = math.inf,
     force: bool = False,
 ) -> Exported:
     """Write the settled decisions of a model; the file appears when it is whole.
@@ -330,7 +325,7 @@ def export(
         A file with the suffix .parquet.
     model : str, optional
         Which model; may be left out if there is only one.
-    since, until : float, optional
+    since, until : float
         Only decisions from this time on, and before that one; seconds since 1970.
     force : bool
         Whether a file that is there is replaced.
@@ -338,19 +333,16 @@ def export(
     target = Path(os.path.realpath(out))
     if target.suffix.lower() != ".parquet":
         raise InputError(f"OUT must end in .parquet, got {out}")
-    if target.is_dir() or not target.parent.is_dir():
-        raise FileError(f"OUT must be a file in a folder that is there, got {out}")
     if target.exists() and not force:
         raise InputError(f"OUT: {out} is there already; --force replaces it")
     state = restore(store)
     if model is None and len(state.models) != 1:
         raise InputError(f"model: is needed; there are {', '.join(sorted(state.models)) or 'none'}")
     served = state.model(model or next(iter(state.models)))
-    start, end = -math.inf if since is None else since, math.inf if until is None else until
 
     def decisions() -> Iterator[SettledDecision]:
         every = settled_decisions(store, served.name, Configuration(), last=state.seq)
-        return (settled for settled in every if start <= settled.decided.time < end)
+        return (settled for settled in every if since <= settled.decided.time < until)
 
     with atomic_write(target) as scratch:
         layout = layout_of(decisions, served.learner)

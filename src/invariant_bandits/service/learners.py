@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate
@@ -35,6 +35,7 @@ from invariant_bandits.policies.randomised import Randomised, unwrapped
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 Context = Mapping[str, Any] | None
+Labels = Sequence[str]
 Actions = Sequence[Any] | None
 
 
@@ -112,7 +113,7 @@ class Learner(ABC):
         Learner.kinds[kind] = cls
 
     @abstractmethod
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong.
 
         Without labels and actions, all active arms are offered.
@@ -138,7 +139,7 @@ class Learner(ABC):
         policy = self.policy_over()
         return policy.floor if isinstance(policy, Randomised) else asked
 
-    def cost(self, context: Context, labels: Sequence[str], actions: Actions) -> float:
+    def cost(self, context: Context, labels: Labels, actions: Actions) -> float:
         """Estimate the work of a round, in numbers to be encoded; InputError if too much is offered."""
         count = len(labels) if actions is None else len(actions)
         if not labels and actions is None:
@@ -170,13 +171,11 @@ class Learner(ABC):
         expected: list[float] = (scores.mean + self.baseline).tolist()
         return expected
 
-    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
+    def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
 
     @abstractmethod
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`; a round that was seen before can be learned."""
 
     # -- arms --
@@ -195,9 +194,9 @@ class Learner(ABC):
         """Never choose an arm again."""
 
     @property
-    @abstractmethod
-    def input_columns(self) -> dict[str, str] | None:
-        """Names of the columns it needs, and what each holds; None if it takes what comes."""
+    def input_columns(self) -> dict[str, str]:
+        """Names of the columns it needs, and what each holds; none if it takes what comes."""
+        return {}
 
     def differences(self, other: Learner) -> list[str]:
         """Describe in words how the requests that another learner takes differ from those of this one."""
@@ -206,9 +205,7 @@ class Learner(ABC):
             for what in ("kind", "link")
             if getattr(self, what) != getattr(other, what)
         ]
-        if (self.input_columns is None) != (other.input_columns is None):
-            words.append("columns: one takes any, the other only its own")
-        columns = (self.input_columns or {}, other.input_columns or {})
+        columns = (self.input_columns, other.input_columns)
         arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
         for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
             words += [f"{what} {name!r} is missing" for name in own if name not in others]
@@ -256,7 +253,7 @@ def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
     return Learner.kinds[kind].from_bytes(content, name)
 
 
-def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+def checked_labels(labels: Labels) -> tuple[str, ...]:
     """Labels of offered arms, or InputError for one that is empty or given twice."""
     if len(set(labels)) != len(labels):
         twice = next(label for label in labels if list(labels).count(label) > 1)
@@ -297,13 +294,26 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
     counts, means : array, shape (m,)
         Rounds and mean reward per window.
     """
-    share = counts / counts.sum()
-    mean, windows = float(share @ means), len(means)
-    if windows < 2:
-        return {"logged_reward": mean, "logged_reward_interval": None}
-    error = math.sqrt(float(share**2 @ (means - mean) ** 2) * windows / (windows - 1))
-    half = float(stdtrit(windows - 1, 0.975)) * error
-    return {"logged_reward": mean, "logged_reward_interval": [mean - half, mean + half]}
+    windows = mean_over(zip(counts.tolist(), (counts * means).tolist(), strict=True))
+    mean, interval = windows["mean"], None
+    if windows["error"] is not None:
+        half = float(stdtrit(windows["buckets"] - 1, 0.975)) * windows["error"]
+        interval = [mean - half, mean + half]
+    return {"logged_reward": mean, "logged_reward_interval": interval}
+
+
+def mean_over(buckets: Iterable[Sequence[float]]) -> dict[str, Any]:
+    """Return the mean reward per decision, and its error from how buckets differ, given as the number of
+    decisions and the sum of their rewards.
+    """
+    used = [(n, r) for n, r in buckets if n]
+    count, total = sum(n for n, _ in used), sum(r for _, r in used)
+    mean = total / count if used else None
+    error = None
+    if mean is not None and len(used) > 1:
+        spread = sum((r - mean * n) ** 2 for n, r in used) * len(used) / (len(used) - 1)
+        error = math.sqrt(spread) / count
+    return {"decisions": int(count), "mean": mean, "error": error, "buckets": len(used)}
 
 
 def finite(value: float) -> float | None:
@@ -338,7 +348,7 @@ class FittedLearner(Learner, kind="model"):
         features = model.feature_map
         self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
 
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
         if self.plain is not None and actions and not context and not labels and type(actions[0]) is list:
             with suppress(ValueError):  # rows of several lengths
@@ -349,8 +359,6 @@ class FittedLearner(Learner, kind="model"):
         if self.model.arms is None:
             if labels:
                 raise InputError("arms: this model takes feature rows, one per offered action, not labels")
-            if actions is not None and not actions:
-                raise InputError("arms: at least one action must be offered, got none")
             rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
             return Round(*self.model.round_of(context, rows))
         if actions is not None:
@@ -386,9 +394,7 @@ class FittedLearner(Learner, kind="model"):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         return len(self.model.feature_map.columns)
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`. Retired arms are learned from as well."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
@@ -457,7 +463,6 @@ def _content_of(column: Column) -> str:
 
 # -- models that began empty --
 
-DEEPEST = 16
 MOST_NUMBERS = 2_000
 """So many named numbers may one action have, crossings included."""
 CONSTANT = "1"
@@ -478,23 +483,21 @@ def named_numbers(values: Any, what: str) -> dict[str, float]:
         text = leaf if isinstance(leaf, str) else str(leaf).lower()
         is_word = isinstance(leaf, bool | str)
         feature = f"{name}={text}" if is_word else name or CONSTANT
-        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf, name, what))
+        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf))
     if len(numbers) > MOST_NUMBERS:
         raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
     return numbers
 
 
-def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, what: str, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield numbers, texts and truth values of nested JSON with their dotted names; null is left out.
 
     >>> dict(leaves({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, None]}, "context"))
     {'user.age': 31, 'user.new': True, 'tags=a': 1.0, 'at[0]': 1.5}
     """
-    if depth > DEEPEST:
-        raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from leaves(part, what, f"{name}.{key}" if name else str(key), depth + 1)
+            yield from leaves(part, what, f"{name}.{key}" if name else str(key))
     elif isinstance(value, str | int | float):
         yield name, value
     elif isinstance(value, Sequence):
@@ -503,7 +506,7 @@ def leaves(value: Any, what: str, name: str = "", depth: int = 0) -> Iterator[tu
                 yield f"{name}={part}", 1.0
             else:
                 numbered = isinstance(part, int | float) and not isinstance(part, bool)
-                yield from leaves(part, what, f"{name}[{place}]" if numbered else name, depth + 1)
+                yield from leaves(part, what, f"{name}[{place}]" if numbered else name)
     elif value is not None:
         raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
@@ -515,14 +518,8 @@ def _count_leaves(value: Any) -> int:
     return sum(map(_count_leaves, value)) if isinstance(value, list | tuple) else 1
 
 
-def _compressed(value: float, name: str, what: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"{what}: {name!r} must be a finite number, got {value!r}")
-    return number if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
+def _compressed(number: float) -> float:
+    return float(number) if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
 
 
 def action_numbers(
@@ -558,23 +555,19 @@ MOST_PATTERNS = 256
 """Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
 
-LONGEST_LABEL = 256
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_LABEL)]
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
     """What an open model is besides its policy, see `OpenLearner`; `places` are the names in their order."""
 
     arms: dict[Label, bool]
-    columns: list[Label] | None
     seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
     places: list[str]
 
     def __post_init__(self) -> None:
-        for name in ("columns", "places"):
-            values = getattr(self, name) or ()
-            if len(set(values)) != len(values):
-                raise ValueError(f"{name} must differ from each other")
+        if len(set(self.places)) != len(self.places):
+            raise ValueError("places must differ from each other")
 
 
 def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
@@ -589,8 +582,6 @@ class OpenLearner(Learner, kind="open"):
     ----------
     arms : mapping of str to bool
         Registered arms, and whether they are active; without any, every decision must say what is offered.
-    columns : sequence of str or None
-        Names that a context must have, exactly; None takes all.
     seed : int
         Of the random draws.
     places : sequence of str
@@ -602,18 +593,17 @@ class OpenLearner(Learner, kind="open"):
     def __init__(
         self,
         arms: Mapping[str, bool] | None = None,
-        columns: Sequence[str] | None = None,
         *,
         seed: int = 0,
         places: Sequence[str] = (),
         policy: CompletePolicy | None = None,
     ) -> None:
-        settings = {"arms": arms or {}, "columns": columns, "seed": seed, "places": places}
+        settings = {"arms": arms or {}, "seed": seed, "places": places}
         try:
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.columns, self.seed = dict(checked.arms), checked.columns, checked.seed
+        self._arms, self.seed = dict(checked.arms), checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
@@ -629,20 +619,16 @@ class OpenLearner(Learner, kind="open"):
             fits = taken <= LIMIT and policy.dim <= LIMIT
         if not fits:
             kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
-            raise InputError(
-                f"policy must be a LinUCB or an AutoISD over the places of the model, got {kind}"
-            )
+            raise InputError(f"policy must be a LinUCB or an AutoISD over these places, got {kind}")
 
     # -- deciding --
 
-    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+    def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; new names take the next free places, without being kept."""
         names = self._offered(labels, actions, self._arms)
-        if self.columns is not None:
-            self._check_columns(context)
         return Round(names, self._encode(context, names, actions, keep=False))
 
-    def _offered(self, labels: Sequence[str], actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
+    def _offered(self, labels: Labels, actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
         """Return the labels of a round; InputError unless all are active, where arms are registered."""
         if not labels and actions is None:
             active = tuple(label for label, is_active in arms.items() if is_active)
@@ -650,8 +636,6 @@ class OpenLearner(Learner, kind="open"):
                 raise InputError("arms: none are registered, so a decision must say what is offered")
             return active
         names = checked_labels(labels)
-        if actions is not None and not actions:
-            raise InputError("arms: at least one action must be offered, got none")
         for label in names if arms else ():
             if not arms.get(label, False):
                 raise InputError(f"arms: {label!r} is {'retired' if label in arms else 'not known'}")
@@ -660,13 +644,6 @@ class OpenLearner(Learner, kind="open"):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         own = 1.0 if not actions else _count_leaves(actions) / len(actions)
         return (1 + _count_leaves(context)) * max(own, 1.0)
-
-    def _check_columns(self, context: Context) -> None:
-        columns, names = set(self.columns or ()), set(context or {})
-        if columns != names:
-            name = min(columns - names or names - columns)
-            problem = "missing" if name in columns else "not a column of this model"
-            raise InputError(f"context: {name!r} is {problem}")
 
     def _encode(self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool) -> Array:
         """Return the features (K, p) of a round; `keep` the places that new names take.
@@ -710,8 +687,6 @@ class OpenLearner(Learner, kind="open"):
         own = [named_numbers(action, "arms") for action in actions]
         if not names and not all(own):
             raise InputError("arms: an action has neither a label nor features")
-        if names and len(own) != len(names):
-            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
         labels: Sequence[str | None] = names or [None] * len(own)
         return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
 
@@ -753,30 +728,27 @@ class OpenLearner(Learner, kind="open"):
         wider = np.zeros((places, places + 1))
         wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
         wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
-        return LinUCB.from_state(
-            {**self.policy.settings(), "dim": places}, {**arrays, "memory.factor": wider}
-        )
+        settings = {**self.policy.settings(), "dim": places}
+        return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})
 
     def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
-        """Return a learner of the same arms and columns with another policy, a new one if it is None."""
-        return OpenLearner(self._arms, self.columns, seed=self.seed, places=places, policy=policy)
+        """Return a learner of the same arms with another policy, a new one if it is None."""
+        return OpenLearner(self._arms, seed=self.seed, places=places, policy=policy)
 
     # -- learning --
 
-    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
+    def seen(self, context: Context, labels: Labels, actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
         if actions is not None or (tuple(labels), *named_numbers(context, "context")) not in self._patterns:
             self._encode_past(context, labels, actions)
 
-    def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
+    def _encode_past(self, context: Context, labels: Labels, actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
         features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
         self.policy = self.policy_over(features.shape[1])
         return features
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`."""
         features = self._encode_past(context, labels, actions)
         self.policy.update(features[place], reward, offered=features, action=place)
@@ -788,15 +760,8 @@ class OpenLearner(Learner, kind="open"):
         """Registered arms, and whether they are active."""
         return dict(self._arms)
 
-    @property
-    def input_columns(self) -> dict[str, str] | None:
-        """Names that a context must have, if it must."""
-        return None if self.columns is None else dict.fromkeys(self.columns, "any")
-
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
-        if not 0 < len(label) <= LONGEST_LABEL:
-            raise InputError(f"label: must have 1 to {LONGEST_LABEL} characters, got {label!r:.80}")
         if label in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
@@ -818,13 +783,12 @@ class OpenLearner(Learner, kind="open"):
             "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
             "feature_limit": LIMIT,
-            "columns": self.columns,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        settings = OpenSettings(self._arms, self.columns, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.seed, list(self.places))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 

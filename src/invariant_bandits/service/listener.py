@@ -48,9 +48,7 @@ def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
     host = header.decode("latin-1").lower()
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if not {"*", name} & {*names} and name not in ("", "localhost") and address_of(name) is None:
-        raise RefusedError(
-            403, "host: the service does not answer under this name; --allow-host NAME allows it"
-        )
+        raise RefusedError(403, "host: not a name of this service; --allow-host NAME allows it")
 
 
 # -- logs --

@@ -27,6 +27,7 @@ from invariant_bandits.storage import read_toml
 
 Value = TypeVar("Value")
 Handler = Callable[..., Awaitable[Any]]
+Registering = Callable[[Handler], Handler]
 MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
 """What paths about one model begin with: the default one or that of ?model=, and one by its name."""
 audit_log = logging.getLogger("invariant_bandits.service.audit")
@@ -40,14 +41,10 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 COUNTED: dict[str, str] = TEXTS["counts"]
 """Counts of a model that are metrics, and their help texts."""
-GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
-    "waiting_decisions": ("Decisions that wait for rewards.", lambda shown: shown["waiting"]),
-    "alarm": (
-        "Whether the alarm is on: what was invariant has changed.",
-        lambda shown: bool(shown["about"].get("alarm")),
-    ),
-}
-"""Gauges of a model, their help texts, and their values in what is shown of it."""
+WAITING, ALARM = (
+    "Decisions that wait for rewards.",
+    "Whether the alarm is on: what was invariant has changed.",
+)
 
 # when a counter began is of no use to readers, and would double the page
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -97,17 +94,15 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each count of the view, and its gauges."""
         view = self.view()
-        models: Mapping[str, Any] = view.get("models", {})
-        for name, about in COUNTED.items():
-            counter = CounterMetricFamily(f"{PREFIX}_{name}", about, labels=["model"])
-            for model, shown in models.items():
+        counters = [CounterMetricFamily(f"{PREFIX}_{key}", COUNTED[key], labels=["model"]) for key in COUNTED]
+        waiting = GaugeMetricFamily(f"{PREFIX}_waiting_decisions", WAITING, labels=["model"])
+        alarms = GaugeMetricFamily(f"{PREFIX}_alarm", ALARM, labels=["model"])
+        for model, shown in view.get("models", {}).items():
+            for name, counter in zip(COUNTED, counters, strict=True):
                 counter.add_metric([model], shown["counts"][name])
-            yield counter
-        for name, (about, value) in GAUGES.items():
-            gauge = GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=["model"])
-            for model, shown in models.items():
-                gauge.add_metric([model], value(shown))
-            yield gauge
+            waiting.add_metric([model], shown["waiting"])
+            alarms.add_metric([model], bool(shown["about"].get("alarm")))
+        yield from (*counters, waiting, alarms)
         for name, (about, number) in view.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
         available = float(view.get("available", True))
@@ -157,17 +152,17 @@ class Call:
     def __init__(self, request: Request, service: Service, caller: str, model: str) -> None:
         self.request, self.service, self.caller, self.model = request, service, caller, model
         self.path: Mapping[str, Any] = request.path_params
-        self.query = request.query_params
+        self.engine, self.query = service.engine, request.query_params
 
-    async def submit(self, command: commands.Command) -> Any:
+    async def submit(self, command: commands.Command[Value]) -> Value:
         """Return the answer of a command, after everything it proposed is durable."""
-        return await self.service.engine.submit(command)
+        return await self.engine.submit(command)
 
-    async def change(self, command: commands.Command, done: str) -> Any:
+    async def change(self, command: commands.Command[Value], done: str) -> Value:
         """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
         the answer in it.
         """
-        answer = await self.service.engine.submit(command, alone=True)
+        answer = await self.engine.submit(command, alone=True)
         self.audit(done.replace("{}", str(answer)))
         return answer
 
@@ -181,8 +176,7 @@ class Call:
 
     async def look(self, function: Callable[[State], Value]) -> Value:
         """Return what a function that changes nothing says of the state."""
-        answer: Value = await self.service.engine.submit(commands.inspect(function))
-        return answer
+        return await self.submit(commands.inspect(function))
 
     async def look_at_model(self, function: Callable[[ServedModel], Value]) -> Value:
         """Return what a function that changes nothing says of the model that is meant."""
@@ -299,9 +293,7 @@ OPERATIONS: list[Operation] = []
 """All of them; a module registers its own when it is imported."""
 
 
-def operation(
-    method: str, path: str, role: Role | None, *bodies: Any, **options: Any
-) -> Callable[[Handler], Handler]:
+def operation(method: str, path: str, role: Role | None, *bodies: Any, **options: Any) -> Registering:
     """Register a handler as an operation; for the parameters see `Operation`."""
 
     def register(handler: Handler) -> Handler:

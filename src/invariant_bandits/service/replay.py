@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -159,22 +159,18 @@ def check(state: State | None, event: Decided) -> None:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 
-class Compacted(NamedTuple):
-    """How many events were removed, and how many are left."""
+def compact(store: Any, before: float) -> tuple[int, int]:
+    """Remove events from before a time, seconds since 1970, as `plan_cut` says; the last batch stays.
 
-    removed: int
-    kept: int
-
-
-def compact(store: Any, before: float) -> Compacted:
-    """Remove events from before a time, seconds since 1970, as `plan_cut` says; the last batch stays."""
+    Returns how many were removed, and how many are left.
+    """
     state, start, end = restore(store), store.start().seq, store.head().seq
     cut = plan_cut(store, state, first_since(store, before, start, end))
     if cut is None:
-        return Compacted(0, end - start)
+        return 0, end - start
     store.append([], cut=cut)
     store.shrink()
-    return Compacted(cut.first - start, end - cut.first)
+    return cut.first - start, end - cut.first
 
 
 def plan_cut(store: Any, state: State, first: int, bases: Iterable[int] = ()) -> Cut | None:
@@ -220,12 +216,12 @@ def first_event_since(store: Any, time: float, first: int, last: int) -> int:
         row = store.row_from(seq)
         if row is None:
             return math.inf
-        return min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)])
+        return float(min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)]))
 
     return first + bisect_left(range(first, last), time, key=latest)
 
 
 def erased_without_record(store: Any) -> list[int]:
     """Numbers of events that were erased although no event in the chain says so."""
-    records: Any = [decode_event(row.event) for row in store.of_key(events.REMOVED)]
-    return sorted(set(store.erased()).difference(*(record.events for record in records)))
+    recorded = (decode_event(row.event).events for row in store.of_key(events.REMOVED))
+    return sorted(set(store.erased()).difference(*recorded))

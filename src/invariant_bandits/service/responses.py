@@ -134,7 +134,7 @@ def refusal(error: BaseException) -> RefusedError:
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
         status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422
-        return RefusedError(status, str(error), field, differences=getattr(error, "differences", ()))
+        return RefusedError(status, str(error), field)
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "internal error; the service has logged it")
 

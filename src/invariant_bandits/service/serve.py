@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
@@ -77,8 +77,7 @@ class Application(Starlette):
         self.state.service, self.state.hosts = service, None
         self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
         self._under_way = 0
-        dashboard = Dashboard()
-        service.engine.on_view.append(dashboard)
+        service.engine.on_view.append(Dashboard())
         service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,11 +156,10 @@ async def healthy(call: Call) -> dict[str, str]:
 @operation("GET", "/readyz", None)
 async def ready(call: Call) -> Any:
     """Say whether decisions can be made and stored."""
-    engine = call.service.engine
-    if (why := engine.problem()) is not None:
+    if (why := call.engine.problem()) is not None:
         return json_response({"status": "unavailable", "why": why}, 503)
-    verified = engine.verification is None or engine.verification.done
-    return {"status": "ready", "set_aside": len(engine.state.aside), "verified": verified}
+    verified = call.engine.verification is None or call.engine.verification.done
+    return {"status": "ready", "set_aside": len(call.engine.state.aside), "verified": verified}
 
 
 @operation("GET", "/metrics", "read", media="text/plain")
@@ -230,19 +228,15 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     What a start depends on is checked first. The verification of all other events goes on in the background,
     and stops the engine if it finds damage.
     """
-    if role not in get_args(FleetRole):
-        raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
+    one_of("role", role, get_args(FleetRole))
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
     say = cache(say)  # each line once, however long it waits
     if role == "decider":
-        return Decider(_open_published(address, say))
-    wait = (
-        partial(_pause, say, "another process is the learner: waiting until it ends")
-        if role == "learner"
-        else None
-    )
-    store = _open_reachable(address, say, role != "alone", check=check_newest, wait=wait)
+        return Decider(_open(address, say, role, learning=False))
+    wait = partial(_pause, say, "another process is the learner: waiting until it ends")
+    turn = wait if role == "learner" else None
+    store = _open(address, say, role, check=check_newest, wait=turn)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
@@ -250,32 +244,25 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
         raise
     if engine.state.seq - store.start().seq > FEW:
         engine.verification = Verification(address, engine.fail)
-        engine.verification.start()
     return engine
 
 
-def _open_published(address: str, say: Say) -> Any:
-    """The store, as soon as a learner has published something in it."""
+def _open(address: str, say: Say, role: FleetRole, **options: Any) -> Any:
+    """The store: in a fleet, as soon as it can be reached, and a decider's once a learner has published."""
     while True:
+        why = "waiting for a learner to publish its first model"
         try:
-            store = _open_reachable(address, say, True, learning=False)
-            if store.snapshot_seq() is not None:
+            store = open_store(address, **options)
+            if role != "decider" or store.snapshot_seq() is not None:
                 return store
             store.close()
-        except EmptyStoreError:
-            pass
-        _pause(say, "waiting for a learner to publish its first model")
-
-
-def _open_reachable(address: str, say: Say, waits: bool, **options: Any) -> Any:
-    """The store, as soon as it can be reached if it is waited for."""
-    while True:
-        try:
-            return open_store(address, **options)
         except UnreachableError:
-            if not waits:
+            if role == "alone":
                 raise
-        _pause(say, "the store cannot be reached: waiting for it")
+            why = "the store cannot be reached: waiting for it"
+        except EmptyStoreError:
+            pass  # only a decider can meet it
+        _pause(say, why)
 
 
 def _pause(say: Say, why: str) -> None:

@@ -33,8 +33,6 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         What a decision without any reward is learned with when its wait ends; None: it is left unlearned.
     aggregation : str
         What is learned of several rewards within the wait.
-    conflicts : "refuse" or "ignore"
-        What another value for a settled decision is answered with: 409, or as if nothing had been said.
     mode : "online", "apprentice" or "logging"
         Who decides: the model; the first offered action while the model learns; the same while nothing is
         learned.
@@ -50,7 +48,6 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reward_wait: Annotated[float, msgspec.Meta(gt=0.0, le=366 * DAY)] | None = None
     default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
     aggregation: Aggregation = "earliest"
-    conflicts: Literal["refuse", "ignore"] = "refuse"
     mode: Mode = "online"
     holdout: Share = 0.0
     holdout_to: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = UNIFORM

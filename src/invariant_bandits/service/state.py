@@ -338,10 +338,6 @@ class Records:
             self._keep(key, record)
         return record
 
-    def of(self, event: events.Activated | Rewarded | Closed) -> Record | None:
-        """Return what is known of the decision of an event."""
-        return self.find(decision_key(event.id, event.model))
-
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
         return self._recent.get(key)
@@ -352,10 +348,9 @@ class Records:
         self._sizes.clear()
         self._size = 0
 
-    def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
+    def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key = events.key_of(event)
-        assert key is not None
+        key = decision_key(event.id, event.model)
         record = self._recent.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
@@ -390,8 +385,8 @@ def teach(learner: Learner, decided: Decided, reward: float) -> None:
 
 def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
-    stored: Any = [decode_event(row.event) for row in store.of_key(events.ASIDE)]
-    return {seq: why for event in stored for seq, why in event.events.items()}
+    stored = store.of_key(events.ASIDE)
+    return {seq: why for row in stored for seq, why in decode_event(row.event).events.items()}
 
 
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
@@ -405,19 +400,7 @@ NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Err
 
 
 class ConflictError(InputError):
-    """A request that contradicts an earlier one or could mean several models, or a version that takes other
-    requests.
-
-    Parameters
-    ----------
-    message : str
-    differences : sequence of str
-        From the active version, in words.
-    """
-
-    def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.differences = list(differences)
+    """A request that contradicts an earlier one, or could mean several models."""
 
 
 class UnappliableError(StoreError):
@@ -480,15 +463,17 @@ class State:
 
     # -- what follows from an event: `_on_` and its kind --
 
-    def apply(self, event: AnyEvent | None) -> None:
+    def apply(self, event: Any) -> None:
         """Apply the next event; UnappliableError if that is impossible.
 
         An event is applied by the method with the name of its kind. Nothing follows from one that is set
         aside, but that its decision is not settled again. Such an event may be None: it could not be read.
         """
         if self.seq not in self.aside:
-            kind: Any = type(event).__struct_config__.tag  # type: ignore[union-attr]
+            kind: Any = type(event).__struct_config__.tag
             try:
+                if hasattr(event, "id"):
+                    self.records.take(event, fresh=isinstance(event, Decided))
                 getattr(self, f"_on_{kind}")(event)
             except NOT_THE_EVENT:
                 raise
@@ -543,7 +528,6 @@ class State:
         self.models[event.model].learner.retire_arm(event.label)
 
     def _on_decision(self, event: Decided) -> None:
-        self.records.take(event, fresh=True)
         served = self.models[event.model]
         served.counts.decisions += 1
         served.counts.explored += event.explored
@@ -561,7 +545,7 @@ class State:
             served.waiting.add(event.time + wait, event.id)
 
     def _on_group(self, event: events.Grouped) -> None:
-        self.records.take(event)
+        """Change nothing but the record."""
 
     def _on_kept(self, event: events.DocumentSaved) -> None:
         documents = self.models[event.model].documents
@@ -571,11 +555,9 @@ class State:
             documents[event.name] = event.value
 
     def _on_activated(self, event: events.Activated) -> None:
-        self.records.take(event)
         self._ripen(event)
 
     def _on_reward(self, event: Rewarded) -> None:
-        self.records.take(event)
         counts = self.models[event.model].counts
         counts.late += event.fate == "late"
         counts.unknown += event.fate == "unknown"
@@ -585,13 +567,12 @@ class State:
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = self.records.of(event), self.models[event.model].waiting
+        record, waiting = self.record(event.id, event.model), self.models[event.model].waiting
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
-        record, served = self.records.of(event), self.models[event.model]
-        self.records.take(event)
+        record, served = self.record(event.id, event.model), self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -612,10 +593,10 @@ class State:
 
     # -- what should happen --
 
-    def record(self, id: str, model: str, pending: dict[str, Record]) -> Record | None:
+    def record(self, id: str, model: str, pending: dict[str, Record] | None = None) -> Record | None:
         """What is known of a decision of a model, after what was proposed in this batch."""
         key = decision_key(id, model)
-        return pending.get(key) or self.records.find(key)
+        return (pending or {}).get(key) or self.records.find(key)
 
     def owner(self, id: str, model: str | None, pending: dict[str, Record]) -> ServedModel:
         """The model whose decision an id means.

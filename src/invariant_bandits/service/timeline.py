@@ -13,6 +13,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from invariant_bandits.service.events import Decided
+from invariant_bandits.service.learners import mean_over
 from invariant_bandits.service.settings import BUCKETS, Configuration
 
 MOST_SEGMENTS = 160
@@ -58,7 +59,7 @@ class Holdout:
         """
         if not rules.holds_out:
             return None
-        sides = {name: _mean_over(getattr(self, name)) for name in ("model", "holdout")}
+        sides = {name: mean_over(getattr(self, name)) for name in ("model", "holdout")}
         shown: Shown = {"share": rules.holdout, "to": rules.holdout_to, "key": rules.holdout_key, **sides}
         shown["uplift"] = None
         if all(side["decisions"] >= FEWEST and side["error"] is not None for side in sides.values()):
@@ -68,18 +69,6 @@ class Holdout:
             ends = {"low": value - half, "high": value + half, "confidence": CONFIDENCE}
             shown["uplift"] = {"value": value, **ends}
         return shown
-
-
-def _mean_over(buckets: list[list[float]]) -> Shown:
-    """Return the mean reward per decision, and its error from how the buckets differ."""
-    used = [(n, r) for n, r in buckets if n]
-    count, total = sum(n for n, _ in used), sum(r for _, r in used)
-    mean = total / count if used else None
-    error = None
-    if mean is not None and len(used) > 1:
-        spread = sum((r - mean * n) ** 2 for n, r in used) * len(used) / (len(used) - 1)
-        error = math.sqrt(spread) / count
-    return {"decisions": int(count), "mean": mean, "error": error, "buckets": len(used)}
 
 
 @dataclass

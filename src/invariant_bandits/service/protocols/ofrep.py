@@ -56,7 +56,7 @@ async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
-    context, day = _context(body), int(call.service.engine.clock() // DAY)
+    context, day = _context(body), int(call.engine.clock() // DAY)
     flags = await call.submit(_evaluate_all(context, day))
     call.charge(len(flags) - 1)
     return {"flags": flags}

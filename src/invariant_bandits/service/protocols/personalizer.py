@@ -33,7 +33,7 @@ from invariant_bandits.service import access, commands, events, history, learner
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import Decided, decision_key, decode_event, id_in_group
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
-from invariant_bandits.service.operations import Call, Handler, operation
+from invariant_bandits.service.operations import Call, Registering, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.routes.models import in_turn, try_version
@@ -86,9 +86,7 @@ class ErrorResponse(msgspec.Struct):
     error: ErrorBody
 
 
-def personalizer(
-    method: str, path: str, role: access.Role, *bodies: Any, **options: Any
-) -> Callable[[Handler], Handler]:
+def personalizer(method: str, path: str, role: access.Role, *bodies: Any, **options: Any) -> Registering:
     """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
     about = {"model_of": model_of, "error": ErrorResponse, **options}
     return operation(method, f"/{{endpoint:personalizer}}{path}", role, *bodies, **about)
@@ -385,7 +383,7 @@ def _event_id(call: Call) -> str:
     return responses.check_id(call.path["id"], "eventId")
 
 
-def _reward_command(call: Call, id: str, value: float) -> Command:
+def _reward_command(call: Call, id: str, value: float) -> Command[str]:
     """Return the command to take a reward; one that contradicts an earlier one changes nothing, and is
     not an error.
 
@@ -427,6 +425,8 @@ IN_EFFECT = {"rewardWaitTime", "rewardAggregation", "explorationPercentage", "de
 """Rules that mean something here; the others are kept and shown."""
 HONOURED = ("--epsilon", "--cb_explore_adf", "--ccb_explore_adf")
 """Vowpal's options that mean something here: the share that is drawn uniformly, and ranking actions."""
+REQUEST = ("name", "startTime", "endTime")
+"""Fields of a document that say what was asked for."""
 MOST_DOCUMENTS = 1_000
 """So many documents a model may have."""
 
@@ -494,16 +494,14 @@ def _check(body: ServiceConfiguration) -> float:
     span_of(body.model_export_frequency or "PT0S", "modelExportFrequency")
     span_of(body.auto_optimization_frequency or "PT0S", "autoOptimizationFrequency")
     responses.seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
-    message, name = "", ""
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
-        name = "InvalidRewardWaitTime"
-    elif days is not None and (days < -1 or days == 0):
-        message, name = f"logRetentionDays: must be -1 or at least 1, got {days}", "InvalidLogRetentionDays"
-    elif body.reward_aggregation.lower() not in AGGREGATIONS:
-        message = f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}"
-    if message:
-        raise RefusedError(400, message, name=name)
+        raise RefusedError(400, message, name="InvalidRewardWaitTime")
+    if days is not None and (days < -1 or days == 0):
+        message = f"logRetentionDays: must be -1 or at least 1, got {days}"
+        raise RefusedError(400, message, name="InvalidLogRetentionDays")
+    if body.reward_aggregation.lower() not in AGGREGATIONS:
+        raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}")
     return wait
 
 
@@ -618,12 +616,10 @@ async def replace_model(call: Call, body: bytes) -> None:
     It is tried on the latest requests first.
     """
     try:
-        learner = await in_turn(_imported, body, call.service.engine.store.seed)
-        report = await try_version(call, learner, needs_requests=True)
+        learner = await in_turn(_imported, body, call.engine.store.seed)
     except FileError as error:
         raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
-    except ConflictError as error:
-        raise RefusedError(409, str(error), name="InvalidModelMetadata") from None
+    report = await try_version(call, learner, needs_requests=True, name="InvalidModelMetadata")
     about = {"note": "imported", "by": call.caller, "evaluation": report["evaluation"]}
     command = commands.add_version(call.model, learner, "given", **about)
     await call.change(command, f"imported version {{}} of {call.model}")
@@ -641,7 +637,7 @@ def _imported(content: bytes, seed: int) -> Learner:
 async def reset(call: Call) -> None:
     """Forget what was learned from events; a roll back returns to the version before.
 
-    An empty model keeps its arms and columns; one that was fitted is as it was then.
+    An empty model keeps its arms; one that was fitted is as it was then.
     """
     model = call.model
 
@@ -651,9 +647,8 @@ async def reset(call: Call) -> None:
         if isinstance(learner, OpenLearner):
             first: Learner = learner.with_policy()
         else:
-            first = learners.learner_from_bytes(
-                added.learner, state.store.content(added.content), added.version
-            )
+            content = state.store.content(added.content)
+            first = learners.learner_from_bytes(added.learner, content, added.version)
         return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
 
     await call.change(made, f"reset {model} to version {{}}")
@@ -663,7 +658,7 @@ async def reset(call: Call) -> None:
 async def properties(call: Call) -> dict[str, str]:
     """Show when the active version was made, and when the last event came that it has taken in."""
     added = await call.look_at_model(lambda served: served.versions[served.version].time)
-    last = await call.in_thread(replay.last_time, call.service.engine.store)
+    last = await call.in_thread(replay.last_time, call.engine.store)
     return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
 
 
@@ -685,7 +680,7 @@ def _logged(store: Any, model: str) -> Iterator[tuple[str, events.AnyEvent]]:
 async def log_properties(call: Call) -> dict[str, Any]:
     """Show from when to when there are logs of the loop; nothing if there are none."""
     await call.look_at_model(lambda served: None)
-    model, store = call.model, call.service.engine.store
+    model, store = call.model, call.engine.store
     first = await call.in_thread(lambda: next(_logged(store, model), None))
     if first is None:
         return {}
@@ -702,7 +697,7 @@ async def ignore_logs(call: Call) -> None:
 @personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
     """Remove the logs of the loop for good, but for events that wait for rewards; what was learned stays."""
-    model, store = call.model, call.service.engine.store
+    model, store = call.model, call.engine.store
     models, waiting = await call.look(
         lambda state: (len(state.models), {id for _, id in state.model(model).waiting})
     )
@@ -740,13 +735,13 @@ class Documents:
 
         def saved(state: State, batch: EventBatch) -> None:
             documents = state.model(model).documents
-            if value is None and name not in documents:
+            known = documents.get(name)
+            if value is None and known is None:
                 raise self._not_found(id)
-            if value is not None and not _is_same(documents.get(name, value), value):
-                raise RefusedError(
-                    409, f"id: {id!r} exists already, with another name or time span", name=self.taken
-                )
-            if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
+            if value and known and any(known.get(field) != value.get(field) for field in REQUEST):
+                message = f"id: {id!r} exists already, with another name or time span"
+                raise RefusedError(409, message, name=self.taken)
+            if value is not None and known is None and len(documents) >= MOST_DOCUMENTS:
                 raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
             batch.add(state, [events.DocumentSaved(batch.tick(), model, name, value, call.caller)])
 
@@ -775,11 +770,6 @@ class Documents:
 
     def _not_found(self, id: str) -> RefusedError:
         return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
-
-
-def _is_same(document: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two documents answer the same request."""
-    return all(document.get(field) == other.get(field) for field in ("name", "startTime", "endTime"))
 
 
 def _count(call: Call, name: str, otherwise: int) -> int:
@@ -948,9 +938,8 @@ class ImportanceRequest(msgspec.Struct, rename="camel"):
 
     def span(self) -> tuple[float, float]:
         """Return start and end in seconds since 1970."""
-        return responses.seconds_of(self.start_time, "startTime"), responses.seconds_of(
-            self.end_time, "endTime"
-        )
+        start = responses.seconds_of(self.start_time, "startTime")
+        return start, responses.seconds_of(self.end_time, "endTime")
 
 
 class EvaluationRequest(ImportanceRequest, rename="camel"):
@@ -990,15 +979,14 @@ def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
         "name": body.name,
         "startTime": moment(body.span()[0]),
         "endTime": moment(body.span()[1]),
-        "creationTime": moment(call.service.engine.clock()),
+        "creationTime": moment(call.engine.clock()),
         "status": "Succeeded",
     }
 
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
     rules = await call.look_at_model(lambda served: served.configuration)
-    store = call.service.engine.store
-    return await in_turn(LogSpan.read, store, call.model, rules, start, end, MOST_DECISIONS)
+    return await in_turn(LogSpan.read, call.engine.store, call.model, rules, start, end, MOST_DECISIONS)
 
 
 @personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)

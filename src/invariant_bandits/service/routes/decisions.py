@@ -101,7 +101,7 @@ class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RewardAnswer(msgspec.Struct):
-    """What became of it: learned, refused by the policy, waiting, unchanged, late, unknown, kept, ignored."""
+    """What became of it: learned, refused by the policy, waiting, unchanged, late, unknown, kept."""
 
     id: str
     status: str
@@ -147,11 +147,11 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
-        return body.answer(await call.submit(body.command()), call.service.engine.state)
+        return body.answer(await call.submit(body.command()), call.engine.state)
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
     statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
-    state, pairs = call.service.engine.state, zip(body.rewards, statuses, strict=True)
+    state, pairs = call.engine.state, zip(body.rewards, statuses, strict=True)
     return {"rewards": [request.answer(status, state) for request, status in pairs]}
 
 
@@ -168,8 +168,8 @@ async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
     id, model = check_id(call.path["id"]), call.query.get("model")
     if model is not None:
-        call.service.engine.state.model(model)
-    decisions = await call.in_thread(_decisions, call.service.engine, id, model)
+        call.engine.state.model(model)
+    decisions = await call.in_thread(_decisions, call.engine, id, model)
     if len(decisions) > 1:
         names = ", ".join(sorted(decision["model"] for decision in decisions))
         raise RefusedError(409, f"model: {names} have all decided under the id {id!r}; name one of them")
@@ -251,7 +251,7 @@ class DecisionQuery(msgspec.Struct):
 async def list_decisions(call: Call) -> dict[str, Any]:
     """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
     query = responses.decode(call.query, DecisionQuery)
-    return await call.in_thread(_page, call.service.engine, query)
+    return await call.in_thread(_page, call.engine, query)
 
 
 def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:

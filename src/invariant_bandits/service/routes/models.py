@@ -23,7 +23,7 @@ from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import ConflictError, ServedModel, State
+from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
@@ -42,11 +42,10 @@ class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A new empty model: its arms, and the columns its contexts have; without columns it takes what comes."""
+    """A new empty model, and its arms; it takes what contexts bring."""
 
     model: Name
     arms: list[Id] = []
-    columns: list[Id] | None = None
 
 
 @operation("GET", "/v1/model", "read")
@@ -77,19 +76,18 @@ async def list_models(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/models", "admin", ModelRequest, bytes, status=201, query=("model", "log"))
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
-    engine = call.service.engine
     if isinstance(body, ModelRequest):
-        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=engine.store.seed)
+        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), seed=call.engine.store.seed)
         command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
     call.model = call.query.get("model", "default")  # not the one that is served
-    if call.model in engine.state.models:
+    if call.model in call.engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
     decode({"model": call.model}, ModelRequest)  # the rule of names
     if "log" in call.query:
         return await _fit_log(call, body)
-    learner = await in_turn(_read, body, engine.store.seed)
+    learner = await in_turn(_read, body, call.engine.store.seed)
     command = commands.add_version(call.model, learner, "given", by=call.caller, first=True)
     return {"model": call.model, "version": await call.change(command, f"made {call.model} from a file")}
 
@@ -123,25 +121,28 @@ async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     return await asyncio.get_running_loop().run_in_executor(TRIALS, function, *arguments)
 
 
-async def try_version(call: Call, learner: Learner, *, needs_requests: bool = False) -> dict[str, Any]:
-    """Return what a version would have done with the latest requests; ConflictError with the differences if
-    it cannot answer them, unless that is allowed, or there are none and only requests matter.
+async def try_version(
+    call: Call, learner: Learner, *, needs_requests: bool = False, name: str = ""
+) -> dict[str, Any]:
+    """Return what a version would have done with the latest requests; RefusedError with the differences if it
+    cannot answer them, unless that is allowed, or there are none and only requests matter; `name` is what the
+    protocol calls this error.
     """
     allowed = _flag(call, "allow_differences")
-    report = await in_turn(compare, call.service.engine, call.model, learner)
+    report = await in_turn(compare, call.engine, call.model, learner)
     allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
-        words = "; ".join(report["differences"])
-        raise ConflictError(f"body: the model differs from what is served: {words}", report["differences"])
+        words = f"body: the model differs from what is served: {'; '.join(report['differences'])}"
+        raise RefusedError(409, words, name=name, differences=report["differences"])
     return report
 
 
 @operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=UPLOAD)
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
-    active, engine = _flag(call, "activate"), call.service.engine
-    engine.state.model(call.model)
-    learner = await in_turn(_read, body, engine.store.seed)
+    active = _flag(call, "activate")
+    call.engine.state.model(call.model)
+    learner = await in_turn(_read, body, call.engine.store.seed)
     report = await try_version(call, learner)
     about = {"note": call.query.get("note", "")[:200], "by": call.caller, "evaluation": report["evaluation"]}
     command = commands.add_version(call.model, learner, "given", active=active, **about)
@@ -166,7 +167,7 @@ async def list_versions(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/versions/{version}/activate", "admin", query=("allow_differences",))
 async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
-    version, engine = call.path["version"], call.service.engine
+    version, engine = call.path["version"], call.engine
     served = engine.state.model(call.model)
     report: dict[str, Any] = {}
     if version in served.versions and version not in served.activations:
@@ -191,7 +192,7 @@ async def roll_back(call: Call) -> dict[str, str]:
 async def learn(call: Call) -> dict[str, Any]:
     """Learn from the model's own history, in the background."""
     learning = _learning(call)
-    call.service.engine.state.model(call.model)
+    call.engine.state.model(call.model)
     learning.begin(call.model, call.caller)
     call.audit(f"began to learn {call.model} from its history")
     return {"model": call.model, **learning.outcome(call.model)}
@@ -202,7 +203,7 @@ async def show_learning(call: Call) -> dict[str, Any]:
     """Show what became of learning from the model's own history, or from a log that was uploaded."""
     outcome = _learning(call).outcome(call.model)
     if outcome["status"] == "never":
-        call.service.engine.state.model(call.model)
+        call.engine.state.model(call.model)
     return {"model": call.model, **outcome}
 
 

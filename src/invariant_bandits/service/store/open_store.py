@@ -154,9 +154,8 @@ def _check_parts(store: SqlStore) -> tuple[int, int]:
         raise StoreError(f"{name} is damaged: it does not say where its events begin")
     ((last,),) = store.read("SELECT max(seq) FROM events")
     if (start.seq if last is None else last + 1) != end:
-        raise StoreError(
-            f"event {end if last is not None and last >= end else end - 1} is missing or one too many"
-        )
+        wrong = end if last is not None and last >= end else end - 1
+        raise StoreError(f"event {wrong} is missing or one too many")
     if last is not None and _digest(store, last) != digest:
         raise StoreError(f"event {last} is damaged: the chain does not end with it")
     for (content,) in store.read("SELECT digest FROM contents"):
@@ -225,9 +224,6 @@ class Verification:
         self._process: subprocess.Popen[str] | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -238,11 +234,9 @@ class Verification:
         self._thread.join()
 
     def _run(self) -> None:
-        program = [sys.executable, "-m", __name__]
+        program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
         while not self._ending.is_set():
-            self._process = subprocess.Popen(
-                program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+            self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True)
             if self._ending.is_set():  # meanwhile
                 self._process.kill()
             damage = self._process.communicate(self._address)[0].strip()

@@ -201,9 +201,6 @@ SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
 NO_STORE = "{} holds no store of decisions yet: start the service on it once"
 CONTENT = "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING"
 
-Check = Callable[[Path | str], object]
-"""Checks a store before it is used, and raises StoreError if it is damaged."""
-
 
 class Connection(ABC):
     """A connection to a database, with `?` for values.
@@ -274,7 +271,7 @@ class Database(ABC):
     writing, learning : bool
         Whether events will be added, and whether this is the one process that learns.
     check : callable or None
-        Called with the address before the store is used.
+        Called with the address before the store is used; raises StoreError if it is damaged.
     wait : callable or None
         Called again and again while another process learns in a shared store, which is refused if this is
         None.
@@ -304,7 +301,7 @@ class Database(ABC):
         *,
         writing: bool = False,
         learning: bool = True,
-        check: Check | None = None,
+        check: Callable[[Path | str], object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
         self.address, self.name = address, name
@@ -349,9 +346,8 @@ class Database(ABC):
             for statement in self.tables:
                 connection.execute(statement)
             connection.execute("INSERT INTO head VALUES (0, ?, 0)", START)
-            connection.execute(
-                "INSERT INTO meta VALUES ('seed', ?)", seed_with_checksum(secrets.randbits(63))
-            )
+            seed = seed_with_checksum(secrets.randbits(63))
+            connection.execute("INSERT INTO meta VALUES ('seed', ?)", seed)
             connection.commit()
         except BaseException:
             connection.rollback()
@@ -383,12 +379,11 @@ class SqlStore:
         self.database, self.path, self.shared = database, database.address, database.shared
         self._local = threading.local()
         self._readers: list[Connection] = []
-        self._connection: Connection | None = None
         self._is_held = self._is_closed = False
         self._known = Head(0, START)
         """The end of the chain as it was followed; it can never have an earlier or another one."""
         try:
-            self._connection = database.open()
+            self._writer = database.open()
             seeds = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
             self.seed = check_seed(str(seeds[0][0]) if seeds else "", database.name)
         except UnavailableError as error:
@@ -397,11 +392,6 @@ class SqlStore:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def _writer(self) -> Connection:
-        assert self._connection is not None
-        return self._connection
 
     # -- reading --
 
@@ -500,10 +490,7 @@ class SqlStore:
 
     def row_from(self, seq: int) -> Row | None:
         """Return the row with a number, or the next one that was not erased."""
-        for first in range(seq, self.head().seq):
-            for row in self.rows(first, first + 1):
-                return row
-        return None
+        return next(self.rows(seq, seq + 1), None) or next(self.rows(seq + 1), None)
 
     def erased(self) -> list[int]:
         """Return the numbers of events that were erased."""
@@ -538,8 +525,7 @@ class SqlStore:
 
     def snapshot_seq(self) -> int | None:
         """Return how many events the newest snapshot holds."""
-        newest: int | None = self.read("SELECT max(seq) FROM snapshots")[0][0]
-        return newest
+        return next(iter(self.snapshot_seqs()), None)
 
     def snapshot_seqs(self) -> list[int]:
         """Return how many events each snapshot holds, the newest first."""
@@ -690,14 +676,13 @@ class SqlStore:
         """Connect anew after a failure; StoreError if another process has taken over meanwhile."""
         self._writer.close()
         self._is_held = False
-        self._connection = self.database.connect()
-        self.database.resume(self._connection)
+        self._writer = self.database.connect()
+        self.database.resume(self._writer)
 
     def close(self) -> None:
         """Close all connections and release the lock."""
         self._is_closed = True
-        for connection in (*self._readers, self._connection):
-            if connection is not None:
-                connection.close()
+        for connection in (*self._readers, *([self._writer] if hasattr(self, "_writer") else ())):
+            connection.close()
         self._readers.clear()
         self.database.release()
