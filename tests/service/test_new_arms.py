@@ -89,3 +89,20 @@ def test_new_arms_take_places_only_up_to_a_limit(made: OpenLearner, monkeypatch:
 def test_actions_with_features_have_no_prior_over_arms() -> None:
     event = Decided(0.0, "id", "m", "1", 0, None, ["a"], [{"price": 1.0}], 0, [1.0])
     assert _fitted_to_arms(OpenLearner(), lambda: [SettledDecision(event, 1.0, 0)] * 500, 500) is None
+
+
+def test_features_beyond_the_limit_share_places_and_are_still_learned():
+    learner = OpenLearner(seed=1)
+    labels = [f"arm {number}" for number in range(400)]
+    for _ in range(3):
+        for first in range(0, 400, 100):
+            offered = labels[first : first + 100]
+            for place, label in enumerate(offered):
+                learner.seen(None, offered, None)
+                learner.learn(None, offered, None, place, 1.0 if label == "arm 399" else 0.0)
+    assert len(learner.places) == learners.LIMIT
+    assert learner.policy.dim == learners.LIMIT + learners.SHARED
+    means = learner.means(learner.round_of(None, labels[300:], None))
+    assert means[99] == max(means) > 10.0 * np.median(means)  # it shares a place with a few others only
+    copy = learners.learner_from_bytes("open", learner.to_bytes(), "copy")
+    assert copy.means(copy.round_of(None, labels[300:], None)) == means

@@ -1,8 +1,8 @@
 """What decides and learns inside a service: the state of one version of a served model.
 
 Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
-that begins empty is an `OpenLearner`: features get places as they come, up to a limit. Learners must not know
-events, the store or HTTP.
+that begins empty is an `OpenLearner`: features get places as they come, up to a limit, and share places
+beyond it. Learners must not know events, the store or HTTP.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -544,7 +545,9 @@ def action_numbers(
 
 
 LIMIT = 256
-"""So many features get places, the first ones; learning costs the square of it in time and memory."""
+"""So many features get places of their own; learning costs the square of it in time and memory."""
+SHARED = 32
+"""Places of all further features, by a hash of their names."""
 SMALLEST = 16
 """Places at the beginning; they double as they are needed."""
 START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
@@ -616,7 +619,7 @@ class OpenLearner(Learner, kind="open"):
         policy, taken = self.policy, len(self.places)
         fits = type(policy) is AutoISD and policy.dim == taken
         if type(policy) is LinUCB and isinstance(policy.memory, Forever):
-            fits = taken <= LIMIT and policy.dim <= LIMIT
+            fits = taken <= LIMIT and policy.dim <= LIMIT + SHARED
         if not fits:
             kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
             raise InputError(f"policy must be a LinUCB or an AutoISD over these places, got {kind}")
@@ -656,7 +659,7 @@ class OpenLearner(Learner, kind="open"):
         if key in self._patterns:
             features = np.zeros((len(names), self._room(len(self.places))))
             rows, columns, numbered = self._patterns[key]
-            features[rows, columns] = np.array([1.0, 1.0, *shared.values()])[numbered]
+            np.add.at(features, (rows, columns), np.array([1.0, 1.0, *shared.values()])[numbered])
             return features
         numbers = self._numbers(shared, names, actions)
         places = self.places if keep else dict(self.places)
@@ -669,9 +672,10 @@ class OpenLearner(Learner, kind="open"):
         cells = []
         for row, own in enumerate(numbers):
             for number, (name, value) in enumerate(own.items()):
-                if name in places:
-                    features[row, places[name]] = value
-                    cells.append((row, places[name], number))
+                if name in places or self.grows:
+                    place = places[name] if name in places else LIMIT + crc32(name.encode()) % SHARED
+                    features[row, place] += value
+                    cells.append((row, place, number))
         if keep and key is not None:
             if len(self._patterns) >= MOST_PATTERNS:
                 self._patterns.clear()
@@ -714,7 +718,7 @@ class OpenLearner(Learner, kind="open"):
         room = SMALLEST
         while room < taken:
             room *= 2
-        return max(self.policy.dim, room)
+        return max(self.policy.dim, room if room < LIMIT else LIMIT + SHARED)
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
