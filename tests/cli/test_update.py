@@ -12,7 +12,7 @@ def test_a_week_is_added_to_the_model_and_what_changed_is_said(run_apart, tmp_pa
     code, out, _ = run_apart("sample", "logs", "--rounds", 2000)
     assert code == 0
     assert "logs/banners.csv" in out
-    assert "effects last in 7 directions and drift in the other 3" in " ".join(out.split())
+    assert "effects last in seven directions and drift in the other three" in " ".join(out.split())
     code, _, words = run_apart("sample", "logs")
     assert code == 2
     assert "would be overwritten" in words

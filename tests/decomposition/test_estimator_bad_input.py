@@ -198,7 +198,7 @@ def test_unknown_parameters_are_refused_before_any_is_set():
 
 
 def test_empty_moments_are_refused():
-    with pytest.raises(InputError, match="window 0 has 0"):
+    with pytest.raises(InputError, match="moments hold no rounds"):
         InvariantSubspaceDecomposition().fit(WindowedMoments.empty(5, 4))
 
 
