@@ -450,7 +450,7 @@ def check_estimable(
     """
     p, m = moments.dim, moments.windows
     if not moments.rounds:
-        raise InputError("moments hold no rounds: there are no logs to learn from (an episode has them as `logs`)")
+        raise InputError("moments hold no rounds: nothing was logged (an episode has its logs as `logs`)")
     if m < 2:
         raise InputError(f"moments must have at least 2 windows to compare, got {m}")
     short = np.flatnonzero(moments.counts < p + 2)
