@@ -42,9 +42,9 @@ UNITS = dict.fromkeys(DATA, "percent") | {"flights": "minutes", "films": "stars"
 UNITS |= {"football": "goals", "tweets": "doublings"}
 WHY: Mapping[str, str] = {
     **{
-        name: f"The weight of “nothing changed” falls from 0.8 to {end}: models that drift predict the"
-        f" rewards better but choose worse. AutoISD is {early} the warm regression in the first half of these"
-        f" rounds and {late} below it in the second."
+        name: f"The weight of “nothing changed” falls from 0.8 to {end}. Probably models that drift predict"
+        f" the rewards better but choose worse; this was not tested. AutoISD is {early} the warm regression"
+        f" in the first half of these rounds and {late} below it in the second."
         for name, end, early, late in (
             ("stations", "0.05 in seven years", "0.1 above", "0.5"),
             ("employment", "0 in 13 years", "0.01 below", "0.02"),

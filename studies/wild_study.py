@@ -327,7 +327,7 @@ def report(outcome: StudyOutcome) -> str:
         " for one pair at a time, 2 of 317 pairs were wrong, on other seeds.",
         "",
         "In the call centre a level breaks where the rounds begin that policies are evaluated on: more"
-        " exploration would have left the arm sooner, which no earlier round can show. The same holds for"
+        " exploration would have left the arm sooner, which earlier rounds hardly show. The same may hold for"
         " `banners.csv` with 4,000 rounds, where an arm is launched shortly before: **warm LinUCB earned less"
         " than 98 % of the best exploration in 10 of 12 draws**, at worst 90 %, cold LinUCB in none (seeds"
         " 700 to 711). To explore as much as a reward model says is nearly free was tried there and in the"
