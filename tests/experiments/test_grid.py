@@ -63,6 +63,7 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ({"policies": {"LinUBC": {}}}, "policy must be one of"),
         ({"policies": {"LinUCB": {"explore": 1}}}, "'linucb' has no option 'explore'; it has confidence"),
         ({"policies": {"own": {"kind": "no_such_module:make"}}}, "policy must be one of"),
+        ({"policies": {"LinUCB": {"exploration": [0.1, 0.3]}}}, "exploration must be one value"),
         ({"policies": POLICIES, "horizon": 0}, "horizon"),
     ],
 )
