@@ -41,9 +41,10 @@ def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
 def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     """Return `value` as a float64 array of the given shape, finite or not, or raise."""
     try:
-        raw = np.asarray(value)
-        _refuse_no_numbers(value, raw)
-        array = np.asarray(raw, dtype=np.float64)
+        array = raw = np.asarray(value)
+        if type(value) is not np.ndarray or raw.dtype != np.float64:
+            _refuse_no_numbers(value, raw)
+            array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError, Warning) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):

@@ -181,7 +181,7 @@ class Watching(Judge):
 
     def decided(self, learner: Learner, event: Decided) -> None:
         round = learner.round_of(event.context, event.labels, event.actions)
-        mine = np.array(learner.propensities(round, self.floor))
+        mine = np.array(learner.expect(round, self.floor)[0])
         means = [self.world.mean(self.now, label, event.context) for label in event.labels]
         self.gains[event.id] = float((mine - np.array(event.propensities)) @ means)
         self.now += 1

@@ -49,7 +49,7 @@ def test_what_is_expected_of_a_new_arm_is_what_the_others_let_expect(made: OpenL
     learner = copy_of(made)
     before = learner.to_bytes()
     round = learner.round_of({"x": 0.5}, [*LEVELS, "new"], None)
-    means = learner.means(round)
+    means = learner.expect(round, 0.0)[1]
     np.testing.assert_allclose(means[:4], [level + 0.15 for level in LEVELS.values()], atol=0.05)
     assert means[4] == pytest.approx(0.65, abs=0.1)
     assert learner.to_bytes() == before  # deciding keeps nothing
@@ -83,7 +83,7 @@ def test_new_arms_take_places_only_up_to_a_limit(made: OpenLearner, monkeypatch:
     for n in range(20):
         learner.seen({"x": 0.0}, [f"arm {n}"], None)
     assert learner.policy.dim == len(learner.places) == 24
-    assert len(learner.means(learner.round_of({"x": 0.0}, ["arm 19", "a"], None))) == 2
+    assert len(learner.expect(learner.round_of({"x": 0.0}, ["arm 19", "a"], None), 0.0)[1]) == 2
 
 
 def test_actions_with_features_have_no_prior_over_arms() -> None:
@@ -102,7 +102,7 @@ def test_features_beyond_the_limit_share_places_and_are_still_learned():
                 learner.learn(None, offered, None, place, 1.0 if label == "arm 399" else 0.0)
     assert len(learner.places) == learners.LIMIT
     assert learner.policy.dim == learners.LIMIT + learners.SHARED
-    means = learner.means(learner.round_of(None, labels[300:], None))
+    means = learner.expect(learner.round_of(None, labels[300:], None), 0.0)[1]
     assert means[99] == max(means) > 10.0 * np.median(means)  # it shares a place with a few others only
     copy = learners.learner_from_bytes("open", learner.to_bytes(), "copy")
-    assert copy.means(copy.round_of(None, labels[300:], None)) == means
+    assert copy.expect(copy.round_of(None, labels[300:], None), 0.0)[1] == means

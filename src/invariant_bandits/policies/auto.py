@@ -404,6 +404,17 @@ class AutoISD(ReasoningPolicy):
             mean, width = chance(mean), chance(mean + width) - chance(mean)
         return Scores(mean, width)
 
+    def expect(self, features: Any) -> tuple[Array, Array]:
+        """Propensities and expected rewards (K,) of the actions with features (K, p)."""
+        rows = offered_array(features, self.dim)
+        means = np.empty(len(rows))
+        with self._lock:
+            buffer, rounds = self.mixture.buffer, float(self.rounds)
+            action, _ = kernels.decide(rows, buffer, rounds, self.remaining_rounds, means)
+        if action < 0:
+            self._refuse(rows)
+        return base.one_hot(action, len(rows)), chance(means) if self.link == "logit" else means
+
     def _predict(self, rows: Array) -> Array:
         """Mean and posterior standard deviation (2, K), of log-odds where rewards are clicks, of actions with
         features (K, p).

@@ -425,6 +425,22 @@ def learn_from(policy: Any) -> Callable[..., None]:
     return learn
 
 
+@lru_cache(maxsize=256)
+def _has_one_pass(kind: type) -> bool:
+    """Whether a class of policies decides by the methods of the one that defines `expect`."""
+    known = next((each for each in kind.__mro__ if "expect" in vars(each)), None)
+    names = ("select", "scores", "propensities")
+    return known is not None and all(getattr(kind, name) is getattr(known, name) for name in names)
+
+
+def expect(policy: Any, features: Array) -> tuple[Array, Array]:
+    """Propensities and expected rewards (K,) of the actions with features (K, p), in one pass if possible."""
+    if _has_one_pass(policy.__class__):
+        both: tuple[Array, Array] = policy.expect(features)
+        return both
+    return policy.propensities(features), policy.scores(features).mean
+
+
 def one_hot(action: int, actions: int) -> Array:
     """Probabilities (K,) of a policy that does not randomise: one for its action."""
     result = np.zeros(actions)

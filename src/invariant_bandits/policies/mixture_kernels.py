@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, OPTIONS, REFUSED, V1, V2, V3
+from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, OPTIONS, REFUSED, SHORT, V1, V2, V3
 
 LEARNED, WINSORISED = 0, 1
 """Status of a round, beside REFUSED: learned; learned with its error or leverage cut in filters of more than
@@ -393,7 +393,7 @@ def _expect(X: Any, filters: Any, Z: Any, means: Any) -> Any:
     return 0
 
 
-@njit(int64(IN2, V1, V2), **OPTIONS)
+@njit(int64(IN2, V1, V2), **SHORT)
 def score(X: Any, buffer: Any, parts: Any) -> Any:
     """Mean and posterior standard deviation of the actions X (K, p) to parts (2, K); 0 or REFUSED."""
     filters = unpack(buffer)
@@ -513,18 +513,18 @@ def _most_promising(Z: Any, P: Any, means: Any, leader: int, deviations: float) 
     return chosen
 
 
-@njit(CHOICE(IN2, V1, float64, float64), **OPTIONS)
-def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
+@njit(CHOICE(IN2, V1, float64, float64, V1), **SHORT)
+def decide(X: Any, buffer: Any, rounds: float, remaining: float, means: Any) -> Any:
     """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or REFUSED;
-    and the place of its reason in REASONS.
+    and the place of its reason in REASONS. The mixture's means (K,) go to `means`.
 
     An action worth a test, where tests are allowed; else the largest mean plus DEVIATIONS standard deviations
     of what the logs leave open, by the first filter, in which nothing changed; plus one of the whole mixture
     once filters that do not trust the logs hold more than half of the weight.
     """
-    filters, K = unpack(buffer), X.shape[0]
-    d, doubted = len(filters.mean), 0.0
-    Z, means = np.empty((K, d)), np.empty(K)
+    filters, doubted = unpack(buffer), 0.0
+    d = len(filters.mean)
+    Z = np.empty((X.shape[0], d))
     if _expect(X, filters, Z, means) < 0:
         return REFUSED, GREEDY
     for c in range(len(filters.weights)):
@@ -542,6 +542,12 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
         deviations = filters.numbers[DEVIATIONS]
         chosen = _most_promising(Z, filters.covariances[0], means, leader, deviations)
     return chosen, GREEDY if chosen == leader else EXPLORATION
+
+
+@njit(CHOICE(IN2, V1, float64, float64), **SHORT)
+def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
+    """What `decide` returns, where the means are not asked for."""
+    return decide(X, buffer, rounds, remaining, np.empty(X.shape[0]))
 
 
 # -- likelihoods of the alarm

@@ -254,8 +254,7 @@ class Judge:
         self.compared += 1
         try:
             round = learner.round_of(event.context, () if event.all_arms else event.labels, event.actions)
-            mine = learner.propensities(round, self.floor)
-            means = learner.means(round)
+            mine, means = learner.expect(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)

@@ -124,16 +124,18 @@ class Learner(ABC):
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy, with at least so many places for features."""
 
-    def propensities(self, round: Round, floor: float) -> list[float]:
-        """Probabilities (K,) in the present state; a policy that does not randomise gets this share of
-        uniform chance.
+    def expect(self, round: Round, floor: float) -> tuple[list[float], list[float]]:
+        """Probabilities and expected rewards (K,) in the present state; a policy that does not randomise gets
+        this share of uniform chance.
         """
         policy = self.policy_over(round.features.shape[1])
-        own: list[float] = policy.propensities(round.features).tolist()
+        propensities, means = policy_base.expect(policy, round.features)
+        expected: list[float] = (means + self.baseline).tolist()
+        own: list[float] = propensities.tolist()
         if isinstance(policy, Randomised):
-            return own
+            return own, expected
         share = floor / len(own)
-        return [share + (1.0 - floor) * chance for chance in own]
+        return [share + (1.0 - floor) * chance for chance in own], expected
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
@@ -165,12 +167,6 @@ class Learner(ABC):
             return "greedy"
         policy = unwrapped(self.policy_over(round.features.shape[1]))
         return policy.why(round.features) if isinstance(policy, AutoISD | PooledArms) else "exploration"
-
-    def means(self, round: Round) -> list[float]:
-        """Expected rewards (K,)."""
-        scores = self.policy_over(round.features.shape[1]).scores(round.features)
-        expected: list[float] = (scores.mean + self.baseline).tolist()
-        return expected
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""

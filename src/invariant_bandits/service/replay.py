@@ -154,7 +154,8 @@ def check(state: State | None, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    version, _, choice = served.choose(event.context, event.labels, event.actions, event.draw, event.group)
+    about = (event.context, event.labels, event.actions, event.draw, event.group)
+    version, _, choice, _ = served.choose(*about)
     if (*choice, version) != (event.place, event.propensities, event.version):
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
