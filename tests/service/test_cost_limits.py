@@ -102,7 +102,7 @@ def test_what_is_remembered_of_decisions_is_bounded_in_bytes(tmp_path: Path, mon
             engine.call(DecisionCommand(context={"text": "x" * 5_000}, id=str(n)))
         records = engine.state.records
         assert 1 < len(records._recent) < 10
-        assert records._size == sum(records._sizes.values()) <= 40_000
+        assert records._size == sum(len(b) for bodies in records._recent.values() for b in bodies) <= 40_000
         assert engine.call(RewardCommand("0", 1.0)) == "learned"  # read from the store again
 
 

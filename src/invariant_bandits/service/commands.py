@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import math
 import re
 import secrets
@@ -180,7 +181,7 @@ def _resolve_each(items: Sequence[QueuedCommand]) -> None:
                 item.future.set_exception(item.error)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class DecisionCommand:
     """Decide; the answer is the event.
 
@@ -247,8 +248,7 @@ class DecisionCommand:
 
     def _decide(self, state: State, served: ServedModel, moment: float, drawn: int) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
-        # An id that cannot be guessed begins with its time: neighbours in time stay so in the index.
-        id = self.id or f"{int(moment * 1e6):014x}{secrets.token_hex(8)}"
+        id = self.id or _new_id(moment)
         draw = served.counts.decisions + drawn
         if state.at is not None:  # processes that know nothing of each other share a draw only by chance
             key = decision_key(id, served.name).encode(errors="surrogatepass")
@@ -257,9 +257,9 @@ class DecisionCommand:
         if rules.holdout_key is not None:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
         group, bucket = rules.group_of(served.name, unit)
-        version, round, choice = served.choose(self.context, self.labels, self.actions, draw, group)
-        learner = served.learners[version]
-        means, why = learner.means(round), "holdout" if group == "holdout" else "first"
+        about = (self.context, self.labels, self.actions, draw, group)
+        version, round, choice, means = served.choose(*about)
+        learner, why = served.learners[version], "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
         return Decided(
@@ -289,7 +289,7 @@ class DecisionCommand:
         return (decided.all_arms, decided.context, decided.deferred, decided.extra) == own
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RewardCommand:
     """Take a reward; the answer is its status.
 
@@ -345,6 +345,18 @@ class RewardCommand:
             return reward.value == self.value and reward.request == self.request
         is_same_request = self.request is not None and reward.request == self.request
         return is_same_request or (single and reward.value == self.value)
+
+
+_secret, _numbers = secrets.token_bytes(32), itertools.count()
+
+
+def _new_id(moment: float) -> str:
+    """Return an id that cannot be guessed, without asking the system for chance each time.
+
+    It begins with its time: neighbours in time stay so in the index.
+    """
+    number = next(_numbers).to_bytes(8)
+    return f"{int(moment * 1e6):014x}{hashlib.blake2b(number, digest_size=8, key=_secret).hexdigest()}"
 
 
 @returns_command

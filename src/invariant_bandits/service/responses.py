@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
@@ -220,6 +221,8 @@ def is_json(body: bytes) -> bool:
 
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
+    if re.match(rb'\s*{\s*"%s"\s*:' % name.encode(), body):  # its first one: no need to read all
+        return True
     try:
         return f'"{name}"'.encode() in body and name in decode(body, dict[str, msgspec.Raw])
     except RefusedError:

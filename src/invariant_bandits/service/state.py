@@ -19,7 +19,15 @@ import msgspec
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Closed,
+    Decided,
+    Rewarded,
+    decision_key,
+    decode_event,
+    encode_event,
+)
 from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
 from invariant_bandits.service.settings import AGGREGATES, Configuration, Group
 from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
@@ -213,20 +221,23 @@ class ServedModel:
 
     def choose(
         self, context: Context, labels: Sequence[str], actions: Actions, draw: int, group: Group = ""
-    ) -> tuple[str, Round, Choice]:
-        """Return the version that decides, the round, and what is chosen in it in the present state."""
+    ) -> tuple[str, Round, Choice, list[float]]:
+        """Return the version that decides, the round, what is chosen in it in the present state, and the
+        expected rewards.
+        """
         rules, version, held_out = self.configuration, self.version, group == "holdout"
         if held_out and rules.holdout_to in self.versions:
             version, held_out = rules.holdout_to, False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
-        count = len(round.features)
+        chances, means = learner.expect(round, rules.floor)
         if rules.mode != "online":
-            return version, round, Choice.certain(0, count)
+            return version, round, Choice.certain(0, len(means)), means
         if held_out and rules.holdout_to in round.labels:
-            return version, round, Choice.certain(round.labels.index(rules.holdout_to), count)
-        chances = [1.0 / count] * count if held_out else learner.propensities(round, rules.floor)
-        return version, round, Choice.drawn(chances, learner.seed, draw, round.features)
+            return version, round, Choice.certain(round.labels.index(rules.holdout_to), len(means)), means
+        if held_out:
+            chances = [1.0 / len(means)] * len(means)
+        return version, round, Choice.drawn(chances, learner.seed, draw, round.features), means
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -267,9 +278,7 @@ class StateSnapshot(msgspec.Struct):
 
 
 MOST_REMEMBERED, LARGEST_REMEMBERED = 20_000, 64 << 20
-"""Decisions in memory, and bytes of their events, which take about ten times the room; older ones are read
-from the store.
-"""
+"""Decisions in memory, and bytes of their events; older ones are read from the store."""
 
 
 @dataclass
@@ -320,54 +329,54 @@ class Record:
 
 
 class Records:
-    """Records by key (see `decision_key`): the latest at hand, the others from the store."""
+    """Records by key (see `decision_key`): events of the latest in memory as they are stored, which takes a
+    tenth of the room of the records, and the others from the store.
+    """
 
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
         self._of_key = of_key
-        self._recent: OrderedDict[str, Record] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._recent: OrderedDict[str, list[bytes]] = OrderedDict()
         self._size = 0
+        self._last: tuple[str, Record | None] = ("", None)
+        """The key that was asked for last, and its record: a reward asks several times."""
 
     def find(self, key: str) -> Record | None:
         """What is known under a key."""
-        if key in self._recent:
-            self._recent.move_to_end(key)
-            return self._recent[key]
-        record = record_of(decode_event(row.event) for row in self._of_key(key))
-        if record is not None:
-            self._keep(key, record)
-        return record
+        if key != self._last[0]:
+            if key in self._recent:
+                self._recent.move_to_end(key)
+            elif bodies := [row.event for row in self._of_key(key)]:
+                self._keep(key, bodies)
+            self._last = key, record_of(map(decode_event, self._recent.get(key, ())))
+        return self._last[1]
 
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
-        return self._recent.get(key)
+        return self.find(key) if key in self._recent else None
 
     def forget(self) -> None:
         """Drop all records, so that they are read again from the store, to which other processes add."""
         self._recent.clear()
-        self._sizes.clear()
-        self._size = 0
+        self._size, self._last = 0, ("", None)
 
     def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key = decision_key(event.id, event.model)
-        record = self._recent.get(key) or (None if fresh else self.find(key))
-        if record is None:
-            record = Record()
+        key, body = decision_key(event.id, event.model), encode_event(event)
+        record = self.cached(key) if fresh else self.find(key)
+        if record is None or body not in self._recent[key]:
+            record = record or Record()
             record.take(event)
-            self._keep(key, record)
-        elif event not in (record.decided, record.closed, record.grouped, *record.rewards):
-            record.take(event)
+            self._last = key, record
+            self._keep(key, [body])
 
-    def _keep(self, key: str, record: Record) -> None:
-        size = 0 if record.decided is None else len(events.encode_event(record.decided))
-        self._recent[key], self._sizes[key] = record, size
-        self._size += size
+    def _keep(self, key: str, bodies: list[bytes]) -> None:
+        self._recent.setdefault(key, []).extend(bodies)
+        self._size += sum(map(len, bodies))
         while len(self._recent) > MOST_REMEMBERED or (
             self._size > LARGEST_REMEMBERED and len(self._recent) > 1
         ):
-            forgotten, _ = self._recent.popitem(last=False)
-            self._size -= self._sizes.pop(forgotten)
+            _, forgotten = self._recent.popitem(last=False)
+            self._size -= sum(map(len, forgotten))
 
 
 def record_of(history: Iterable[AnyEvent]) -> Record | None:

@@ -168,6 +168,7 @@ class SqliteConnection(Connection):
 
     def __init__(self, path: Path, *, writing: bool = False, frozen: bool = False) -> None:
         self.name, self._path, self._frozen = str(path), path, frozen
+        self._log = path.with_name(f"{path.name}-wal")
         self.inode: tuple[int, int] | None = None
         self._log_inode: tuple[int, int] | None = None
         address = str(path) if writing else f"{path.as_uri()}?mode=ro"
@@ -207,8 +208,8 @@ class SqliteConnection(Connection):
         """Begin a transaction, in the file that was opened."""
         if self.inode is not None and _inode_at(self._path) != self.inode:
             raise StoreError(f"{self._path} is another file than the one that was opened")
-        log = self._path.with_name(f"{self._path.name}-wal")
-        if self._log_inode is not None and (not log.exists() or _inode_at(log) != self._log_inode):
+        log = self._log
+        if self._log_inode is not None and (not os.path.exists(log) or _inode_at(log) != self._log_inode):
             self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             raise StoreError(f"{log} was removed while it was in use; what it held was saved to {self._path}")
         head = super().begin(held=held)
