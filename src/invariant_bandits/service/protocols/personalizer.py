@@ -146,7 +146,7 @@ def span_of(text: str, field: str) -> float:
 
 MOST_SLOTS = 50
 """The protocol's own limit."""
-RANK, REWARD = "InvalidRankRequest", "InvalidRewardRequest"
+RANK, REWARD, ACTIVATE = "InvalidRankRequest", "InvalidRewardRequest", "InvalidEventIdToActivate"
 """What the protocol calls an invalid request."""
 EventId = Annotated[str, msgspec.Meta(max_length=256)]
 Features = list[dict[str, Any]] | None
@@ -363,8 +363,8 @@ async def reward_slots(call: Call, body: SlotRewards) -> None:
     await call.submit(commands.all_or_none(rewards))
 
 
-@personalizer("POST", "/events/{id:path}/activate", "decide", status=204)
-@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204)
+@personalizer("POST", "/events/{id:path}/activate", "decide", status=204, invalid=ACTIVATE)
+@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204, invalid=ACTIVATE)
 async def activate(call: Call) -> None:
     """Say that an event, or all slots of one, were shown; it may be ranked later."""
     id, model = _event_id(call), call.model
@@ -409,6 +409,8 @@ RULES, SETTINGS = "personalizer rules", "personalizer settings"
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = get_args(Aggregation)
 SHORTEST_WAIT, LONGEST_WAIT = 5.0, 2 * DAY
+MOST_DAYS = 2**31 - 1
+"""The largest number that clients read as a number of days."""
 EDITED = "lastConfigurationEditDate"
 DEFAULTS: dict[str, Any] = {
     "rewardWaitTime": "PT0S",
@@ -418,6 +420,8 @@ DEFAULTS: dict[str, Any] = {
     "logMirrorEnabled": False,
 }
 """What is shown until it is set: rewards are learned as they come, from a log that is kept."""
+UNSET_DATE = "0001-01-01"
+"""How the original shows a date that was never set."""
 START_EPSILON = 0.2
 START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
 """Learning settings of a new loop in the original."""
@@ -441,8 +445,8 @@ class ServiceConfiguration(msgspec.Struct, rename="camel"):
     exploration_percentage: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
     default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
     model_export_frequency: str | None = None
-    log_retention_days: int | None = None
-    model_retrain_days: int | None = None
+    log_retention_days: Annotated[int, msgspec.Meta(le=MOST_DAYS)] | None = None
+    model_retrain_days: Annotated[int, msgspec.Meta(le=MOST_DAYS)] | None = None
     learning_mode: Literal["Online", "Apprentice", "LoggingOnly"] | None = None
     is_auto_optimization_enabled: bool | None = None
     auto_optimization_frequency: str | None = None
@@ -493,27 +497,36 @@ def _check(body: ServiceConfiguration) -> float:
     wait, days = span_of(body.reward_wait_time, "rewardWaitTime"), body.log_retention_days
     span_of(body.model_export_frequency or "PT0S", "modelExportFrequency")
     span_of(body.auto_optimization_frequency or "PT0S", "autoOptimizationFrequency")
-    responses.seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
+    if not (body.auto_optimization_start_date or UNSET_DATE).startswith(UNSET_DATE):
+        responses.seconds_of(str(body.auto_optimization_start_date), "autoOptimizationStartDate")
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
         raise RefusedError(400, message, name="InvalidRewardWaitTime")
     if days is not None and (days < -1 or days == 0):
         message = f"logRetentionDays: must be -1 or at least 1, got {days}"
         raise RefusedError(400, message, name="InvalidLogRetentionDays")
+    retrained = body.model_retrain_days or 0
+    if retrained < 0 or (days is not None and 0 < days < retrained):
+        message = f"modelRetrainDays: must be from 0 to logRetentionDays, got {retrained}"
+        raise RefusedError(400, message, name="InvalidModelRetrainDays")
     if body.reward_aggregation.lower() not in AGGREGATIONS:
         raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}")
     return wait
 
 
 def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
-    no_default, wait = 0.0 if rules.reward_wait is None else None, rules.reward_wait or 0.0
+    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned.
+
+    Where decisions without rewards stay unlearned, it is left out, since clients refuse null.
+    """
+    default, wait = rules.default_reward, rules.reward_wait or 0.0
     shown = {**DEFAULTS, **(document or {})}
     without_effect = sorted(shown.keys() - IN_EFFECT - {EDITED})
     if span_of(shown["rewardWaitTime"], "rewardWaitTime") != wait:  # set by another protocol
         shown["rewardWaitTime"] = duration(wait)
+    if default is not None or not wait:
+        shown["defaultReward"] = default or 0.0
     return shown | {
-        "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
@@ -787,14 +800,15 @@ MOST_RESULTS = 100
 """Evaluations, each by its interval and window, whose results are kept in memory."""
 NORMAL = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
-POLICIES = ("Online", "Baseline", "Random")
-"""The policy that decided, the first offered action, and uniform chance."""
+POLICIES = {"Online": "online", "Baseline": "baseline1", "Random": "baselineRand"}
+"""The policy that decided, the first offered action, and uniform chance, with their names in the original."""
 INTERVALS = (5, 60, 360, 720, 1_440)
 """Minutes of the intervals that results may be cut into."""
 NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated here."
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
-CONTRACT = "InvalidEvaluationContract"
+CONTRACT, NEW_CONTRACT = "InvalidEvaluationContract", "InvalidContract"
+"""What the older and the newest version call an invalid request."""
 SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip")
 """Parameters of queries."""
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
@@ -891,27 +905,36 @@ def _policy_results(
     length = duration(60.0 * minutes)
     parts = [_summary(row, time, length) for row, time in zip(sums, times, strict=True)]
     if versioned:
-        total = _summary(sums.sum(axis=0), start, duration(float(round(span.times[-1] - start))))
-        return {"summary": parts, "totalSummary": total}
+        return {"summary": parts, "totalSummary": _summary(sums.sum(axis=0), start, "PT0S")}
     value, points = span.estimate(policy), []
     for part in parts:
-        mean, half = part["averageReward"], part["confidenceInterval"]
-        points.append({"timeStamp": part["timeStamp"], **_expected(mean, mean - half, mean + half)})
+        if part["snipsEstimatorDenominator"]:
+            mean, half = part["averageReward"], part["confidenceInterval"]
+            points.append({"timeStamp": part["timeStamp"], **_expected(mean, mean - half, mean + half)})
     summary = _expected(value.value, value.low, value.high)
     return {"slotId": "", "summary": summary, "timeseries": {"data": points}}
 
 
+def _no_results(start: float, versioned: bool) -> dict[str, Any]:
+    """Return all that clients require of learning settings that are not evaluated, without any values."""
+    if versioned:
+        return {"summary": [], "totalSummary": _summary(np.zeros(7), start, "PT0S")}
+    return {"slotId": "", "summary": {"confidenceInterval": []}, "timeseries": {"data": []}}
+
+
 def _expected(value: float, low: float, high: float) -> dict[str, Any]:
-    """Return a value with both ends of its interval, or none if nothing can be concluded."""
-    return {"expectedReward": value, "confidenceInterval": [low, high] if np.isfinite(high - low) else []}
+    """Return a value, if it is known, with both ends of its interval, if anything can be concluded."""
+    ends = {"confidenceInterval": [low, high] if np.isfinite(high - low) else []}
+    return ends if math.isnan(value) else {"expectedReward": value, **ends}
 
 
 def _summary(sums: Array, time: float, window: str) -> dict[str, Any]:
     """Return numerators and denominators of IPS and SNIPS; SNIPS is Σwr/Σw, and half its interval
-    1.96·√Σw²(r − mean)²/Σw.
+    1.96·√Σw²(r − mean)²/Σw. Both are 0 where all weights are, as in the original, since clients refuse
+    null.
     """
     count, weights, gains, squares, weights2, gains2, possible = sums.tolist()
-    mean = gains / weights if weights else math.nan
+    mean = gains / (weights or 1.0)
     spread = max(squares - 2.0 * mean * gains2 + mean * mean * weights2, 0.0)
     return {
         "timeStamp": moment(time),
@@ -919,9 +942,9 @@ def _summary(sums: Array, time: float, window: str) -> dict[str, Any]:
         "ipsEstimatorDenominator": count,
         "snipsEstimatorDenominator": weights,
         "aggregateTimeWindow": window,
-        "nonZeroProbability": possible / count,
+        "nonZeroProbability": possible,
         "sumOfSquares": squares,
-        "confidenceInterval": NORMAL * math.sqrt(spread) / weights if weights else math.nan,
+        "confidenceInterval": NORMAL * math.sqrt(spread) / (weights or 1.0),
         "averageReward": mean,
     }
 
@@ -956,16 +979,19 @@ class PolicyReference(msgspec.Struct, rename="camel"):
 
 
 @personalizer("POST", "/evaluations", "admin", EvaluationRequest, status=201, invalid=CONTRACT)
-@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT, media="")
+@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=NEW_CONTRACT, media="")
 async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
     start, end = body.span()
+    if len({policy.name for policy in body.policies}) < len(body.policies):
+        message = "policies: two of them have the same name"
+        raise RefusedError(400, message, name="DuplicateCustomPolicyNames")
     span = await _read(call, start, end)
     best = max(POLICIES, key=lambda policy: span.estimate(policy).low)
-    about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": best}
+    about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": POLICIES[best]}
     about["span"], about["description"] = [start, end], NOT_SEARCHED
-    about["custom"] = [{"name": policy.name, "arguments": policy.arguments} for policy in body.policies]
+    about["custom"] = msgspec.to_builtins(body.policies)
     await EVALUATIONS.save(call, id, about, "evaluated")
     if call.request.method == "PUT":
         return Response(status_code=200)
@@ -1009,14 +1035,17 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     key, results = (call.model, about["id"], about["creationTime"], end, *form), call.service.results
     if key not in results:
         span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
-        names = {policy: {"name": policy, "arguments": ""} for policy in POLICIES} | {"Online": settings}
+        arguments = {"Online": settings["arguments"]}
         worked_out = await in_turn(lambda: [_policy_results(span, policy, *form) for policy in POLICIES])
         if len(results) >= MOST_RESULTS:
             results.clear()
         results[key] = [
-            {**names[policy], "policySource": policy, **result}
-            for policy, result in zip(POLICIES, worked_out, strict=True)
-        ] + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
+            {"name": name, "arguments": arguments.get(policy, ""), "policySource": policy, **result}
+            for (policy, name), result in zip(POLICIES.items(), worked_out, strict=True)
+        ] + [
+            {**custom, "policySource": "Custom", **_no_results(start, versioned)}
+            for custom in about["custom"]
+        ]
     times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
     if versioned:
         return {**_about(call, about), "policyResults": results[key]}
@@ -1043,7 +1072,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
     """Go on with the learning settings of an evaluation: with those that run, which are all there are."""
     await EVALUATIONS.get(call, body.evaluation_id)
     name = (await call.look_at_model(settings_of))["name"]
-    if body.policy_name not in ("Online", name):
+    if body.policy_name not in ("Online", POLICIES["Online"], name):
         message = f"policyName: only {name!r}, which is active, can be applied, got {body.policy_name!r}"
         raise RefusedError(400, message, name="LearningSettingsNotFound")
 
@@ -1051,7 +1080,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
 # -- feature importances --
 
 
-@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest", media="")
+@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid=NEW_CONTRACT, media="")
 async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = responses.check_id(call.path["id"])
