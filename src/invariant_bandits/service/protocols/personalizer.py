@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from itertools import islice
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
 import numpy as np
@@ -152,7 +152,6 @@ MOST_SLOTS = 50
 """The protocol's own limit."""
 RANK, REWARD, ACTIVATE = "InvalidRankRequest", "InvalidRewardRequest", "InvalidEventIdToActivate"
 """What the protocol calls an invalid request."""
-EventId = Annotated[str, msgspec.Meta(max_length=256)]
 Features = list[dict[str, Any]] | None
 Reward = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
 
@@ -169,7 +168,7 @@ class ActionsRequest(msgspec.Struct, rename="camel"):
 
     actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
     context_features: Features = None
-    event_id: EventId | None = None
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     defer_activation: bool | None = None
 
 
@@ -269,7 +268,6 @@ def _decide_slots(
 ) -> dict[str, str]:
     """Decide about each slot; return the id of its action."""
     id, model = str(command.id), command.model
-    state.model(model)
     known = state.record(id, model, batch.pending)
     grouped = None if known is None else known.grouped
     slots = list(learners.checked_labels([slot.id for slot in body.slots]))
@@ -325,9 +323,8 @@ def _decide(
 
 
 def _offered_ids(decided: Decided) -> list[str]:
-    """Return the ids of what could be chosen, in their order."""
-    named: list[str] = decided.labels or (decided.extra or {}).get("offered", [])
-    return named or [str(place) for place in range(len(decided.propensities))]
+    """Return the ids of what could be chosen, in their order: labels, or what was kept beside."""
+    return decided.labels or list((decided.extra or {})["offered"])
 
 
 def _chosen_id(decided: Decided) -> str:
@@ -461,24 +458,27 @@ async def show(call: Call) -> dict[str, Any]:
 @personalizer("PUT", SERVICE, "admin", ServiceConfiguration, invalid="InvalidServiceConfiguration")
 async def change(call: Call, body: ServiceConfiguration) -> Any:
     """Set the rules of the loop; what this protocol cannot say of our rules stays as it is."""
-    model, wait = call.model, _check(body)
-
-    def changed(state: State, batch: EventBatch) -> None:
-        present = state.model(model).configuration
-        configuration = msgspec.structs.replace(
-            present,
-            floor=body.exploration_percentage,
-            reward_wait=wait or None,
-            default_reward=body.default_reward,
-            aggregation=body.reward_aggregation.lower(),
-            mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
-        )
-        commands.configure(model, configuration, by=call.caller)(state, batch)
-        document = {**msgspec.to_builtins(body), EDITED: moment(batch.moment)}
-        batch.add(state, [events.DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
-
-    await call.change(changed, f"configured {model}")
+    rules: dict[str, Any] = {"floor": body.exploration_percentage, "reward_wait": _check(body) or None}
+    rules |= {"default_reward": body.default_reward, "aggregation": body.reward_aggregation.lower()}
+    if body.learning_mode:
+        rules["mode"] = MODES[body.learning_mode]
+    document = {**msgspec.to_builtins(body), EDITED: moment(call.engine.clock())}
+    await _configure(call, rules, RULES, document)
     return await show(call)
+
+
+async def _configure(call: Call, changes: dict[str, Any], name: str, document: dict[str, Any]) -> None:
+    """Change rules of the model, and save under a name what the client said of them."""
+    model = call.model
+
+    def configured(state: State, batch: EventBatch) -> None:
+        rules = state.model(model).configuration
+        if changes:
+            rules = msgspec.structs.replace(rules, **changes)
+            commands.configure(model, rules, by=call.caller)(state, batch)
+        batch.add(state, [events.DocumentSaved(batch.tick(), model, name, document, call.caller)])
+
+    await call.change(configured, f"set {name} of {model}")
 
 
 def _check(body: ServiceConfiguration) -> float:
@@ -539,16 +539,9 @@ async def reset_settings(call: Call) -> Any:
 
 
 async def _set(call: Call, document: dict[str, str]) -> Any:
-    model, floor = call.model, _epsilon(document["arguments"])
-
-    def changed(state: State, batch: EventBatch) -> None:
-        rules = state.model(model).configuration
-        if floor is not None:
-            rules = msgspec.structs.replace(rules, floor=floor)
-            commands.configure(model, rules, by=call.caller)(state, batch)
-        batch.add(state, [events.DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
-
-    await call.change(changed, f"set learning settings of {model}")
+    floor = _epsilon(document["arguments"])
+    changes = {} if floor is None else {"floor": floor}
+    await _configure(call, changes, SETTINGS, document)
     return await show_settings(call)
 
 
@@ -739,8 +732,9 @@ class Documents:
 
         await call.change(saved, f"{done} {model}")
 
-    async def get(self, call: Call, id: str) -> dict[str, Any]:
-        """Return the document under an id."""
+    async def get(self, call: Call, id: str = "") -> dict[str, Any]:
+        """Show the document under an id, by default that in the path."""
+        id = id or call.path["id"]
         document = await call.look_at_model(lambda served: served.documents.get(self.kind + id))
         if document is None:
             raise RefusedError(404, f"id: {id!r} is not known", name=f"{self.error}NotFound")
@@ -757,9 +751,8 @@ class Documents:
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
-        id = call.path["id"]
-        await self.get(call, id)
-        await self.save(call, id, None, f"deleted {self.kind}{id!r} of")
+        await self.get(call)
+        await self.save(call, call.path["id"], None, f"deleted {self.kind}{call.path['id']!r} of")
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
@@ -793,6 +786,7 @@ IMPORTANCES = Documents("importance ", "FeatureImportance")
 for path, documents in (("/evaluations", EVALUATIONS), ("/featureImportances", IMPORTANCES)):
     personalizer("DELETE", f"{path}/{{id:path}}", "admin", status=204)(documents.delete)
     personalizer("GET", path, "read", answer=Any, query=PAGE, invalid="InvalidRequest")(documents.list)
+personalizer("GET", ONE_IMPORTANCE, "read")(IMPORTANCES.get)
 
 
 class LogSpan:
@@ -821,9 +815,7 @@ class LogSpan:
         self.weights: dict[str, Array] = dict(zip(POLICIES, weights, strict=True))
 
     @classmethod
-    def read(
-        cls, store: Any, model: str, rules: Configuration, start: float, end: float, most: int
-    ) -> LogSpan:
+    def read(cls, store: Any, model: str, rules: Configuration, start: float, end: float, most: int) -> Self:
         """Read the settled decisions of a model in a store.
 
         Parameters
@@ -991,7 +983,7 @@ async def _read(call: Call, start: float, end: float) -> LogSpan:
 @personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)
 async def show_evaluation(call: Call) -> dict[str, Any]:
     """Show an evaluation with its results."""
-    return await _results(call, await EVALUATIONS.get(call, call.path["id"]))
+    return await _results(call, await EVALUATIONS.get(call))
 
 
 async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
@@ -1072,9 +1064,3 @@ def _feature(name: str) -> str:
         return "action.id"
     bare = name.removeprefix("f:").partition("=")[0].partition("[")[0]
     return f"action.{bare}" if name.startswith("f:") else bare
-
-
-@personalizer("GET", ONE_IMPORTANCE, "read")
-async def show_importances(call: Call) -> dict[str, Any]:
-    """Show feature importances with their scores."""
-    return await IMPORTANCES.get(call, call.path["id"])
