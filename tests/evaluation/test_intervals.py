@@ -416,3 +416,10 @@ def test_a_difference_among_many_is_that_of_a_higher_confidence():
     among, alone = pair[0].minus(pair[1], among=28), sure[0].minus(sure[1])
     assert [getattr(among, end) for end in ENDS] == pytest.approx([getattr(alone, end) for end in ENDS])
     assert among.low < pair[0].minus(pair[1]).low
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_weights_of_a_few_rounds_are_refused_with_reasons(rounds):
+    effective, reasons = estimators.support(np.full(rounds, 1.3))
+    assert effective == pytest.approx(rounds)
+    assert any("effective sample" in reason for reason in reasons)

@@ -168,6 +168,9 @@ def test_other_errors_have_the_protocols_body(loops: TestClient) -> None:
         refused(answered, 400, "InvalidRewardRequest")
     refused(loops.post(f"{V1}/rank", content=b"{"), 400, "InvalidRankRequest")
     refused(loops.post(f"{V1}/rank", content=b"x" * (2 << 20)), 413, "PayloadSizeExceeded")
+    for kind in ("events", "multislot/events"):
+        answered = loops.post(f"{V1}/{kind}/{'x' * 257}/activate")
+        refused(answered, 400, "InvalidEventIdToActivate")
     refused(loops.get(f"{V1}/nothing"), 404, "ResourceNotFound")
     refused(loops.get(f"{V1}/rank"), 405, "OperationNotAllowed")
     refused(loops.get("/models/none/personalizer/v1.0/configurations/service"), 404, "ResourceNotFound")

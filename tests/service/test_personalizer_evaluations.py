@@ -71,8 +71,9 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     refused(loops.put(f"{NEW}/evaluations/e2", json=bad), 400, "NoLogsExistInDateRange")
     for year in ("0001", "9999"):
         early = asked | {"startTime": f"{year}-12-31T23:59:59.999999Z"}
-        refused(loops.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidEvaluationContract")
-        refused(loops.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidRequest")
+        refused(loops.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidContract")
+        refused(loops.post(f"{V1}/evaluations", json=early), 400, "InvalidEvaluationContract")
+        refused(loops.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidContract")
     refused(loops.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
 
 
@@ -100,6 +101,47 @@ def test_evaluations_take_dates_and_learning_settings_as_clients_send_them(loops
         assert sources == ["Online", "Baseline", "Random", "Custom"]
     assert "neither searched for" in shown["description"]
     refused(loops.get(f"{NEW}/evaluations/e?startTime=soon"), 400, "InvalidEvaluationContract")
+
+
+def has_null(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(has_null, value.values() if isinstance(value, dict) else value))
+    return value is None
+
+
+@pytest.mark.parametrize("prefix", [V1, NEW])
+def test_results_of_every_policy_have_all_that_clients_require(loops: TestClient, prefix: str) -> None:
+    """Two decisions that did not take the baseline, so that nothing is known of it; custom settings are not
+    evaluated. Recordings of the original have 0 there, a count in nonZeroProbability, and the optimal policy by
+    its name; clients with static types refuse null."""
+    settled = 0
+    while settled < 2:
+        ranked = rank(loops)
+        if ranked["rewardActionId"] != "News":
+            settled += 1
+            reward(loops, ranked["eventId"], 1.0)
+    custom = {"name": "a", "arguments": "--cb_explore_adf"}
+    asked = {"name": "all", **SPAN, "policies": [custom]}
+    refused(
+        loops.put(f"{NEW}/evaluations/twice", json=asked | {"policies": [custom, custom]}),
+        400,
+        "DuplicateCustomPolicyNames",
+    )
+    assert loops.put(f"{NEW}/evaluations/e", json=asked).status_code == 200
+    shown = loops.get(f"{prefix}/evaluations/e", params=SPAN).json()
+    assert not has_null(shown)
+    results = shown["policyResults"] if prefix == V1 else shown["content"]["value"]
+    assert shown["optimalPolicy"] in {result["name"] for result in results}
+    assert [result["name"] for result in results] == ["online", "baseline1", "baselineRand", "a"]
+    assert len({frozenset(result) for result in results}) == 1, "the same fields for every policy"
+    by_source = {result["policySource"]: result for result in results}
+    if prefix == V1:
+        assert by_source["Online"]["totalSummary"]["nonZeroProbability"] == 2.0
+        for source in ("Baseline", "Custom"):
+            assert by_source[source]["totalSummary"]["averageReward"] == 0.0
+            assert by_source[source]["totalSummary"]["aggregateTimeWindow"] == "PT0S"
+    else:
+        assert by_source["Baseline"]["timeseries"]["data"] == by_source["Custom"]["timeseries"]["data"] == []
 
 
 def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:

@@ -49,6 +49,22 @@ def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:
     assert loops.get(path).json()["rewardWaitTime"] == "PT60S", "what was set elsewhere is shown"
 
 
+def test_a_configuration_of_the_original_is_taken_as_it_was_exported(loops: TestClient) -> None:
+    """Recorded: it shows a date that was never set as one of the year 1."""
+    unset = {"isAutoOptimizationEnabled": False, "autoOptimizationStartDate": "0001-01-01T00:00:00"}
+    path = f"{V1}/configurations/service"
+    assert loops.put(path, json=RULES | unset).json()["autoOptimizationStartDate"].startswith("0001")
+
+
+def test_no_number_of_the_rules_is_null(loops: TestClient) -> None:
+    """Clients with static types refuse null; a decision without a reward stays unlearned."""
+    assert loops.put("/v1/model/configuration", json={"reward_wait": 60.0}).status_code == 200
+    shown = loops.get(f"{V1}/configurations/service").json()
+    assert None not in shown.values()
+    assert loops.put(f"{V1}/configurations/service", json=shown).status_code == 200
+    assert loops.get("/v1/model/configuration").json()["default_reward"] is None
+
+
 BAD_RULES = [
     ({"rewardWaitTime": "PT1S"}, "InvalidRewardWaitTime"),
     ({"rewardWaitTime": "P3D"}, "InvalidRewardWaitTime"),
@@ -58,6 +74,9 @@ BAD_RULES = [
     ({"modelExportFrequency": "often"}, "InvalidServiceConfiguration"),
     ({"autoOptimizationStartDate": "later"}, "InvalidServiceConfiguration"),
     ({"logRetentionDays": 0}, "InvalidLogRetentionDays"),
+    ({"logRetentionDays": 2**31}, "InvalidServiceConfiguration"),
+    ({"modelRetrainDays": -1}, "InvalidModelRetrainDays"),
+    ({"modelRetrainDays": 91}, "InvalidModelRetrainDays"),
     ({"learningMode": "Offline"}, "InvalidServiceConfiguration"),
 ]
 

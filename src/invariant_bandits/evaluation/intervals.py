@@ -36,10 +36,11 @@ def scaled_block_sums(values: Array) -> Array:
     """Sums of (n,) over B blocks, times √(F·B/(B−1)): the sum of their squares estimates the variance of the
     total.
 
-    F ≥ 1 is for blocks that depend on each other (`dependence_of_blocks`). The values should add up to 0.
+    F ≥ 1 is for blocks that depend on each other (`dependence_of_blocks`). The values should add up to 0: so
+    does the one block that two or three values make.
     """
     sums = block_sums(values)
-    return np.asarray(sums * np.sqrt(dependence_of_blocks(values) * len(sums) / (len(sums) - 1)))
+    return np.asarray(sums * np.sqrt(dependence_of_blocks(values) * len(sums) / max(len(sums) - 1, 1)))
 
 
 def dependence_of_blocks(values: Array) -> float:

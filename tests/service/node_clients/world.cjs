@@ -90,11 +90,16 @@ const CLIENTS = {
     const start = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::";
     expect(good(await call("/configurations/policy").delete(), "200").arguments === start, "the default settings");
     const span = { startTime: new Date("2020-01-01"), endTime: new Date("2100-01-01") };
-    const job = { name: "mine", ...span, enableOfflineExperimentation: true, policies: [] };
+    const job = { name: "mine", ...span, enableOfflineExperimentation: true, policies: [policy] };
     const evaluation = good(await call("/evaluations").post({ body: job }), "201");
     const shown = good(await call("/evaluations/{evaluationId}", evaluation.id).get(), "200");
     expect(shown.status === "completed", "the status of an evaluation");
     expect(shown.policyResults.find((result) => result.policySource === "Online"), "the running policy");
+    for (const { name, summary, totalSummary } of shown.policyResults)
+      for (const part of [...summary, totalSummary])
+        for (const number of ["averageReward", "confidenceInterval", "nonZeroProbability", "sumOfSquares"])
+          expect(typeof part[number] === "number", `${number} of ${name}`);
+    expect(shown.policyResults.some(({ name }) => name === shown.optimalPolicy), "the name of the optimal policy");
     expect(good(await call("/evaluations").get(), "200").length === 1, "a list");
     const chosen = { evaluationId: evaluation.id, policyName: "linucb" };
     good(await call("/configurations/applyFromEvaluation").post({ body: chosen }), "204");
@@ -106,6 +111,8 @@ const CLIENTS = {
     for await (const part of stream.body) parts.push(part);
     good(await call("/model").delete(), "204");
     good(await call("/model").put({ body: Buffer.concat(parts), contentType: "application/octet-stream" }), "204");
+    for (const kind of ["interactions", "observations"])
+      good(await call(`/logs/${kind}`).post({ body: Buffer.from("x"), contentType: "application/octet-stream" }), "204");
     expect(good(await call("/logs/properties").get(), "200").dateRange.from, "logs");
     good(await call("/logs").delete(), "204");
     expect(good(await call("/logs/properties").get(), "200").dateRange === undefined, "no logs");

@@ -27,7 +27,6 @@ WITHOUT_KEY = (401, 403, 429)
 """Statuses of errors about the caller rather than the flag."""
 TARGETING = "targetingKey"
 """Says who asks. It is not a feature: a model cannot generalise from a name."""
-Value = str | bool | int | float
 
 
 class FlagRequest(msgspec.Struct):
@@ -56,8 +55,7 @@ async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
-    context, day = _context(body), int(call.engine.clock() // DAY)
-    flags = await call.submit(_evaluate_all(context, day))
+    flags = await call.submit(_evaluate_all(_context(body), int(call.engine.clock() // DAY)))
     call.charge(len(flags) - 1)
     return {"flags": flags}
 
@@ -110,7 +108,7 @@ def _evaluate_all(state: State, batch: EventBatch, context: dict[str, Any], day:
     return flags
 
 
-def typed(label: str, labels: list[str]) -> Value:
+def typed(label: str, labels: list[str]) -> str | bool | int | float:
     """Return the value of a variant: truth or a number if all labels of the flag are such, else the
     label itself.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, get_args
+from itertools import islice
+from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
 import numpy as np
@@ -32,7 +33,6 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.service import access, commands, events, history, learners, replay, responses
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import Decided, decision_key, decode_event, id_in_group
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, Registering, operation
 from invariant_bandits.service.responses import RefusedError, check_count, check_values, json_response
 from invariant_bandits.service.routes.decisions import Id
@@ -102,14 +102,18 @@ NAMES |= dict.fromkeys((403, 405), "OperationNotAllowed")
 def error_response(refused: RefusedError, scope: Scope) -> Response:
     """Return the response to a request that failed, under the operation's own name for invalid requests."""
     status = 400 if refused.status == 422 else refused.status
-    invalid = getattr(getattr(scope.get("endpoint"), "__self__", None), "invalid", "")
-    if status not in (400, 409) or refused.name:
-        invalid = ""
-    name = refused.name or invalid or NAMES.get(status) or HTTPStatus(status).phrase.replace(" ", "")
-    inner = {"code": responses.CODES.get(status if invalid else refused.status, "error")}
+    own = getattr(getattr(scope.get("endpoint"), "__self__", None), "invalid", "")
+    own = own if status in (400, 409) and not refused.name else ""
+    name = refused.name or own or NAMES.get(status) or HTTPStatus(status).phrase.replace(" ", "")
+    inner = {"code": responses.CODES.get(status if own else refused.status, "error")}
     target = responses.printable(refused.field or "")
     answer = ErrorResponse(ErrorBody(name, responses.printable(refused.message), inner, target))
     return json_response(answer, status, {**(refused.headers or {}), "x-ms-error-code": name})
+
+
+def invalid(name: str, message: str) -> RefusedError:
+    """Return the refusal of an invalid request that the protocol has a name for."""
+    return RefusedError(400, message, name=name)
 
 
 def duration(seconds: float) -> str:
@@ -146,9 +150,8 @@ def span_of(text: str, field: str) -> float:
 
 MOST_SLOTS = 50
 """The protocol's own limit."""
-RANK, REWARD = "InvalidRankRequest", "InvalidRewardRequest"
+RANK, REWARD, ACTIVATE = "InvalidRankRequest", "InvalidRewardRequest", "InvalidEventIdToActivate"
 """What the protocol calls an invalid request."""
-EventId = Annotated[str, msgspec.Meta(max_length=256)]
 Features = list[dict[str, Any]] | None
 Reward = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
 
@@ -165,7 +168,7 @@ class ActionsRequest(msgspec.Struct, rename="camel"):
 
     actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
     context_features: Features = None
-    event_id: EventId | None = None
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     defer_activation: bool | None = None
 
 
@@ -175,12 +178,12 @@ class RankRequest(ActionsRequest, rename="camel"):
     excluded_actions: list[str] | None = None
 
 
-class Slot(msgspec.Struct, rename="camel"):
-    """A place to fill; the baseline action is what would be shown without the service."""
+class Slot(Action, rename="camel"):
+    """A place to fill, with what is known of it; the baseline action is what would be shown without the
+    service.
+    """
 
-    id: Id
     baseline_action: str | None = None
-    features: Features = None
     excluded_actions: list[str] | None = None
 
 
@@ -227,9 +230,8 @@ async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
     """Choose one of the actions."""
     command = _command(call, body, body.event_id or None)
     ids = learners.checked_labels([action.id for action in body.actions])
-    offered = _not_in(body.actions, body.excluded_actions or ())
-    if not offered:
-        raise InputError("excludedActions: at least one action must not be excluded")
+    problem = "excludedActions: at least one action must not be excluded"
+    offered = _not_excluded(body.actions, body.excluded_actions, problem)
     decided = await call.submit(lambda state, batch: _decide(state, batch, command, offered, ids))
     return {"ranking": _ranking(decided), "eventId": decided.id, "rewardActionId": _chosen_id(decided)}
 
@@ -243,13 +245,9 @@ async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
     command = _command(call, body, body.event_id or secrets.token_hex(12))
     check_count(body.slots, MOST_SLOTS, "slots", "filled")
     call.charge(len(body.slots) - 1)
-    for slot in body.slots:
-        check_values(slot.features, "slots")
-    decisions = await call.submit(_decide_slots(command, body))
-    slots = [
-        {"id": slot.id, "rewardActionId": _chosen_id(event)}
-        for slot, event in zip(body.slots, decisions, strict=True)
-    ]
+    check_values([slot.features for slot in body.slots], "slots")
+    chosen = await call.submit(_decide_slots(command, body))
+    slots = [{"id": slot, "rewardActionId": action} for slot, action in chosen.items()]
     return {"slots": slots, "eventId": command.id}
 
 
@@ -267,29 +265,28 @@ def _command(call: Call, body: ActionsRequest, id: str | None) -> DecisionComman
 @commands.returns_command
 def _decide_slots(
     state: State, batch: EventBatch, command: DecisionCommand, body: SlotsRequest
-) -> list[Decided]:
-    """Decide about each slot."""
+) -> dict[str, str]:
+    """Decide about each slot; return the id of its action."""
     id, model = str(command.id), command.model
-    state.model(model)
     known = state.record(id, model, batch.pending)
     grouped = None if known is None else known.grouped
     slots = list(learners.checked_labels([slot.id for slot in body.slots]))
     if (known and known.decided) or (grouped and grouped.slots != slots):
         raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
     ids = learners.checked_labels([action.id for action in body.actions])
-    left, decisions = list(body.actions), []
+    left, chosen = list(body.actions), dict[str, str]()
     for slot in body.slots:
         own = [{"slot": merged(slot.features)}] if slot.features else []
         context = merged([*(body.context_features or []), *own])
         about = replace(command, context=context, id=id_in_group(id, slot.id))
-        decisions.append(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
-        left = _not_in(left, [_chosen_id(decisions[-1])])
+        chosen[slot.id] = _chosen_id(_decide(state, batch, about, _for_slot(slot, left, ids), ids))
+        left = [action for action in left if action.id != chosen[slot.id]]
     if known and known.shown and command.deferred:
         for name in slots:
             commands.activate(id_in_group(id, name), model)(state, batch)
     if grouped is None:
         batch.add(state, [events.Grouped(batch.tick(), id, model, slots)])
-    return decisions
+    return chosen
 
 
 def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
@@ -299,15 +296,17 @@ def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Ac
     baseline = slot.baseline_action
     if baseline is not None and baseline not in ids:
         raise InputError(f"slots: the baselineAction {baseline!r} of {slot.id!r} is not one of the actions")
-    offered = _not_in(left, slot.excluded_actions or ())
-    if not offered:
-        raise InputError(f"slots: no action is left for {slot.id!r}")
+    offered = _not_excluded(left, slot.excluded_actions, f"slots: no action is left for {slot.id!r}")
     return sorted(offered, key=lambda action: action.id != baseline)
 
 
-def _not_in(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
-    left_out = frozenset(excluded)
-    return [action for action in actions if action.id not in left_out]
+def _not_excluded(actions: Iterable[Action], excluded: list[str] | None, problem: str) -> list[Action]:
+    """Return the actions that are not excluded, or refuse the request if there are none."""
+    left_out = frozenset(excluded or ())
+    offered = [action for action in actions if action.id not in left_out]
+    if not offered:
+        raise InputError(problem)
+    return offered
 
 
 def _decide(
@@ -316,19 +315,16 @@ def _decide(
     """Decide among actions in the way that the learner takes; ids that it does not take are kept beside."""
     takes = state.model(command.model).learner.takes
     labels, rows = [action.id for action in offered], [merged(action.features) for action in offered]
-    extra: dict[str, Any] | None = {"ranking": list(ids)} if len(labels) < len(ids) else None
     if takes == "rows":
-        about = replace(command, actions=rows, extra={"ranking": list(ids), "offered": labels})
-    else:
-        known = rows if takes == "both" and any(rows) else None
-        about = replace(command, labels=labels, actions=known, extra=extra)
-    return about(state, batch)
+        return replace(command, actions=rows, extra={"ranking": list(ids), "offered": labels})(state, batch)
+    known = rows if takes == "both" and any(rows) else None
+    extra = {"ranking": list(ids)} if len(labels) < len(ids) else None
+    return replace(command, labels=labels, actions=known, extra=extra)(state, batch)
 
 
 def _offered_ids(decided: Decided) -> list[str]:
-    """Return the ids of what could be chosen, in their order."""
-    named: list[str] = decided.labels or (decided.extra or {}).get("offered", [])
-    return named or [str(place) for place in range(len(decided.propensities))]
+    """Return the ids of what could be chosen, in their order: labels, or what was kept beside."""
+    return decided.labels or list((decided.extra or {})["offered"])
 
 
 def _chosen_id(decided: Decided) -> str:
@@ -363,8 +359,8 @@ async def reward_slots(call: Call, body: SlotRewards) -> None:
     await call.submit(commands.all_or_none(rewards))
 
 
-@personalizer("POST", "/events/{id:path}/activate", "decide", status=204)
-@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204)
+@personalizer("POST", "/events/{id:path}/activate", "decide", status=204, invalid=ACTIVATE)
+@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204, invalid=ACTIVATE)
 async def activate(call: Call) -> None:
     """Say that an event, or all slots of one, were shown; it may be ranked later."""
     id, model = _event_id(call), call.model
@@ -383,7 +379,7 @@ def _event_id(call: Call) -> str:
     return responses.check_id(call.path["id"], "eventId")
 
 
-def _reward_command(call: Call, id: str, value: float) -> Command[str]:
+def _reward_command(call: Call, id: str, value: float) -> Command[None]:
     """Return the command to take a reward; one that contradicts an earlier one changes nothing, and is
     not an error.
 
@@ -392,11 +388,9 @@ def _reward_command(call: Call, id: str, value: float) -> Command[str]:
     key = call.request.headers.get("x-ms-client-request-id", "")
     command = RewardCommand(id, value, key if 0 < len(key) <= 256 and key.isprintable() else None, call.model)
 
-    def rewarded(state: State, batch: EventBatch) -> str:
-        try:
-            return command(state, batch)
-        except ConflictError:
-            return "ignored"
+    def rewarded(state: State, batch: EventBatch) -> None:
+        with suppress(ConflictError):
+            command(state, batch)
 
     return rewarded
 
@@ -409,14 +403,11 @@ RULES, SETTINGS = "personalizer rules", "personalizer settings"
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = get_args(Aggregation)
 SHORTEST_WAIT, LONGEST_WAIT = 5.0, 2 * DAY
+LARGEST_INTEGER = 2**31 - 1
+"""The largest whole number that clients read."""
 EDITED = "lastConfigurationEditDate"
-DEFAULTS: dict[str, Any] = {
-    "rewardWaitTime": "PT0S",
-    "modelExportFrequency": "PT0S",
-    "logRetentionDays": -1,
-    "modelRetrainDays": 0,
-    "logMirrorEnabled": False,
-}
+DEFAULTS = {"rewardWaitTime": "PT0S", "modelExportFrequency": "PT0S", "logMirrorEnabled": False}
+DEFAULTS |= {"logRetentionDays": -1, "modelRetrainDays": 0}
 """What is shown until it is set: rewards are learned as they come, from a log that is kept."""
 START_EPSILON = 0.2
 START_ARGUMENTS = "--cb_explore_adf --epsilon {} --power_t 0 -l 0.001 --cb_type mtr -q ::"
@@ -433,7 +424,7 @@ MOST_DOCUMENTS = 1_000
 # -- configuration --
 
 
-class ServiceConfiguration(msgspec.Struct, rename="camel"):
+class ServiceConfiguration(msgspec.Struct, rename="camel", omit_defaults=True):
     """The rules of a learning loop; times are ISO 8601 durations."""
 
     reward_wait_time: str
@@ -441,12 +432,12 @@ class ServiceConfiguration(msgspec.Struct, rename="camel"):
     exploration_percentage: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
     default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
     model_export_frequency: str | None = None
-    log_retention_days: int | None = None
-    model_retrain_days: int | None = None
+    log_retention_days: Annotated[int, msgspec.Meta(le=LARGEST_INTEGER)] | None = None
+    model_retrain_days: Annotated[int, msgspec.Meta(le=LARGEST_INTEGER)] | None = None
     learning_mode: Literal["Online", "Apprentice", "LoggingOnly"] | None = None
     is_auto_optimization_enabled: bool | None = None
     auto_optimization_frequency: str | None = None
-    auto_optimization_start_date: str | None = None
+    auto_optimization_start_date: datetime | None = None
     log_mirror_enabled: bool | None = None
     log_mirror_sas_uri: str | None = None
 
@@ -461,31 +452,33 @@ class LearningSettings(msgspec.Struct):
 @personalizer("GET", SERVICE, "read")
 async def show(call: Call) -> dict[str, Any]:
     """Show the rules of the loop."""
-    return await call.look_at_model(lambda served: _rules(served.configuration, served.documents.get(RULES)))
+    return await call.look_at_model(_rules)
 
 
 @personalizer("PUT", SERVICE, "admin", ServiceConfiguration, invalid="InvalidServiceConfiguration")
 async def change(call: Call, body: ServiceConfiguration) -> Any:
     """Set the rules of the loop; what this protocol cannot say of our rules stays as it is."""
-    model, wait = call.model, _check(body)
+    rules: dict[str, Any] = {"floor": body.exploration_percentage, "reward_wait": _check(body) or None}
+    rules |= {"default_reward": body.default_reward, "aggregation": body.reward_aggregation.lower()}
+    if body.learning_mode:
+        rules["mode"] = MODES[body.learning_mode]
+    document = {**msgspec.to_builtins(body), EDITED: moment(call.engine.clock())}
+    await _configure(call, rules, RULES, document)
+    return await show(call)
 
-    def changed(state: State, batch: EventBatch) -> dict[str, Any]:
-        present = state.model(model).configuration
-        configuration = msgspec.structs.replace(
-            present,
-            floor=body.exploration_percentage,
-            reward_wait=wait or None,
-            default_reward=body.default_reward,
-            aggregation=body.reward_aggregation.lower(),
-            mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
-        )
-        commands.configure(model, configuration, by=call.caller)(state, batch)
-        document = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
-        document[EDITED] = moment(batch.moment)
-        batch.add(state, [events.DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
-        return _rules(configuration, document)
 
-    return await call.change(changed, f"configured {model}")
+async def _configure(call: Call, changes: dict[str, Any], name: str, document: dict[str, Any]) -> None:
+    """Change rules of the model, and save under a name what the client said of them."""
+    model = call.model
+
+    def configured(state: State, batch: EventBatch) -> None:
+        rules = state.model(model).configuration
+        if changes:
+            rules = msgspec.structs.replace(rules, **changes)
+            commands.configure(model, rules, by=call.caller)(state, batch)
+        batch.add(state, [events.DocumentSaved(batch.tick(), model, name, document, call.caller)])
+
+    await call.change(configured, f"set {name} of {model}")
 
 
 def _check(body: ServiceConfiguration) -> float:
@@ -493,31 +486,34 @@ def _check(body: ServiceConfiguration) -> float:
     wait, days = span_of(body.reward_wait_time, "rewardWaitTime"), body.log_retention_days
     span_of(body.model_export_frequency or "PT0S", "modelExportFrequency")
     span_of(body.auto_optimization_frequency or "PT0S", "autoOptimizationFrequency")
-    responses.seconds_of(body.auto_optimization_start_date or "1970-01-01", "autoOptimizationStartDate")
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
-        message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles it"
-        raise RefusedError(400, message, name="InvalidRewardWaitTime")
+        raise invalid("InvalidRewardWaitTime", "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S")
     if days is not None and (days < -1 or days == 0):
-        message = f"logRetentionDays: must be -1 or at least 1, got {days}"
-        raise RefusedError(400, message, name="InvalidLogRetentionDays")
+        raise invalid("InvalidLogRetentionDays", f"logRetentionDays: must be -1 or at least 1, got {days}")
+    retrained = body.model_retrain_days or 0
+    if retrained < 0 or (days is not None and 0 < days < retrained):
+        raise invalid("InvalidModelRetrainDays", "modelRetrainDays: must be from 0 to logRetentionDays")
     if body.reward_aggregation.lower() not in AGGREGATIONS:
         raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}")
     return wait
 
 
-def _rules(rules: Configuration, document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
-    no_default, wait = 0.0 if rules.reward_wait is None else None, rules.reward_wait or 0.0
-    shown = {**DEFAULTS, **(document or {})}
-    without_effect = sorted(shown.keys() - IN_EFFECT - {EDITED})
+def _rules(served: ServedModel) -> dict[str, Any]:
+    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned.
+
+    Where decisions without rewards stay unlearned, it is left out, since clients refuse null.
+    """
+    rules, shown = served.configuration, {**DEFAULTS, **served.documents.get(RULES, {})}
+    default, wait = rules.default_reward, rules.reward_wait or 0.0
     if span_of(shown["rewardWaitTime"], "rewardWaitTime") != wait:  # set by another protocol
         shown["rewardWaitTime"] = duration(wait)
+    if default is not None or not wait:
+        shown["defaultReward"] = default or 0.0
     return shown | {
-        "defaultReward": no_default if rules.default_reward is None else rules.default_reward,
         "rewardAggregation": rules.aggregation,
         "explorationPercentage": rules.floor,
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
-        "withoutEffect": without_effect,
+        "withoutEffect": sorted(shown.keys() - IN_EFFECT - {EDITED}),
     }
 
 
@@ -533,40 +529,28 @@ async def show_settings(call: Call) -> dict[str, str]:
 @personalizer("PUT", POLICY, "admin", LearningSettings, invalid="InvalidPolicyConfiguration")
 async def change_settings(call: Call, body: LearningSettings) -> Any:
     """Have the loop explore more or less; it keeps what it learned, and the settings as they are."""
-    return await _set(call, body.arguments, {"name": body.name, "arguments": body.arguments})
+    return await _set(call, msgspec.to_builtins(body))
 
 
 @personalizer("DELETE", POLICY, "admin")
 async def reset_settings(call: Call) -> Any:
     """Have the loop learn as a new one would."""
-    arguments = START_ARGUMENTS.format(START_EPSILON)
-    return await _set(call, arguments, {"arguments": arguments})
+    return await _set(call, {"arguments": START_ARGUMENTS.format(START_EPSILON)})
 
 
-async def _set(call: Call, arguments: str, document: dict[str, Any]) -> Any:
-    model, floor = call.model, _epsilon(arguments)
-
-    def changed(state: State, batch: EventBatch) -> dict[str, Any]:
-        served = state.model(model)
-        rules = served.configuration
-        if floor is not None:
-            rules = msgspec.structs.replace(rules, floor=floor)
-            commands.configure(model, rules, by=call.caller)(state, batch)
-        batch.add(state, [events.DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
-        return _settings(served, rules, document)
-
-    return await call.change(changed, f"set learning settings of {model}")
+async def _set(call: Call, document: dict[str, str]) -> Any:
+    floor = _epsilon(document["arguments"])
+    changes = {} if floor is None else {"floor": floor}
+    await _configure(call, changes, SETTINGS, document)
+    return await show_settings(call)
 
 
 def settings_of(served: ServedModel) -> dict[str, Any]:
     """Return the name and the arguments of how a model learns, and which of these have no effect here."""
-    return _settings(served, served.configuration, served.documents.get(SETTINGS, {}))
-
-
-def _settings(served: ServedModel, rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
-    arguments = str(document.get("arguments", START_ARGUMENTS.format(f"{rules.floor:g}")))
-    if _epsilon(arguments) not in (None, rules.floor):  # changed elsewhere
-        arguments = re.sub(r"(--epsilon[=\s]+)\S+", rf"\g<1>{rules.floor:g}", arguments)
+    floor, document = served.configuration.floor, served.documents.get(SETTINGS, {})
+    arguments = str(document.get("arguments", START_ARGUMENTS.format(f"{floor:g}")))
+    if _epsilon(arguments) not in (None, floor):  # changed elsewhere
+        arguments = re.sub(r"(--epsilon[=\s]+)\S+", rf"\g<1>{floor:g}", arguments)
     rest = [" ".join(option) for option in options_of(arguments) if option[0] not in HONOURED]
     name = document.get("name", served.learner.about().get("policy", "policy"))
     return {"name": str(name), "arguments": arguments, "withoutEffect": rest}
@@ -604,7 +588,7 @@ async def export(call: Call) -> Response:
 
     def octets(served: ServedModel) -> bytes:
         learner = served.learner
-        return learner.model.to_bytes() if isinstance(learner, FittedLearner) else learner.to_bytes()
+        return learner.model.to_bytes() if isinstance(learner, learners.FittedLearner) else learner.to_bytes()
 
     return Response(await call.look_at_model(octets), media_type="application/octet-stream")
 
@@ -618,19 +602,19 @@ async def replace_model(call: Call, body: bytes) -> None:
     try:
         learner = await in_turn(_imported, body, call.engine.store.seed)
     except FileError as error:
-        raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
+        raise invalid("InvalidModelImportFormat", f"body: {error}") from None
     report = await try_version(call, learner, needs_requests=True, name="InvalidModelMetadata")
     about = {"note": "imported", "by": call.caller, "evaluation": report["evaluation"]}
     command = commands.add_version(call.model, learner, "given", **about)
     await call.change(command, f"imported version {{}} of {call.model}")
 
 
-def _imported(content: bytes, seed: int) -> Learner:
+def _imported(content: bytes, seed: int) -> learners.Learner:
     """Return the learner in an exported file, or in one that `fit` has written, or raise FileError."""
     name = "the imported file"
     with suppress(FileError):
-        return OpenLearner.from_bytes(content, name)
-    return FittedLearner(Model.from_bytes(content, name), seed)
+        return learners.OpenLearner.from_bytes(content, name)
+    return learners.FittedLearner(Model.from_bytes(content, name), seed)
 
 
 @personalizer("DELETE", "/model", "admin", status=204)
@@ -643,13 +627,14 @@ async def reset(call: Call) -> None:
 
     def made(state: State, batch: EventBatch) -> Any:
         served = state.model(model)
-        learner, added = served.learner, served.versions[served.version]
-        if isinstance(learner, OpenLearner):
-            first: Learner = learner.with_policy()
+        added, learner = served.versions[served.version], served.learner
+        if isinstance(learner, learners.OpenLearner):
+            learner = learner.with_policy()
         else:
-            content = state.store.content(added.content)
-            first = learners.learner_from_bytes(added.learner, content, added.version)
-        return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
+            learner = learners.learner_from_bytes(
+                added.learner, state.store.content(added.content), added.version
+            )
+        return commands.add_version(model, learner, "empty", note="reset", by=call.caller)(state, batch)
 
     await call.change(made, f"reset {model} to version {{}}")
 
@@ -679,13 +664,10 @@ def _logged(store: Any, model: str) -> Iterator[tuple[str, events.AnyEvent]]:
 @personalizer("GET", "/logs/properties", "read")
 async def log_properties(call: Call) -> dict[str, Any]:
     """Show from when to when there are logs of the loop; nothing if there are none."""
-    await call.look_at_model(lambda served: None)
-    model, store = call.model, call.engine.store
+    model, store = await call.look_at_model(lambda served: served.name), call.engine.store
     first = await call.in_thread(lambda: next(_logged(store, model), None))
-    if first is None:
-        return {}
     last = await call.in_thread(replay.last_time, store)
-    return {"dateRange": {"from": moment(first[1].time), "to": moment(last)}}
+    return {"dateRange": {"from": moment(first[1].time), "to": moment(last)}} if first else {}
 
 
 @personalizer("POST", "/logs/interactions", "decide", status=204)
@@ -698,10 +680,8 @@ async def ignore_logs(call: Call) -> None:
 async def delete_logs(call: Call) -> None:
     """Remove the logs of the loop for good, but for events that wait for rewards; what was learned stays."""
     model, store = call.model, call.engine.store
-    models, waiting = await call.look(
-        lambda state: (len(state.models), {id for _, id in state.model(model).waiting})
-    )
-    if models == 1:
+    waiting = await call.look_at_model(lambda served: {id for _, id in served.waiting})
+    if len(call.engine.state.models) == 1:
         await call.change(commands.remove_log(by=call.caller), f"removed {{}} events of {model}")
         return
     ids = await call.in_thread(lambda: sorted({id for id, _ in _logged(store, model)} - waiting))
@@ -713,6 +693,14 @@ async def delete_logs(call: Call) -> None:
 # -- documents --
 
 
+class Page(msgspec.Struct):
+    """Which documents of a list are asked for."""
+
+    top: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_INTEGER)] = MOST_DOCUMENTS
+    skip: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_INTEGER)] = 0
+    filter: str = ""
+
+
 @dataclass(frozen=True)
 class Documents:
     """Documents of one kind.
@@ -721,13 +709,12 @@ class Documents:
     ----------
     kind : str
         What their names begin with.
-    missing, taken : str
-        What the protocol calls an id without a document, and an id that has another one already.
+    error : str
+        What names of errors about them begin with.
     """
 
     kind: str
-    missing: str
-    taken: str
+    error: str
 
     async def save(self, call: Call, id: str, value: dict[str, Any] | None, done: str) -> None:
         """Save a document under an id, or (None) delete it; `done` is the line in the audit."""
@@ -736,47 +723,42 @@ class Documents:
         def saved(state: State, batch: EventBatch) -> None:
             documents = state.model(model).documents
             known = documents.get(name)
-            if value is None and known is None:
-                raise self._not_found(id)
             if value and known and any(known.get(field) != value.get(field) for field in REQUEST):
                 message = f"id: {id!r} exists already, with another name or time span"
-                raise RefusedError(409, message, name=self.taken)
+                raise RefusedError(409, message, name=f"{self.error}AlreadyExists")
             if value is not None and known is None and len(documents) >= MOST_DOCUMENTS:
                 raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
             batch.add(state, [events.DocumentSaved(batch.tick(), model, name, value, call.caller)])
 
         await call.change(saved, f"{done} {model}")
 
-    async def get(self, call: Call, id: str) -> dict[str, Any]:
-        """Return the document under an id."""
+    async def get(self, call: Call, id: str = "") -> dict[str, Any]:
+        """Show the document under an id, by default that in the path."""
+        id = id or call.path["id"]
         document = await call.look_at_model(lambda served: served.documents.get(self.kind + id))
         if document is None:
-            raise self._not_found(id)
+            raise RefusedError(404, f"id: {id!r} is not known", name=f"{self.error}NotFound")
         return dict(document)
 
-    async def list(self, call: Call, about: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """Return all documents, as the query asks; a plain list where the version is in the path."""
+    async def list(self, call: Call) -> Any:
+        """List all of them, the earliest first, without results."""
+        page = responses.decode(call.query, Page)
         documents = await call.look_at_model(lambda served: dict(served.documents))
-        shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
-        kind = re.search(r"evaluationType eq '(\w+)'", call.query.get("filter", ""))
-        shown = [each for each in shown if kind is None or each.get("evaluationType") == kind[1]]
-        skip, top = _count(call, "skip", 0), _count(call, "top", MOST_DOCUMENTS)
-        return shown if _is_versioned(call.request) else {"value": shown[skip : skip + top]}
+        shown = [_about(call, value) for name, value in documents.items() if name.startswith(self.kind)]
+        kind = re.search(r"evaluationType eq '(\w+)'", page.filter)
+        shown = [about for about in shown if kind is None or about.get("evaluationType") == kind[1]]
+        return shown if _is_versioned(call.request) else {"value": shown[page.skip : page.skip + page.top]}
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
-        id = call.path["id"]
-        await self.save(call, id, None, f"deleted {self.kind}{id!r} of")
-
-    def _not_found(self, id: str) -> RefusedError:
-        return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
+        await self.get(call)
+        await self.save(call, call.path["id"], None, f"deleted {self.kind}{call.path['id']!r} of")
 
 
-def _count(call: Call, name: str, otherwise: int) -> int:
-    text = call.query.get(name, str(otherwise))
-    if not text.isdecimal() or len(text) > 9:
-        raise RefusedError(400, f"{name}: must be a whole number, got {text[:20]!r}", name="InvalidRequest")
-    return int(text)
+def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without its results, in the words of the version that is asked."""
+    shown = {name: value for name, value in about.items() if name not in ("custom", "featureScores")}
+    return shown | ({"status": "completed", "jobId": about["id"]} if _is_versioned(call.request) else {})
 
 
 # -- spans of the log --
@@ -787,21 +769,24 @@ MOST_RESULTS = 100
 """Evaluations, each by its interval and window, whose results are kept in memory."""
 NORMAL = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
-POLICIES = ("Online", "Baseline", "Random")
-"""The policy that decided, the first offered action, and uniform chance."""
+POLICIES = {"Online": "online", "Baseline": "baseline1", "Random": "baselineRand"}
+"""The policy that decided, the first offered action, and uniform chance, with their names in the original."""
 INTERVALS = (5, 60, 360, 720, 1_440)
 """Minutes of the intervals that results may be cut into."""
 NOT_SEARCHED = "Other learning settings are neither searched for nor evaluated here."
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
-CONTRACT = "InvalidEvaluationContract"
+CONTRACT, NEW_CONTRACT = "InvalidEvaluationContract", "InvalidContract"
+"""What the older and the newest version call an invalid request."""
 SPAN, PAGE = ("intervalInMinutes", "startTime", "endTime", "window"), ("top", "skip")
 """Parameters of queries."""
 ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
-EVALUATIONS = Documents("evaluation ", "EvaluationNotFound", "EvaluationAlreadyExists")
-IMPORTANCES = Documents("importance ", "FeatureImportanceNotFound", "FeatureImportanceAlreadyExists")
-personalizer("DELETE", ONE_EVALUATION, "admin", status=204)(EVALUATIONS.delete)
-personalizer("DELETE", ONE_IMPORTANCE, "admin", status=204)(IMPORTANCES.delete)
+EVALUATIONS = Documents("evaluation ", "Evaluation")
+IMPORTANCES = Documents("importance ", "FeatureImportance")
+for path, documents in (("/evaluations", EVALUATIONS), ("/featureImportances", IMPORTANCES)):
+    personalizer("DELETE", f"{path}/{{id:path}}", "admin", status=204)(documents.delete)
+    personalizer("GET", path, "read", answer=Any, query=PAGE, invalid="InvalidRequest")(documents.list)
+personalizer("GET", ONE_IMPORTANCE, "read")(IMPORTANCES.get)
 
 
 class LogSpan:
@@ -830,9 +815,7 @@ class LogSpan:
         self.weights: dict[str, Array] = dict(zip(POLICIES, weights, strict=True))
 
     @classmethod
-    def read(
-        cls, store: Any, model: str, rules: Configuration, start: float, end: float, most: int
-    ) -> LogSpan:
+    def read(cls, store: Any, model: str, rules: Configuration, start: float, end: float, most: int) -> Self:
         """Read the settled decisions of a model in a store.
 
         Parameters
@@ -846,19 +829,16 @@ class LogSpan:
         most : int
             How many there may be.
         """
-        decisions: list[history.SettledDecision] = []
         last = store.head().seq
         first = replay.first_since(store, start, store.start().seq, last)
-        for settled in history.settled_decisions(store, model, rules, first=first, last=last):
-            if not start <= settled.decided.time < end:
-                continue
-            if len(decisions) == most:
-                message = f"startTime: more than {most:,} decisions lie in this range"
-                raise RefusedError(400, message, name="LogsSizeExceedAllowedLimit")
-            decisions.append(settled)
+        settled = history.settled_decisions(store, model, rules, first=first, last=last)
+        within = (each for each in settled if start <= each.decided.time < end)
+        decisions = list(islice(within, most + 1))
         if not decisions:
-            message = "startTime: no settled decisions lie in this range"
-            raise RefusedError(400, message, name="NoLogsExistInDateRange")
+            raise invalid("NoLogsExistInDateRange", "startTime: no settled decisions lie in this range")
+        if len(decisions) > most:
+            problem = f"startTime: more than {most:,} decisions lie in this range"
+            raise invalid("LogsSizeExceedAllowedLimit", problem)
         return cls(decisions)
 
     def estimate(self, policy: str) -> Estimate:
@@ -885,33 +865,43 @@ def _policy_results(
     span: LogSpan, policy: str, minutes: int, start: float, window: str, versioned: bool
 ) -> dict[str, Any]:
     """Return what a policy earned: in all, and within each interval of time or up to its end."""
+    about = {"name": POLICIES[policy], "arguments": "", "policySource": policy}
     sums, times = span.sums(policy, minutes, start)
     if not versioned and window != "Rolling":
         sums = np.cumsum(sums, axis=0)
     length = duration(60.0 * minutes)
     parts = [_summary(row, time, length) for row, time in zip(sums, times, strict=True)]
     if versioned:
-        total = _summary(sums.sum(axis=0), start, duration(float(round(span.times[-1] - start))))
-        return {"summary": parts, "totalSummary": total}
+        return {**about, "summary": parts, "totalSummary": _summary(sums.sum(axis=0), start, "PT0S")}
     value, points = span.estimate(policy), []
     for part in parts:
-        mean, half = part["averageReward"], part["confidenceInterval"]
-        points.append({"timeStamp": part["timeStamp"], **_expected(mean, mean - half, mean + half)})
+        if part["snipsEstimatorDenominator"]:
+            mean, half = part["averageReward"], part["confidenceInterval"]
+            points.append({"timeStamp": part["timeStamp"], **_expected(mean, mean - half, mean + half)})
     summary = _expected(value.value, value.low, value.high)
-    return {"slotId": "", "summary": summary, "timeseries": {"data": points}}
+    return {**about, "slotId": "", "summary": summary, "timeseries": {"data": points}}
+
+
+def _no_results(start: float, versioned: bool) -> dict[str, Any]:
+    """Return all that clients require of learning settings that are not evaluated, without any values."""
+    if versioned:
+        return {"summary": [], "totalSummary": _summary(np.zeros(7), start, "PT0S")}
+    return {"slotId": "", "summary": {"confidenceInterval": []}, "timeseries": {"data": []}}
 
 
 def _expected(value: float, low: float, high: float) -> dict[str, Any]:
-    """Return a value with both ends of its interval, or none if nothing can be concluded."""
-    return {"expectedReward": value, "confidenceInterval": [low, high] if np.isfinite(high - low) else []}
+    """Return a value, if it is known, with both ends of its interval, if anything can be concluded."""
+    ends = {"confidenceInterval": [low, high] if np.isfinite(high - low) else []}
+    return ends if math.isnan(value) else {"expectedReward": value, **ends}
 
 
 def _summary(sums: Array, time: float, window: str) -> dict[str, Any]:
     """Return numerators and denominators of IPS and SNIPS; SNIPS is Σwr/Σw, and half its interval
-    1.96·√Σw²(r − mean)²/Σw.
+    1.96·√Σw²(r − mean)²/Σw. Both are 0 where all weights are, as in the original, since clients refuse
+    null.
     """
     count, weights, gains, squares, weights2, gains2, possible = sums.tolist()
-    mean = gains / weights if weights else math.nan
+    mean = gains / (weights or 1.0)
     spread = max(squares - 2.0 * mean * gains2 + mean * mean * weights2, 0.0)
     return {
         "timeStamp": moment(time),
@@ -919,9 +909,9 @@ def _summary(sums: Array, time: float, window: str) -> dict[str, Any]:
         "ipsEstimatorDenominator": count,
         "snipsEstimatorDenominator": weights,
         "aggregateTimeWindow": window,
-        "nonZeroProbability": possible / count,
+        "nonZeroProbability": possible,
         "sumOfSquares": squares,
-        "confidenceInterval": NORMAL * math.sqrt(spread) / weights if weights else math.nan,
+        "confidenceInterval": NORMAL * math.sqrt(spread) / (weights or 1.0),
         "averageReward": mean,
     }
 
@@ -935,11 +925,6 @@ class ImportanceRequest(msgspec.Struct, rename="camel"):
     name: Id
     start_time: str
     end_time: str
-
-    def span(self) -> tuple[float, float]:
-        """Return start and end in seconds since 1970."""
-        start = responses.seconds_of(self.start_time, "startTime")
-        return start, responses.seconds_of(self.end_time, "endTime")
 
 
 class EvaluationRequest(ImportanceRequest, rename="camel"):
@@ -956,16 +941,17 @@ class PolicyReference(msgspec.Struct, rename="camel"):
 
 
 @personalizer("POST", "/evaluations", "admin", EvaluationRequest, status=201, invalid=CONTRACT)
-@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT, media="")
+@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=NEW_CONTRACT, media="")
 async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     id = responses.check_id(call.path.get("id") or secrets.token_hex(12))
-    start, end = body.span()
-    span = await _read(call, start, end)
+    if len({policy.name for policy in body.policies}) < len(body.policies):
+        raise invalid("DuplicateCustomPolicyNames", "policies: two of them have the same name")
+    about = _described(call, id, body)
+    span = await _read(call, *_bounds(call, about))
     best = max(POLICIES, key=lambda policy: span.estimate(policy).low)
-    about = {**_described(call, id, body), "evaluationType": "Manual", "optimalPolicy": best}
-    about["span"], about["description"] = [start, end], NOT_SEARCHED
-    about["custom"] = [{"name": policy.name, "arguments": policy.arguments} for policy in body.policies]
+    about |= {"evaluationType": "Manual", "optimalPolicy": POLICIES[best], "description": NOT_SEARCHED}
+    about["custom"] = msgspec.to_builtins(body.policies)
     await EVALUATIONS.save(call, id, about, "evaluated")
     if call.request.method == "PUT":
         return Response(status_code=200)
@@ -974,14 +960,19 @@ async def make_evaluation(call: Call, body: EvaluationRequest) -> Response:
 
 def _described(call: Call, id: str, body: ImportanceRequest) -> dict[str, Any]:
     """Return what evaluations and feature importances both say of themselves."""
-    return {
-        "id": id,
-        "name": body.name,
-        "startTime": moment(body.span()[0]),
-        "endTime": moment(body.span()[1]),
-        "creationTime": moment(call.engine.clock()),
-        "status": "Succeeded",
-    }
+    asked = {"startTime": body.start_time, "endTime": body.end_time}
+    times = {name: moment(responses.seconds_of(text, name)) for name, text in asked.items()}
+    made = moment(call.engine.clock())
+    return {"id": id, "name": body.name, **times, "creationTime": made, "status": "Succeeded"}
+
+
+def _bounds(call: Call, about: dict[str, Any]) -> tuple[float, float]:
+    """Return start and end of an evaluation, in seconds since 1970, or what the query asks for within."""
+
+    def seconds(name: str) -> list[float]:
+        return [responses.seconds_of(times.get(name, about[name]), name) for times in (about, call.query)]
+
+    return max(seconds("startTime")), min(seconds("endTime"))
 
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
@@ -992,47 +983,28 @@ async def _read(call: Call, start: float, end: float) -> LogSpan:
 @personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT, query=SPAN)
 async def show_evaluation(call: Call) -> dict[str, Any]:
     """Show an evaluation with its results."""
-    return await _results(call, await EVALUATIONS.get(call, call.path["id"]))
+    return await _results(call, await EVALUATIONS.get(call))
 
 
 async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
-    asked = call.query.get("intervalInMinutes", str(INTERVALS[0]))
-    if asked not in map(str, INTERVALS):
+    minutes = call.query.get("intervalInMinutes", str(INTERVALS[0]))
+    if minutes not in map(str, INTERVALS):
         raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
-    minutes, versioned = int(asked), _is_versioned(call.request)
-    start, end = about["span"]
-    if "startTime" in call.query:
-        start = max(start, responses.seconds_of(call.query["startTime"], "startTime"))
-    if "endTime" in call.query:
-        end = min(end, responses.seconds_of(call.query["endTime"], "endTime"))
-    form = (minutes, start, call.query.get("window", "Expanding"), versioned)
+    (start, end), versioned = _bounds(call, about), _is_versioned(call.request)
+    form = (int(minutes), start, call.query.get("window", "Expanding"), versioned)
     key, results = (call.model, about["id"], about["creationTime"], end, *form), call.service.results
     if key not in results:
         span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
-        names = {policy: {"name": policy, "arguments": ""} for policy in POLICIES} | {"Online": settings}
         worked_out = await in_turn(lambda: [_policy_results(span, policy, *form) for policy in POLICIES])
+        worked_out[0]["arguments"] = settings["arguments"]
+        rest = {"policySource": "Custom", **_no_results(start, versioned)}
         if len(results) >= MOST_RESULTS:
             results.clear()
-        results[key] = [
-            {**names[policy], "policySource": policy, **result}
-            for policy, result in zip(POLICIES, worked_out, strict=True)
-        ] + [{**custom, "policySource": "Custom"} for custom in about.get("custom", [])]
-    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
+        results[key] = worked_out + [{**custom, **rest} for custom in about["custom"]]
     if versioned:
         return {**_about(call, about), "policyResults": results[key]}
+    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": int(minutes)}
     return {**_about(call, about), "content": {**times, "value": results[key]}}
-
-
-def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
-    """Return what lists show of an evaluation as well."""
-    old = {"status": "completed", "jobId": about["id"]}
-    return _without(about, "span", "custom") | (old if _is_versioned(call.request) else {})
-
-
-@personalizer("GET", "/evaluations", "read", answer=Any, query=PAGE)
-async def show_evaluations(call: Call) -> Any:
-    """List all evaluations, the earliest first."""
-    return await EVALUATIONS.list(call, lambda about: _about(call, about))
 
 
 APPLY = "/configurations/applyFromEvaluation"
@@ -1043,16 +1015,17 @@ async def apply(call: Call, body: PolicyReference) -> None:
     """Go on with the learning settings of an evaluation: with those that run, which are all there are."""
     await EVALUATIONS.get(call, body.evaluation_id)
     name = (await call.look_at_model(settings_of))["name"]
-    if body.policy_name not in ("Online", name):
-        message = f"policyName: only {name!r}, which is active, can be applied, got {body.policy_name!r}"
-        raise RefusedError(400, message, name="LearningSettingsNotFound")
+    if body.policy_name not in ("Online", POLICIES["Online"], name):
+        raise invalid(
+            "LearningSettingsNotFound", f"policyName: only {name!r}, which is active, can be applied"
+        )
 
 
 # -- feature importances --
 
 
-@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest", media="")
-async def make_importances(call: Call, body: ImportanceRequest) -> Response:
+@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid=NEW_CONTRACT, media="")
+async def make_importances(call: Call, body: ImportanceRequest) -> None:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = responses.check_id(call.path["id"])
     about = _described(call, id, body)
@@ -1060,10 +1033,9 @@ async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     learner = await call.in_thread(learners.learner_from_bytes, kind, content, call.model)
     about["featureScores"] = await call.in_thread(_scores, learner)
     await IMPORTANCES.save(call, id, about, "weighed the features of")
-    return Response(status_code=200)
 
 
-def _scores(learner: Learner) -> list[dict[str, Any]]:
+def _scores(learner: learners.Learner) -> list[dict[str, Any]]:
     """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100.
 
     A coefficient is what one unit of a feature alone adds to the expected reward.
@@ -1092,19 +1064,3 @@ def _feature(name: str) -> str:
         return "action.id"
     bare = name.removeprefix("f:").partition("=")[0].partition("[")[0]
     return f"action.{bare}" if name.startswith("f:") else bare
-
-
-@personalizer("GET", ONE_IMPORTANCE, "read")
-async def show_importances(call: Call) -> dict[str, Any]:
-    """Show feature importances with their scores."""
-    return await IMPORTANCES.get(call, call.path["id"])
-
-
-@personalizer("GET", "/featureImportances", "read", answer=Any, query=PAGE)
-async def show_all_importances(call: Call) -> Any:
-    """List all feature importances, without scores."""
-    return await IMPORTANCES.list(call, lambda about: _without(about, "featureScores"))
-
-
-def _without(about: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in about.items() if name not in names}
