@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
@@ -41,6 +40,7 @@ from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
+from local_client import TestClient
 from served_models import fitted, play_together, running, serve
 
 pytestmark = pytest.mark.system

@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service import listener
 from invariant_bandits.service.listener import LogFormatter, check_host
 from invariant_bandits.service.responses import RefusedError
+from local_client import TestClient
 from started_service import PATIENCE, Started, service
 
 FLOOD = 2_100
@@ -184,6 +184,13 @@ def test_a_foreign_host_name_is_refused_on_every_route(loops: TestClient, host: 
             assert answer.status_code == 403, (method, route.path)
     for own in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "BANDITS.example"):
         assert loops.get("/healthz", headers={"host": own}).status_code == 200, own
+
+
+def test_an_application_that_names_no_hosts_answers_only_to_localhost_and_addresses(
+    loops: TestClient,
+) -> None:
+    assert loops.get("/healthz").status_code == 200
+    assert loops.get("/healthz", headers={"host": "evil.example"}).status_code == 403
 
 
 def test_any_host_name_may_be_allowed() -> None:

@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -64,19 +63,19 @@ MOST_REQUESTS = 2_000
 
 class Application(Starlette):
     """All operations on a service. It times and logs every request, answers those that fail, and sends the
-    headers that every response has; a path without parameters needs no search for its route.
+    headers that every response has.
 
     Parameters
     ----------
     service : Service
         Its engine makes views for the page and the metrics, and stops when the application ends.
+    hosts : sequence of str
+        Host names under which it may be asked, besides localhost and addresses, see `check_host`.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
         super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=_lifespan)
-        self.state.service, self.state.hosts = service, None
-        self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
-        self._under_way = 0
+        self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
         service.engine.on_view.append(Dashboard())
         service.metrics.view = lambda: service.engine.view
 
@@ -99,13 +98,7 @@ class Application(Starlette):
         self._under_way += 1
         try:
             self._check(scope)
-            operation = self._direct.get((scope["method"], route_path(scope)))
-            if operation is None:
-                await self.router(scope, receive, send_with_headers)
-            else:
-                scope["endpoint"] = operation.respond
-                response = await operation.respond(Request(scope, receive))
-                await response(scope, receive, send_with_headers)
+            await self.router(scope, receive, send_with_headers)
         except Exception as error:
             if status:
                 raise
@@ -119,9 +112,8 @@ class Application(Starlette):
 
     def _check(self, scope: Scope) -> None:
         """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
-        if self.state.hosts is not None:
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            check_host(host, self.state.hosts)
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        check_host(host, self.state.hosts)
         if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
             raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
 
@@ -419,8 +411,7 @@ def run(service: Service, settings: ServiceSettings, say: Say = lambda line: Non
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(*GARBAGE_EVERY)
-    app = Application(service)
-    app.state.hosts = settings.allowed_hosts
+    app = Application(service, settings.allowed_hosts)
     where = {"host": settings.host, "port": settings.port, "root_path": settings.root_path}
     listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
     return 0 if listener.listen() and service.engine.failure is None else 1
