@@ -8,7 +8,6 @@ never waits for it.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import logging
 import os
 import queue
@@ -21,7 +20,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -45,11 +44,11 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, learners, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
+from invariant_bandits.service.history import Decisions
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, State, record_of, teach
 from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_store
 from invariant_bandits.service.store.sql import UnavailableError
-from invariant_bandits.storage import FileError
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""
@@ -62,9 +61,6 @@ FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
-
-Decisions = Callable[[], Iterable[history.SettledDecision]]
-"""Gives settled decisions from the first on, whenever it is called."""
 
 
 def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
@@ -82,10 +78,11 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     """
     if count < FEWEST_ROUNDS:
         raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
-    if isinstance(learner, FittedLearner):
-        return _updated(learner, decisions, count)
-    assert isinstance(learner, OpenLearner)
-    return _fitted(learner, decisions, count)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        if isinstance(learner, FittedLearner):
+            return _updated(learner, decisions, count)
+        assert isinstance(learner, OpenLearner)
+        return _fitted_to_arms(learner, decisions, count) or _fitted(learner, decisions, count)
 
 
 # -- models that were fitted --
@@ -102,8 +99,7 @@ def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
-        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            update = update_model(timeless, path, windows=windows)
+        update = update_model(timeless, path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
         if label not in made.arms:
@@ -117,11 +113,7 @@ def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[
 
 
 def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
-    """AutoISD over labelled arms; else over the most frequent named features, those that cannot be estimated
-    left out.
-    """
-    if (of_arms := _fitted_to_arms(learner, decisions, count)) is not None:
-        return of_arms
+    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
@@ -145,11 +137,8 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     moments = reduce(WindowedMoments.followed_by, parts)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
     places = usable.feature_map.names
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        policy = AutoISD.from_history(usable.moments)
-    made = learner.with_policy(policy, places)
     words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
-    return made, words
+    return learner.with_policy(AutoISD.from_history(usable.moments), places), words
 
 
 def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str] | None:
@@ -177,13 +166,10 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
-    table = np.array(contexts).reshape(len(played), -1)
-    statistics = ArmStatistics.from_rounds(
-        table, np.array(played), np.array(rewards), windows=windows, link="identity"
-    )
-    words = (
-        f"{count:,} decisions in {windows} windows, {len(arms)} arms, {len(slopes)} of {len(uses)} features"
-    )
+    rounds = np.array(contexts).reshape(len(played), -1), np.array(played), np.array(rewards)
+    statistics = ArmStatistics.from_rounds(*rounds, windows=windows, link="identity")
+    words = f"{len(arms)} arms, {len(slopes)} of {len(uses)} features"
+    words = f"{count:,} decisions in {windows} windows, {words}"
     return learner.with_policy(AutoISD.from_arms(statistics), names), words
 
 
@@ -254,8 +240,7 @@ class Judge:
         self.compared += 1
         try:
             round = learner.round_of(event.context, () if event.all_arms else event.labels, event.actions)
-            mine = learner.propensities(round, self.floor)
-            means = learner.means(round)
+            mine, means = learner.propensities(round, self.floor), learner.means(round)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
@@ -449,8 +434,8 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name}, or {"log": path, "seed": number}: write
-    a RefitResult, or why there is none.
+    """Do what standard input says, {"store": address, "model": name, "log": path or "", "seed": number}:
+    write a RefitResult, or why there is none.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
@@ -459,12 +444,12 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read())
     answer: RefitResult | str
     try:
-        if "log" in order:
+        if order["log"]:
             answer = _fit_log(Path(order["log"]), order["seed"])
         else:
             with closing(open_store(order["store"], writing=False)) as store:
                 answer = learn_from_history(store, order["model"])
-    except (InputError, FileError) as error:
+    except InputError as error:
         answer = str(error)
     with out:
         out.write(msgspec.msgpack.encode(answer))
@@ -527,9 +512,7 @@ class RefitSchedule:
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
-def add_caught_up(
-    engine: Engine, model: str, learner: Learner, upto: int, base: str | None, about: dict[str, Any]
-) -> str:
+def add_caught_up(engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any) -> str:
     """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
 
     `about` are further arguments of `commands.add_version`.
@@ -559,13 +542,13 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     served, store = engine.state.model(model), engine.store
     served.check_version(version)
     added, content = served.versions[version], served.learners[version].to_bytes()
-    if added.origin != "background" or hashlib.sha256(content).hexdigest() != added.content:
+    if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
     about: dict[str, Any] = {"note": f"{version}, caught up; {added.note}", "by": by, "why": "by hand"}
     about |= {"through": added.through, "evaluation": added.evaluation}
     learner = learner_from_bytes(added.learner, content, version)
-    return add_caught_up(engine, model, learner, upto, served.version, about)
+    return add_caught_up(engine, model, learner, upto, served.version, **about)
 
 
 class Learning:
@@ -654,12 +637,10 @@ class Learning:
 
     def _learn(self, model: str, by: str, log_file: Path | None = None) -> None:
         began = self.clock()
-        outcome: dict[str, Any]
         try:
             refit = self._fit(model) if log_file is None else self._fit_in_process(model, log_file)
-            outcome = {"status": "not learned", "why": refit}
-            if not isinstance(refit, str):
-                outcome = self._add(model, by, refit) if log_file is None else self._make(model, by, refit)
+            not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
+            outcome = not_learned if isinstance(refit, str) else self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
@@ -672,34 +653,29 @@ class Learning:
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "invariant_bandits.service.background"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ONE_THREAD},
-            )
-        order: dict[str, Any] = {"store": self.store, "model": model}
-        if log is not None:
-            order = {"log": str(log), "seed": self.engine.store.seed}
+            program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+            environment = {**os.environ, **ONE_THREAD}
+            self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, env=environment)
+        order = {"store": self.store, "model": model, "log": str(log or ""), "seed": self.engine.store.seed}
         content, _ = self._process.communicate(msgspec.json.encode(order))
         code, self._process = self._process.returncode, None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
-    def _make(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Make a new model of what was fitted to a log."""
-        command = commands.add_version(model, refit.learner, "logs", note=refit.note, by=by, first=True)
-        version = self.engine.call(command, alone=True)
-        return {"status": "learned", "version": version, "active": True, "note": refit.note}
-
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Let the new version learn what happened meanwhile, and add it to the model."""
+        """Make a new model of what was fitted to a log; else a version that has learned what happened
+        meanwhile.
+        """
         shown = {"note": refit.note, "evaluation": refit.evaluation}
-        why = f"learned from its own history, activated {self.plan.activate}"
-        about = {**shown, "by": by, "through": refit.through, "why": why}
-        base = refit.base if self._activates(refit) else None
-        version = add_caught_up(self.engine, model, refit.learner, refit.upto, base, about)
+        if refit.base:
+            why = f"learned from its own history, activated {self.plan.activate}"
+            about = {**shown, "by": by, "through": refit.through, "why": why}
+            base = refit.base if self._activates(refit) else ""
+            version = add_caught_up(self.engine, model, refit.learner, refit.upto, base, **about)
+        else:
+            command = commands.add_version(model, refit.learner, "logs", note=refit.note, by=by, first=True)
+            version = self.engine.call(command, alone=True)
         active = self.engine.state.model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
 
