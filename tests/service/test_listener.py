@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import resource
@@ -106,6 +107,19 @@ def test_a_slow_client_is_cut_off_and_does_not_hold_up_the_end(tmp_path: Path, c
         assert started.ask("GET", "/healthz")[0] == 200
         connect(started, REQUEST + b"Content-Length: 99\r\n\r\n{")
         assert started.end() == 0
+
+
+@pytest.mark.system
+def test_a_client_that_does_not_read_its_responses_is_cut_off(tmp_path: Path, connect: Connect) -> None:
+    asked, request = 2_000, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with service(tmp_path, command=with_settings(READ_SECONDS=1.0)) as started:
+        lazy = connect(started, asked * request)
+        time.sleep(4.0)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while part := lazy.recv(1 << 16):
+                taken += len(part)
+        assert taken < asked * 10_000, "each response has more bytes than that"
 
 
 @pytest.mark.system
