@@ -205,6 +205,7 @@ def test_a_version_from_the_background_that_is_activated_later_has_caught_up(tmp
         refit = refit_of(made, engine, base)
         learning = Learning(engine, "", RefitSchedule(activate="never"), fit=lambda model: refit)
         learning._learn("default", "plan")
+        learning.stop()
         added = learning.outcome("default")["version"]
         first = engine.state.seq
         played(engine, 400)

@@ -51,7 +51,7 @@ from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_sto
 from invariant_bandits.service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
-"""New decisions below which nothing is fitted."""
+"""Decisions before those that a new version is judged on, below which nothing is fitted."""
 FEWEST_WINDOWS, MOST_WINDOWS = 4, 24
 FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
@@ -76,8 +76,6 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     count : int
         How many these are.
     """
-    if count < FEWEST_ROUNDS:
-        raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         if isinstance(learner, FittedLearner):
             return _updated(learner, decisions, count)
@@ -329,8 +327,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         `changed`; `differences` in words, empty if it can answer these requests.
     """
     served, store = engine.state.model(model), engine.store
-    inspect = commands.inspect(lambda state: state.model(model).learner.differences(learner))
-    differences = engine.call(inspect)
+    differences = engine.call(commands.inspect(lambda state: state.model(model).learner.differences(learner)))
     judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
     last = store.head().seq
     rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
@@ -419,9 +416,10 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     settled = array("q", (each.seq for each in decisions(last=upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
-    if len(settled) <= later:
-        raise InputError(f"history: {len(settled):,} decisions are settled, more than {later} are needed")
     count = len(settled) - later
+    if count < FEWEST_ROUNDS:
+        needed = f"{later + FEWEST_ROUNDS:,} are needed"
+        raise InputError(f"history: {len(settled):,} decisions are settled, {needed}")
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
@@ -468,6 +466,7 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
 
 
 Activation = Literal["better", "always", "never"]
+Fit = Callable[[str], RefitResult | str]
 CLOSE = 256
 """A new version that lacks so few events is handed to the engine, which teaches it the rest."""
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
@@ -540,7 +539,6 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
         The new version; None for one of another origin, or that has learned since: it goes on where it stood.
     """
     served, store = engine.state.model(model), engine.store
-    served.check_version(version)
     added, content = served.versions[version], served.learners[version].to_bytes()
     if added.origin != "background" or not served.has_content(content):
         return None
@@ -561,22 +559,14 @@ class Learning:
     store : str
         Where the process finds the events.
     plan : RefitSchedule
-    clock : callable
-        Seconds since 1970.
     fit : callable, optional
         Returns the new version of a model, or why there is none; in a process of its own if it is not given.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        store: str,
-        plan: RefitSchedule | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-        fit: Callable[[str], RefitResult | str] | None = None,
+        self, engine: Engine, store: str, plan: RefitSchedule | None = None, fit: Fit | None = None
     ) -> None:
-        self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
+        self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
         self._fit = fit or self._fit_in_process
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
@@ -584,9 +574,6 @@ class Learning:
         self._ending = False
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow the plan."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -596,8 +583,7 @@ class Learning:
             if self._process is not None:
                 self._process.kill()
         self._requests.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def begin(self, model: str, by: str = "", log: Path | None = None) -> None:
         """Learn a model from its history, or a new one from a log, as soon as possible; ConflictError if that
@@ -606,7 +592,7 @@ class Learning:
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._outcomes[model] = {"status": "running", "began": self.clock(), "log": log}
+            self._outcomes[model] = {"status": "running", "began": time.time(), "log": log}
         self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
@@ -620,23 +606,23 @@ class Learning:
     # -- the thread --
 
     def _run(self) -> None:
-        wait = self.plan.seconds_to_next(self.clock())
-        due = self.clock() + wait
+        wait = self.plan.seconds_to_next(time.time())
+        due = time.time() + wait
         while not self._ending:
             try:
-                request = self._requests.get(timeout=min(max(due - self.clock(), 0.0), wait))
+                request = self._requests.get(timeout=min(max(due - time.time(), 0.0), wait))
                 if request is not None:
                     self._learn(*request)
             except queue.Empty:
                 for model in list(self.engine.state.models):
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                moment = max(self.clock(), due)  # a timer that is early must not ring twice
+                moment = max(time.time(), due)  # a timer that is early must not ring twice
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
     def _learn(self, model: str, by: str, log_file: Path | None = None) -> None:
-        began = self.clock()
+        began = time.time()
         try:
             refit = self._fit(model) if log_file is None else self._fit_in_process(model, log_file)
             not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
@@ -646,7 +632,7 @@ class Learning:
         if log_file is not None:
             shutil.rmtree(log_file.parent, ignore_errors=True)
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
-        self._outcomes[model] = {**outcome, "began": began, "seconds": self.clock() - began}
+        self._outcomes[model] = {**outcome, "began": began, "seconds": time.time() - began}
 
     def _fit_in_process(self, model: str, log: Path | None = None) -> RefitResult | str:
         """Return what the process that fits answers."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -33,7 +34,7 @@ from invariant_bandits.service.engine import Decider, Engine, Retention
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.listener import HEALTH, Listener, check_host, log_request, route_path
-from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
+from invariant_bandits.service.operations import OPERATIONS, TEXTS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
@@ -48,15 +49,8 @@ HANDLERS = (decisions, document, models, ofrep, personalizer)
 
 # -- what holds for every request --
 
-HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; object-src 'none';"
-    b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-}
-"""Sent with every response."""
+HEADERS: dict[str, str] = TEXTS["headers"]
+"""Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
 """Requests that are answered at the same time."""
 
@@ -90,9 +84,9 @@ class Application(Starlette):
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                own = {name.lower() for name, _ in headers}  # it may have some of them itself
-                headers += [(name, value) for name, value in HEADERS.items() if name not in own]
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         self._under_way += 1
@@ -227,8 +221,7 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     if role == "decider":
         return Decider(_open(address, say, role, learning=False))
     wait = partial(_pause, say, "another process is the learner: waiting until it ends")
-    turn = wait if role == "learner" else None
-    store = _open(address, say, role, check=check_newest, wait=turn)
+    store = _open(address, say, role, check=check_newest, wait=wait if role == "learner" else None)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
@@ -330,12 +323,11 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say)
-    engine.retention = settings.retention if settings.role != "decider" else None
+    engine.retention = settings.retention
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
-        given = settings.models or settings.logs or engine.state.models
-        if settings.empty_model and not given:
+        if settings.empty_model and not (settings.models or settings.logs or engine.state.models):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
@@ -347,8 +339,6 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         engine.stop()
         raise
     learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
-    if learning is not None:
-        learning.start()
     return Service(engine, Access(settings.tokens, settings.rate), learning=learning)
 
 
@@ -401,10 +391,9 @@ def _rotate(access: Access, token_file: Path | None) -> None:
         return
     try:
         access.tokens = read_tokens(token_file)
+        log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
     except InputError as error:
         log.error("SIGHUP: the tokens stay as they were: %s", error)
-    else:
-        log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
 
 
 def run(service: Service, settings: ServiceSettings, say: Say = lambda line: None) -> int:
