@@ -101,11 +101,8 @@ MOST_COLUMNS = 500
 MOST_COUNTED = 50_000
 TAKEN = {word for words in NAMES.values() for word in words.split()}
 """Names that a reader takes for something else than a feature."""
-ROLES = {
-    **{name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")},
-    "arm": "action",
-    "round": "decision_id",
-}
+ROLES = {name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")}
+ROLES |= {"arm": "action", "round": "decision_id"}
 """Usual names of the columns beside the features, by their role in a schema."""
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -19,7 +19,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import summary_of, versions_of
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
-from invariant_bandits.service.operations import Call, operation
+from invariant_bandits.service.operations import Call, Value, operation
 from invariant_bandits.service.responses import RefusedError, check_id, check_values, decode, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
@@ -30,7 +30,6 @@ MOST_LISTED = 20
 """Events that could not be applied, the latest, that a model shows."""
 TRIALS = ThreadPoolExecutor(1, "trials")
 """Reads and tries uploaded models, one at a time, so that look-ups have their threads."""
-Value = TypeVar("Value")
 UPLOAD = ("note", "activate", "allow_differences")
 
 
