@@ -203,7 +203,8 @@ def test_a_version_from_the_background_that_is_activated_later_has_caught_up(tmp
         base = serve(engine, OpenLearner(ARMS))
         made, twin = fitted(), fitted()
         refit = refit_of(made, engine, base)
-        learning = Learning(engine, "", RefitSchedule(activate="never"), fit=lambda model: refit)
+        learning = Learning(engine, "", RefitSchedule(activate="never"))
+        learning._fit = lambda model, log=None: refit  # type: ignore[method-assign]
         learning._learn("default", "plan")
         learning.stop()
         added = learning.outcome("default")["version"]

@@ -20,7 +20,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -143,8 +143,7 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
     """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
     there are too few arms or decisions for it.
     """
-    plays: Counter[str] = Counter()
-    uses: Counter[str] = Counter()
+    plays, uses = Counter[str](), Counter[str]()
     for decided, *_ in decisions():
         if decided.actions is not None or not decided.labels:
             return None
@@ -390,11 +389,6 @@ class RefitResult(msgspec.Struct):
     first_fit: bool
     evaluation: dict[str, Any]
 
-    @property
-    def learner(self) -> Learner:
-        """The new learner, a copy of its own."""
-        return learner_from_bytes(self.kind, self.content, "the new version")
-
 
 def learn_from_history(store: Any, model: str) -> RefitResult:
     """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as
@@ -466,7 +460,6 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
 
 
 Activation = Literal["better", "always", "never"]
-Fit = Callable[[str], RefitResult | str]
 CLOSE = 256
 """A new version that lacks so few events is handed to the engine, which teaches it the rest."""
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
@@ -559,20 +552,14 @@ class Learning:
     store : str
         Where the process finds the events.
     plan : RefitSchedule
-    fit : callable, optional
-        Returns the new version of a model, or why there is none; in a process of its own if it is not given.
     """
 
-    def __init__(
-        self, engine: Engine, store: str, plan: RefitSchedule | None = None, fit: Fit | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, store: str, plan: RefitSchedule | None = None) -> None:
         self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
-        self._fit = fit or self._fit_in_process
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
-        self._ending = False
-        self._guard = threading.Lock()
+        self._guard, self._ending = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
         self._thread.start()
 
@@ -624,7 +611,7 @@ class Learning:
     def _learn(self, model: str, by: str, log_file: Path | None = None) -> None:
         began = time.time()
         try:
-            refit = self._fit(model) if log_file is None else self._fit_in_process(model, log_file)
+            refit = self._fit(model, log_file)
             not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
             outcome = not_learned if isinstance(refit, str) else self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
@@ -634,8 +621,8 @@ class Learning:
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
         self._outcomes[model] = {**outcome, "began": began, "seconds": time.time() - began}
 
-    def _fit_in_process(self, model: str, log: Path | None = None) -> RefitResult | str:
-        """Return what the process that fits answers."""
+    def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
+        """Return what the process that fits answers: a new version, or why there is none."""
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
@@ -654,13 +641,14 @@ class Learning:
         meanwhile.
         """
         shown = {"note": refit.note, "evaluation": refit.evaluation}
+        learner = learner_from_bytes(refit.kind, refit.content, "the new version")
         if refit.base:
             why = f"learned from its own history, activated {self.plan.activate}"
             about = {**shown, "by": by, "through": refit.through, "why": why}
             base = refit.base if self._activates(refit) else ""
-            version = add_caught_up(self.engine, model, refit.learner, refit.upto, base, **about)
+            version = add_caught_up(self.engine, model, learner, refit.upto, base, **about)
         else:
-            command = commands.add_version(model, refit.learner, "logs", note=refit.note, by=by, first=True)
+            command = commands.add_version(model, learner, "logs", note=refit.note, by=by, first=True)
             version = self.engine.call(command, alone=True)
         active = self.engine.state.model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
