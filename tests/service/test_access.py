@@ -143,9 +143,7 @@ def addresses(path: str) -> list[str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guarded")
     token_file(folder, "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
-    settings = ServiceSettings(
-        store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens")
-    )
+    settings = ServiceSettings(store=str(folder / "d.db"), host="0.0.0.0", token_file=folder / "tokens")
     with TestClient(Application(open_service(settings)), raise_server_exceptions=False) as client:
         yield client
 

@@ -27,7 +27,7 @@ from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
-from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
+from invariant_bandits.service.access import Access, is_loopback, read_tokens
 from invariant_bandits.service.background import Learning, RefitSchedule, compare, in_words
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine, Retention
@@ -74,7 +74,9 @@ class Application(Starlette):
         service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request; refuse it under a foreign host name, or as one too many unless it asks for the
+        health.
+        """
         scope["app"] = self
         if scope["type"] != "http":
             await self.router(scope, receive, send)
@@ -91,7 +93,10 @@ class Application(Starlette):
 
         self._under_way += 1
         try:
-            self._check(scope)
+            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+            check_host(host, self.state.hosts)
+            if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
+                raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
             await self.router(scope, receive, send_with_headers)
         except Exception as error:
             if status:
@@ -103,13 +108,6 @@ class Application(Starlette):
         seconds = time.perf_counter() - began
         self.state.service.metrics.count(name, status, seconds)
         log_request(scope, status, seconds)
-
-    def _check(self, scope: Scope) -> None:
-        """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        check_host(host, self.state.hosts)
-        if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-            raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
 
 
 @asynccontextmanager
@@ -269,10 +267,8 @@ class ServiceSettings:
         "default".
     host, port : str, int
         Where to listen.
-    tokens : mapping of str to Role
-        See `access`; without any, only loopback is served.
     token_file : Path or None
-        Where the tokens are from; SIGHUP reads it again.
+        Tokens and their roles, see `read_tokens`; without it, only loopback is served. SIGHUP reads it again.
     rate : float
         Requests per second and token; 0 is without bound.
     role : "alone", "learner" or "decider"
@@ -297,7 +293,6 @@ class ServiceSettings:
     models: Mapping[str, Path] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8080
-    tokens: Mapping[str, Role] = field(default_factory=dict)
     token_file: Path | None = None
     rate: float = 0.0
     role: FleetRole = "alone"
@@ -312,13 +307,14 @@ class ServiceSettings:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Under which names requests may come: any, if tokens are needed and none is named."""
-        is_open = self.tokens and not self.allow_hosts and not is_loopback(self.host)
+        is_open = self.token_file is not None and not self.allow_hosts and not is_loopback(self.host)
         return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
 
 
 def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening."""
-    if not settings.tokens and not is_loopback(settings.host):
+    tokens = {} if settings.token_file is None else read_tokens(settings.token_file)
+    if not tokens and not is_loopback(settings.host):
         raise InputError(f"host: other machines can reach {settings.host}: tokens are needed (--token-file)")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
@@ -339,7 +335,7 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         engine.stop()
         raise
     learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
-    return Service(engine, Access(settings.tokens, settings.rate), learning=learning)
+    return Service(engine, Access(tokens, settings.rate), learning=learning)
 
 
 def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
