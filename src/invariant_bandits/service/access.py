@@ -99,8 +99,7 @@ class Access:
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if digest not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
-            words = "this address sent too many wrong tokens"
-            raise RefusedError(429, words, headers={"Retry-After": "1"})
+            raise RefusedError(429, "this address sent too many wrong tokens", headers={"Retry-After": "1"})
         # all are compared, so that the time does not show which
         roles = [role for known, role in self.tokens.items() if hmac.compare_digest(known, digest)]
         if not roles:

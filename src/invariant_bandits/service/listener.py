@@ -183,8 +183,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request; refuse headers without end."""
-        if self.since is None:
-            self.since = self.loop.time()
+        self.since = self.since or self.loop.time()
         self.received += len(data)
         super().data_received(data)
         if self.in_headers and self.received > LONGEST_HEADER:
@@ -248,9 +247,8 @@ class Listener(Server):
         """Begin to listen."""
         await super().startup(sockets=sockets)
         if self.started:
-            host, port = self.config.host, self.config.port
-            address = f"[{host}]" if ":" in host else host
-            self.say(f"serving at http://{address}:{port}{self.config.root_path}")
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            self.say(f"serving at http://{host}:{self.config.port}{self.config.root_path}")
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections of clients that are too slow, once per second; return whether to end."""
