@@ -61,7 +61,7 @@ def test_a_file_sets_options_after_the_command_line_and_the_environment(tmp_path
     assert (values["models"], values["access_log"]) == (["a=a.ib", "b=b.ib"], True)
     path.write_text(printed)
     assert run("--print-config", INVARIANT_BANDITS_CONFIG=str(path)).stdout == printed
-    assert "tokens: No such file" in str(run("--config", str(path)).exception)
+    assert "MODEL: a.ib does not exist" in str(run("--config", str(path)).exception)
     path.write_text("prot = 8123\n")
     assert "prot is not an option" in str(run("--config", str(path)).exception)
     path.write_text("port = 0\n")

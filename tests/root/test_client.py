@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
@@ -19,6 +18,7 @@ from invariant_bandits.service.learners import FittedLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
+from local_client import TestClient
 from served_models import labelled_model, running, serve
 
 

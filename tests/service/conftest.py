@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from local_client import TestClient
 from postgres_server import PostgresServer
 from served_models import labelled_model
 

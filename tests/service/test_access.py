@@ -17,7 +17,6 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Match
-from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import access, commands
@@ -25,6 +24,7 @@ from invariant_bandits.service.access import SHORTEST, Role, read_tokens
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from local_client import TestClient
 from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
@@ -143,9 +143,7 @@ def addresses(path: str) -> list[str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guarded")
     token_file(folder, "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
-    settings = ServiceSettings(
-        store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens")
-    )
+    settings = ServiceSettings(store=str(folder / "d.db"), host="0.0.0.0", token_file=folder / "tokens")
     with TestClient(Application(open_service(settings)), raise_server_exceptions=False) as client:
         yield client
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from local_client import TestClient
 from served_models import labelled_model
 
 
@@ -151,6 +151,14 @@ def test_bodies_that_are_too_long_or_not_text_are_refused(client: TestClient) ->
     chunks = (b"x" * 100_000 for _ in range(100))
     assert client.post("/v1/decisions", content=chunks).status_code == 413
     assert client.post("/v1/decisions", content=b'{"id": "\xff\xfe"}').status_code == 400
+
+
+@pytest.mark.parametrize("label", ["a\nb", "\x00", "\x1b[31mred", "right\u202eleft"])
+def test_a_new_arm_has_no_control_characters_in_its_label(client: TestClient, label: str) -> None:
+    added = client.post("/v1/models/shop/arms", json={"label": label})
+    made = client.post("/v1/models", json={"model": "other", "arms": ["a", label]})
+    assert (added.status_code, made.status_code) == (422, 422)
+    assert (added.json()["error"]["field"], made.json()["error"]["field"]) == ("label", "arms")
 
 
 def test_arms_come_and_go_and_never_come_back(client: TestClient) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
@@ -34,13 +33,14 @@ from invariant_bandits.service.background import (
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import Choice, FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners import Choice, FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
+from local_client import TestClient
 from served_models import fitted, play_together, running, serve
 
 pytestmark = pytest.mark.system
@@ -91,10 +91,18 @@ class World:
 
 @contextmanager
 def learning_of(
-    engine: Engine, path: Path | str, plan: RefitSchedule | None = None, **options: Any
+    engine: Engine,
+    path: Path | str,
+    plan: RefitSchedule | None = None,
+    fit: Callable[[str], RefitResult | str] | None = None,
 ) -> Iterator[Learning]:
-    learning = Learning(engine, str(path), plan, **options)
-    learning.start()
+    """Learning from the history of models; with `fit`, which says what the process would answer."""
+
+    class ScriptedLearning(Learning):
+        def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
+            return super()._fit(model, log) if fit is None else fit(model)
+
+    learning = ScriptedLearning(engine, str(path), plan)
     try:
         yield learning
     finally:
@@ -120,6 +128,10 @@ def reading(path: Path | str) -> Iterator[Any]:
         yield store
     finally:
         store.close()
+
+
+def learner_of(refit: RefitResult) -> Any:
+    return learner_from_bytes(refit.kind, refit.content, "the new version")
 
 
 def learned(path: Path | str) -> RefitResult:
@@ -310,19 +322,19 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         engine.call(commands.change_arms("default", "arm_9", add=True), alone=True)
         engine.call(commands.change_arms("default", "arm_2", add=False), alone=True)
         one = learned(path)
-        assert isinstance(one.learner, FittedLearner)
-        assert one.learner.model.moments.rounds == before.rounds + 500
-        assert one.learner.model.moments.windows > before.windows
-        assert one.learner.rounds == 300  # the latest, as they came
-        assert one.learner.arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
-        task = commands.add_version("default", one.learner, "background", through=one.through)
+        assert isinstance(learner_of(one), FittedLearner)
+        assert learner_of(one).model.moments.rounds == before.rounds + 500
+        assert learner_of(one).model.moments.windows > before.windows
+        assert learner_of(one).rounds == 300  # the latest, as they came
+        assert learner_of(one).arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
+        task = commands.add_version("default", learner_of(one), "background", through=one.through)
         engine.call(task, alone=True)
         play_together(engine, asked[800:], click)
         two = learned(path)
-        assert isinstance(two.learner, FittedLearner)
-        assert two.learner.model.moments.rounds + two.learner.rounds == before.rounds + 1_600
-        engine.call(commands.add_version("default", two.learner, "background"), alone=True)
-        with pytest.raises(InputError, match="are settled, more than"):
+        assert isinstance(learner_of(two), FittedLearner)
+        assert learner_of(two).model.moments.rounds + learner_of(two).rounds == before.rounds + 1_600
+        engine.call(commands.add_version("default", learner_of(two), "background"), alone=True)
+        with pytest.raises(InputError, match="are settled, 500 are needed"):
             learned(path)
 
 
@@ -364,9 +376,9 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         serve(engine, FittedLearner(model, 5))
         play_together(engine, [asked() for _ in range(800)], earned)
         found = learned(tmp_path / "d.db")
-    assert isinstance(found.learner, FittedLearner)
-    assert found.learner.model.moments.rounds == 2_000 + 500
-    assert found.learner.rounds == 300
+    assert isinstance(learner_of(found), FittedLearner)
+    assert learner_of(found).model.moments.rounds == 2_000 + 500
+    assert learner_of(found).rounds == 300
     assert found.evaluation["decisions"] > 100 or found.evaluation["unknown_because"]
 
 
@@ -378,11 +390,10 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
         service = Service(engine, learning=Learning(engine, address))
         client = TestClient(Application(service))
         assert client.get("/v1/model/learn").json() == {"model": "default", "status": "never"}
-        assert client.post("/v1/model/learn").json()["status"] == "running"  # waits until it is started
+        assert client.post("/v1/model/learn").json()["status"] == "running"  # a process takes its time
         assert client.post("/v1/model/learn").status_code == 409
         assert client.post("/v1/models/nobody/learn").status_code == 404
         assert service.learning is not None
-        service.learning.start()
         told = waited(service.learning)
         assert told["status"] == "not learned"
         assert "decisions are settled" in told["why"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service import state
 from invariant_bandits.service.access import Access
@@ -16,6 +15,7 @@ from invariant_bandits.service.learners import MOST_OFFERED, OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.protocols import personalizer
 from invariant_bandits.service.serve import Application
+from local_client import TestClient
 from served_models import Clock, fitted, running, serve
 
 WIDE = {f"x{n}": float(n) for n in range(1_900)}

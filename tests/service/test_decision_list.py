@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service import commands, history
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
@@ -15,6 +14,7 @@ from invariant_bandits.service.operations import Service
 from invariant_bandits.service.routes import decisions
 from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
+from local_client import TestClient
 from served_models import Clock, fitted, running, serve
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import typer
-from starlette.testclient import TestClient
 
 from invariant_bandits.cli.app import app
+from local_client import TestClient
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = "invariant-bandits.service"

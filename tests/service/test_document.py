@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from browsers import chromium, opened
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from local_client import TestClient
 from served_models import running, serve
 from started_service import service, start
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from containers import put_together, taken_apart
@@ -26,6 +25,7 @@ from invariant_bandits.service.serve import Application, ServiceSettings, open_s
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.storage import FileError
+from local_client import TestClient
 from served_models import Clock, labelled_model, running, serve
 
 FORGED = 200

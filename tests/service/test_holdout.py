@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
@@ -19,6 +18,7 @@ from invariant_bandits.service.serve import Application
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.timeline import Holdout
+from local_client import TestClient
 from served_models import all_of, fitted, running, serve
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 from pyarrow import parquet
-from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
@@ -23,6 +22,7 @@ from invariant_bandits.service.serve import Application, ServiceSettings, open_s
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.open_store import open_store
+from local_client import TestClient
 from personalizer_calls import ACTIONS, CONTEXT, SLOTS, refused
 from personalizer_calls import reward as personalizer_reward
 from served_models import Clock, running, serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import resource
@@ -15,11 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service import listener
 from invariant_bandits.service.listener import LogFormatter, check_host
 from invariant_bandits.service.responses import RefusedError
+from local_client import TestClient
 from started_service import PATIENCE, Started, service
 
 FLOOD = 2_100
@@ -109,6 +110,19 @@ def test_a_slow_client_is_cut_off_and_does_not_hold_up_the_end(tmp_path: Path, c
 
 
 @pytest.mark.system
+def test_a_client_that_does_not_read_its_responses_is_cut_off(tmp_path: Path, connect: Connect) -> None:
+    asked, request = 2_000, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with service(tmp_path, command=with_settings(READ_SECONDS=1.0)) as started:
+        lazy = connect(started, asked * request)
+        time.sleep(4.0)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while part := lazy.recv(1 << 16):
+                taken += len(part)
+        assert taken < asked * 10_000, "each response has more bytes than that"
+
+
+@pytest.mark.system
 def test_a_second_signal_ends_at_once(tmp_path: Path, connect: Connect) -> None:
     with service(tmp_path, command=with_settings(END_SECONDS=3_600)) as started:
         assert started.ask("POST", "/v1/decisions", {"arms": ["a"], "id": "one"})[0] == 200
@@ -184,6 +198,13 @@ def test_a_foreign_host_name_is_refused_on_every_route(loops: TestClient, host: 
             assert answer.status_code == 403, (method, route.path)
     for own in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "BANDITS.example"):
         assert loops.get("/healthz", headers={"host": own}).status_code == 200, own
+
+
+def test_an_application_that_names_no_hosts_answers_only_to_localhost_and_addresses(
+    loops: TestClient,
+) -> None:
+    assert loops.get("/healthz").status_code == 200
+    assert loops.get("/healthz", headers={"host": "evil.example"}).status_code == 403
 
 
 def test_any_host_name_may_be_allowed() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.testclient import TestClient
+
+from local_client import TestClient
 
 OWN = {
     *(

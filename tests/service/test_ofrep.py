@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
+from local_client import TestClient
 from served_models import labelled_model
 
 FLAGS = "/ofrep/v1/evaluate/flags"

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from starlette.testclient import TestClient
-
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
@@ -19,6 +17,7 @@ from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import Application, ServiceSettings
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
+from local_client import TestClient
 from served_models import fitted, running, serve
 
 
@@ -129,8 +128,7 @@ def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(tmp_path:
         serve(engine)
         serve(engine)
         served = engine.state.models["default"]
-        app = Application(Service(engine))
-        app.state.hosts = ServiceSettings().allowed_hosts
+        app = Application(Service(engine), ServiceSettings().allowed_hosts)
         client = TestClient(app, base_url="http://127.0.0.1:8080")
         second, own = served.version, {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"}
         for strange in (

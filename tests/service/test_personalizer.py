@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service.operations import OPERATIONS
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.store.open_store import open_store
+from local_client import TestClient
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 
 

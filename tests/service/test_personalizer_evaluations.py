@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.protocols.personalizer import LogSpan
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.settings import Configuration
+from local_client import TestClient
 from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward
 from served_models import Clock, running, serve
 

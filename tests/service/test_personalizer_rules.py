@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from invariant_bandits.model.model import Model
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.store.open_store import open_store, verify
+from local_client import TestClient
 from personalizer_calls import ACTIONS, NEW, RULES, SLOTS, V1, rank, refused, reward
 
 

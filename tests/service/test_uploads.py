@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from browsers import free_port, listening, until
@@ -26,6 +25,7 @@ from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
+from local_client import TestClient
 from served_models import fitted, labelled_model, play_together, running, serve
 
 CLIENTS = 32
@@ -203,8 +203,10 @@ def test_a_version_from_the_background_that_is_activated_later_has_caught_up(tmp
         base = serve(engine, OpenLearner(ARMS))
         made, twin = fitted(), fitted()
         refit = refit_of(made, engine, base)
-        learning = Learning(engine, "", RefitSchedule(activate="never"), fit=lambda model: refit)
+        learning = Learning(engine, "", RefitSchedule(activate="never"))
+        learning._fit = lambda model, log=None: refit  # type: ignore[method-assign]
         learning._learn("default", "plan")
+        learning.stop()
         added = learning.outcome("default")["version"]
         first = engine.state.seq
         played(engine, 400)

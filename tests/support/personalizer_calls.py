@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.testclient import TestClient
+from local_client import TestClient
 
 V1, NEW = "/personalizer/v1.0", "/personalizer"
 ACTIONS = [

@@ -49,10 +49,7 @@ def serve(
     if print_config:
         _print_settings(locals())
         return
-    from invariant_bandits.service.access import read_tokens
-
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
-    tokens = {} if token_file is None else read_tokens(token_file)
     files = {name: Path(path) for name, path in _by_model(models or [], "MODEL", "files").items()}
     for path in files.values():
         if not path.is_file():
@@ -75,7 +72,6 @@ def serve(
         models=files,
         host=host,
         port=port,
-        tokens=tokens,
         token_file=token_file,
         rate=rate,
         role=fleet_role,

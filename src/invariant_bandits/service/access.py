@@ -28,6 +28,7 @@ WRONG_TOKENS = (1.0, 10.0)
 """Wrong tokens that an address may send: per second, and at once."""
 MOST_REMEMBERED = 10_000
 """Tokens and addresses whose rates are remembered."""
+NEEDED = f"read, decide or admin, then a token of {SHORTEST} or more ASCII letters, digits and signs"
 LINE = re.compile(rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?")
 
 
@@ -46,29 +47,27 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
         of the file.
     """
     tokens: dict[str, Role] = {}
+    where = f"token file {os.fspath(path)}"
     try:
         with open(path, "rb") as file:
             mode, content = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
-        raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
+        raise InputError(f"{where}: {error.strerror}") from None
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
+        raise InputError(f"{where}: others can write to it; run chmod go-w on it")
     for number, line in enumerate(content.splitlines(), start=1):
         text = line.decode(errors="replace").strip()
         if not text or text.startswith("#"):
             continue
-        where, match = f"token file {os.fspath(path)}, line {number}", LINE.fullmatch(text)
-        if match is None:
-            needed = (
-                f"read, decide or admin, then a token of {SHORTEST} or more ASCII letters, digits and signs"
-            )
-            raise InputError(f"{where}: must be {needed}")
+        if (match := LINE.fullmatch(text)) is None:
+            raise InputError(f"{where}, line {number}: must be {NEEDED}")
         digest = hashlib.sha256(match["token"].encode()).hexdigest()
         if digest in tokens:
-            raise InputError(f"{where}: an earlier line has the same token; each needs a token of its own")
+            same = "an earlier line has the same token; each needs a token of its own"
+            raise InputError(f"{where}, line {number}: {same}")
         tokens[digest] = cast("Role", match["role"])
     if not tokens:
-        raise InputError(f"token file {os.fspath(path)}: it has no token")
+        raise InputError(f"{where}: it has no token")
     return tokens
 
 
@@ -100,20 +99,17 @@ class Access:
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
         if digest not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
-            words = "this address sent too many wrong tokens"
-            raise RefusedError(429, words, headers={"Retry-After": "1"})
-        role: Role | None = None
-        for known, allowed in self.tokens.items():  # all of them, so that the time does not show which
-            if hmac.compare_digest(known, digest):
-                role = allowed
-        if role is None:
+            raise RefusedError(429, "this address sent too many wrong tokens", headers={"Retry-After": "1"})
+        # all are compared, so that the time does not show which
+        roles = [role for known, role in self.tokens.items() if hmac.compare_digest(known, digest)]
+        if not roles:
             self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
             words = "the token is not known" if token else "a token is needed: Authorization: Bearer TOKEN"
             raise RefusedError(401, words, headers={"WWW-Authenticate": "Bearer"})
-        if RANKS[role] < RANKS[needed]:
-            raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
+        if RANKS[roles[0]] < RANKS[needed]:
+            raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {roles[0]!r}")
         self._trusted.add(digest)
-        caller = f"{role} token {digest[:8]}"
+        caller = f"{roles[0]} token {digest[:8]}"
         self._slow_down(caller)
         return caller
 

@@ -8,7 +8,6 @@ never waits for it.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import logging
 import os
 import queue
@@ -21,7 +20,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -45,14 +44,14 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, learners, replay
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
+from invariant_bandits.service.history import Decisions
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, State, record_of, teach
 from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_store
 from invariant_bandits.service.store.sql import UnavailableError
-from invariant_bandits.storage import FileError
 
 FEWEST_ROUNDS = 200
-"""New decisions below which nothing is fitted."""
+"""Decisions before those that a new version is judged on, below which nothing is fitted."""
 FEWEST_WINDOWS, MOST_WINDOWS = 4, 24
 FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
@@ -62,9 +61,6 @@ FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
-
-Decisions = Callable[[], Iterable[history.SettledDecision]]
-"""Gives settled decisions from the first on, whenever it is called."""
 
 
 def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
@@ -80,12 +76,11 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     count : int
         How many these are.
     """
-    if count < FEWEST_ROUNDS:
-        raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
-    if isinstance(learner, FittedLearner):
-        return _updated(learner, decisions, count)
-    assert isinstance(learner, OpenLearner)
-    return _fitted(learner, decisions, count)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        if isinstance(learner, FittedLearner):
+            return _updated(learner, decisions, count)
+        assert isinstance(learner, OpenLearner)
+        return _fitted_to_arms(learner, decisions, count) or _fitted(learner, decisions, count)
 
 
 # -- models that were fitted --
@@ -102,8 +97,7 @@ def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
-        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            update = update_model(timeless, path, windows=windows)
+        update = update_model(timeless, path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
         if label not in made.arms:
@@ -117,11 +111,7 @@ def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[
 
 
 def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
-    """AutoISD over labelled arms; else over the most frequent named features, those that cannot be estimated
-    left out.
-    """
-    if (of_arms := _fitted_to_arms(learner, decisions, count)) is not None:
-        return of_arms
+    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
@@ -145,19 +135,15 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     moments = reduce(WindowedMoments.followed_by, parts)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
     places = usable.feature_map.names
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        policy = AutoISD.from_history(usable.moments)
-    made = learner.with_policy(policy, places)
     words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
-    return made, words
+    return learner.with_policy(AutoISD.from_history(usable.moments), places), words
 
 
 def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str] | None:
     """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
     there are too few arms or decisions for it.
     """
-    plays: Counter[str] = Counter()
-    uses: Counter[str] = Counter()
+    plays, uses = Counter[str](), Counter[str]()
     for decided, *_ in decisions():
         if decided.actions is not None or not decided.labels:
             return None
@@ -177,13 +163,10 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
-    table = np.array(contexts).reshape(len(played), -1)
-    statistics = ArmStatistics.from_rounds(
-        table, np.array(played), np.array(rewards), windows=windows, link="identity"
-    )
-    words = (
-        f"{count:,} decisions in {windows} windows, {len(arms)} arms, {len(slopes)} of {len(uses)} features"
-    )
+    rounds = np.array(contexts).reshape(len(played), -1), np.array(played), np.array(rewards)
+    statistics = ArmStatistics.from_rounds(*rounds, windows=windows, link="identity")
+    words = f"{len(arms)} arms, {len(slopes)} of {len(uses)} features"
+    words = f"{count:,} decisions in {windows} windows, {words}"
     return learner.with_policy(AutoISD.from_arms(statistics), names), words
 
 
@@ -343,8 +326,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         `changed`; `differences` in words, empty if it can answer these requests.
     """
     served, store = engine.state.model(model), engine.store
-    inspect = commands.inspect(lambda state: state.model(model).learner.differences(learner))
-    differences = engine.call(inspect)
+    differences = engine.call(commands.inspect(lambda state: state.model(model).learner.differences(learner)))
     judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
     last = store.head().seq
     rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
@@ -407,11 +389,6 @@ class RefitResult(msgspec.Struct):
     first_fit: bool
     evaluation: dict[str, Any]
 
-    @property
-    def learner(self) -> Learner:
-        """The new learner, a copy of its own."""
-        return learner_from_bytes(self.kind, self.content, "the new version")
-
 
 def learn_from_history(store: Any, model: str) -> RefitResult:
     """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as
@@ -433,9 +410,10 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     settled = array("q", (each.seq for each in decisions(last=upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
-    if len(settled) <= later:
-        raise InputError(f"history: {len(settled):,} decisions are settled, more than {later} are needed")
     count = len(settled) - later
+    if count < FEWEST_ROUNDS:
+        needed = f"{later + FEWEST_ROUNDS:,} are needed"
+        raise InputError(f"history: {len(settled):,} decisions are settled, {needed}")
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
@@ -448,8 +426,8 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name}, or {"log": path, "seed": number}: write
-    a RefitResult, or why there is none.
+    """Do what standard input says, {"store": address, "model": name, "log": path or "", "seed": number}:
+    write a RefitResult, or why there is none.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
@@ -458,12 +436,12 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read())
     answer: RefitResult | str
     try:
-        if "log" in order:
+        if order["log"]:
             answer = _fit_log(Path(order["log"]), order["seed"])
         else:
             with closing(open_store(order["store"], writing=False)) as store:
                 answer = learn_from_history(store, order["model"])
-    except (InputError, FileError) as error:
+    except InputError as error:
         answer = str(error)
     with out:
         out.write(msgspec.msgpack.encode(answer))
@@ -526,9 +504,7 @@ class RefitSchedule:
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
-def add_caught_up(
-    engine: Engine, model: str, learner: Learner, upto: int, base: str | None, about: dict[str, Any]
-) -> str:
+def add_caught_up(engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any) -> str:
     """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
 
     `about` are further arguments of `commands.add_version`.
@@ -556,15 +532,14 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
         The new version; None for one of another origin, or that has learned since: it goes on where it stood.
     """
     served, store = engine.state.model(model), engine.store
-    served.check_version(version)
     added, content = served.versions[version], served.learners[version].to_bytes()
-    if added.origin != "background" or hashlib.sha256(content).hexdigest() != added.content:
+    if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
     about: dict[str, Any] = {"note": f"{version}, caught up; {added.note}", "by": by, "why": "by hand"}
     about |= {"through": added.through, "evaluation": added.evaluation}
     learner = learner_from_bytes(added.learner, content, version)
-    return add_caught_up(engine, model, learner, upto, served.version, about)
+    return add_caught_up(engine, model, learner, upto, served.version, **about)
 
 
 class Learning:
@@ -577,32 +552,15 @@ class Learning:
     store : str
         Where the process finds the events.
     plan : RefitSchedule
-    clock : callable
-        Seconds since 1970.
-    fit : callable, optional
-        Returns the new version of a model, or why there is none; in a process of its own if it is not given.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        store: str,
-        plan: RefitSchedule | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-        fit: Callable[[str], RefitResult | str] | None = None,
-    ) -> None:
-        self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
-        self._fit = fit or self._fit_in_process
+    def __init__(self, engine: Engine, store: str, plan: RefitSchedule | None = None) -> None:
+        self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
-        self._ending = False
-        self._guard = threading.Lock()
+        self._guard, self._ending = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow the plan."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -612,8 +570,7 @@ class Learning:
             if self._process is not None:
                 self._process.kill()
         self._requests.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def begin(self, model: str, by: str = "", log: Path | None = None) -> None:
         """Learn a model from its history, or a new one from a log, as soon as possible; ConflictError if that
@@ -622,7 +579,7 @@ class Learning:
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._outcomes[model] = {"status": "running", "began": self.clock(), "log": log}
+            self._outcomes[model] = {"status": "running", "began": time.time(), "log": log}
         self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
@@ -636,69 +593,63 @@ class Learning:
     # -- the thread --
 
     def _run(self) -> None:
-        wait = self.plan.seconds_to_next(self.clock())
-        due = self.clock() + wait
+        wait = self.plan.seconds_to_next(time.time())
+        due = time.time() + wait
         while not self._ending:
             try:
-                request = self._requests.get(timeout=min(max(due - self.clock(), 0.0), wait))
+                request = self._requests.get(timeout=min(max(due - time.time(), 0.0), wait))
                 if request is not None:
                     self._learn(*request)
             except queue.Empty:
                 for model in list(self.engine.state.models):
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                moment = max(self.clock(), due)  # a timer that is early must not ring twice
+                moment = max(time.time(), due)  # a timer that is early must not ring twice
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
     def _learn(self, model: str, by: str, log_file: Path | None = None) -> None:
-        began = self.clock()
-        outcome: dict[str, Any]
+        began = time.time()
         try:
-            refit = self._fit(model) if log_file is None else self._fit_in_process(model, log_file)
-            outcome = {"status": "not learned", "why": refit}
-            if not isinstance(refit, str):
-                outcome = self._add(model, by, refit) if log_file is None else self._make(model, by, refit)
+            refit = self._fit(model, log_file)
+            not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
+            outcome = not_learned if isinstance(refit, str) else self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
             shutil.rmtree(log_file.parent, ignore_errors=True)
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
-        self._outcomes[model] = {**outcome, "began": began, "seconds": self.clock() - began}
+        self._outcomes[model] = {**outcome, "began": began, "seconds": time.time() - began}
 
-    def _fit_in_process(self, model: str, log: Path | None = None) -> RefitResult | str:
-        """Return what the process that fits answers."""
+    def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
+        """Return what the process that fits answers: a new version, or why there is none."""
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "invariant_bandits.service.background"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ONE_THREAD},
-            )
-        order: dict[str, Any] = {"store": self.store, "model": model}
-        if log is not None:
-            order = {"log": str(log), "seed": self.engine.store.seed}
+            program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+            environment = {**os.environ, **ONE_THREAD}
+            self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, env=environment)
+        order = {"store": self.store, "model": model, "log": str(log or ""), "seed": self.engine.store.seed}
         content, _ = self._process.communicate(msgspec.json.encode(order))
         code, self._process = self._process.returncode, None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
-    def _make(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Make a new model of what was fitted to a log."""
-        command = commands.add_version(model, refit.learner, "logs", note=refit.note, by=by, first=True)
-        version = self.engine.call(command, alone=True)
-        return {"status": "learned", "version": version, "active": True, "note": refit.note}
-
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Let the new version learn what happened meanwhile, and add it to the model."""
+        """Make a new model of what was fitted to a log; else a version that has learned what happened
+        meanwhile.
+        """
         shown = {"note": refit.note, "evaluation": refit.evaluation}
-        why = f"learned from its own history, activated {self.plan.activate}"
-        about = {**shown, "by": by, "through": refit.through, "why": why}
-        base = refit.base if self._activates(refit) else None
-        version = add_caught_up(self.engine, model, refit.learner, refit.upto, base, about)
+        learner = learner_from_bytes(refit.kind, refit.content, "the new version")
+        if refit.base:
+            why = f"learned from its own history, activated {self.plan.activate}"
+            about = {**shown, "by": by, "through": refit.through, "why": why}
+            base = refit.base if self._activates(refit) else ""
+            version = add_caught_up(self.engine, model, learner, refit.upto, base, **about)
+        else:
+            command = commands.add_version(model, learner, "logs", note=refit.note, by=by, first=True)
+            version = self.engine.call(command, alone=True)
         active = self.engine.state.model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
 

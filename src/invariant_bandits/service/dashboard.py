@@ -1,6 +1,6 @@
 """What the page and the metrics show: plain values that the engine's thread makes now and then, so
-reading them needs
-no lock."""
+reading them needs no lock.
+"""
 
 from __future__ import annotations
 
@@ -69,36 +69,29 @@ def arms_of(served: ServedModel) -> Shown:
     }
 
 
+def show(served: ServedModel) -> Shown:
+    """Return everything that is shown of a model, plain values."""
+    return {
+        **summary_of(served),
+        "versions": versions_of(served),
+        "arms": arms_of(served),
+        "about": served.learner.about(),
+        "story": served.timeline.show(),
+    }
+
+
 class Dashboard:
     """What is shown of every model; one to which nothing happened is shown as before."""
 
     def __init__(self) -> None:
         self.since = time.time()
         self._shown: dict[str, tuple[ServedModel, Shown]] = {}
-        self._beliefs: dict[str, tuple[tuple[str, int], Shown]] = {}
 
     def __call__(self, state: State) -> Shown:
         """Return the part of a view that shows models."""
         for name, served in state.models.items():
             known = self._shown.get(name)
             if served.activations and (known is None or known[0] is not served or name in state.changed):
-                self._shown[name] = served, self._show(served)
+                self._shown[name] = served, show(served)
         state.changed.clear()
         return {"since": self.since, "models": {name: shown for name, (_, shown) in self._shown.items()}}
-
-    def _show(self, served: ServedModel) -> Shown:
-        """Return everything that is shown of a model, plain values."""
-        return {
-            **summary_of(served),
-            "versions": versions_of(served),
-            "arms": arms_of(served),
-            "about": self._about(served),
-            "story": served.timeline.show(),
-        }
-
-    def _about(self, served: ServedModel) -> Shown:
-        """Return what the learner says about itself, computed again only when it has learned."""
-        learned = served.version, served.learner.rounds
-        if self._beliefs.get(served.name, ((), {}))[0] != learned:
-            self._beliefs[served.name] = learned, served.learner.about()
-        return self._beliefs[served.name][1]

@@ -32,8 +32,7 @@ TAGS = ("v1", "personalizer", "ofrep")
 @operation("GET", "/openapi.json", None)
 async def show_document(call: Call) -> Schema:
     """Show the OpenAPI document."""
-    prefix = call.request.scope.get("root_path", "")
-    return {**document(), "servers": [{"url": prefix or "/"}]}
+    return {**document(), "servers": [{"url": call.request.scope.get("root_path") or "/"}]}
 
 
 @cache
@@ -78,9 +77,7 @@ def _described(described: Operation, path: str) -> Schema:
     }
     if described.bodies:
         structs = [_ref(kind) for kind in described.bodies if kind is not bytes]
-        body = _content({}, "application/octet-stream")
-        if structs:
-            body = _content(structs[0] if len(structs) == 1 else {"anyOf": structs})
+        body = _content({"anyOf": structs}) if structs else _content({}, "application/octet-stream")
         schema["requestBody"] = {"required": True, **body}
     in_path = re.findall(r"{(\w+)", path)
     in_query = ("model", *described.query) if described.is_about_model else described.query

@@ -17,15 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.schema import NAMES, Schema
+from invariant_bandits.service import learners
 from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decode_event, key_of
-from invariant_bandits.service.learners import (
-    CONSTANT,
-    FittedLearner,
-    Learner,
-    action_numbers,
-    leaves,
-    named_numbers,
-)
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, set_aside_events
@@ -43,6 +36,10 @@ class SettledDecision(NamedTuple):
     decided: Decided
     reward: float
     seq: int
+
+
+Decisions = Callable[[], Iterable[SettledDecision]]
+"""Gives settled decisions from the first on, whenever it is called."""
 
 
 def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, AnyEvent, Record]]:
@@ -104,11 +101,8 @@ MOST_COLUMNS = 500
 MOST_COUNTED = 50_000
 TAKEN = {word for words in NAMES.values() for word in words.split()}
 """Names that a reader takes for something else than a feature."""
-ROLES = {
-    **{name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")},
-    "arm": "action",
-    "round": "decision_id",
-}
+ROLES = {name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")}
+ROLES |= {"arm": "action", "round": "decision_id"}
 """Usual names of the columns beside the features, by their role in a schema."""
 
 
@@ -166,7 +160,7 @@ class Layout:
             return [{**context, **self._own(decided, place)} for place in places]
         if not self.named:
             return [dict(context)]
-        named = leaves(context, "context")
+        named = learners.leaves(context, "context")
         return [{f"context.{name}" if name.lower() in TAKEN else name: value for name, value in named}]
 
     def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
@@ -180,24 +174,21 @@ def numbers_of(decided: Decided, place: int) -> dict[str, float]:
     """
     own = None if decided.actions is None else decided.actions[place]
     label = decided.labels[place] if decided.labels else None
-    numbers = action_numbers(named_numbers(decided.context, "context"), label, named_numbers(own, "arms"))
-    return {name: value for name, value in numbers.items() if name != CONSTANT}
+    context = learners.named_numbers(decided.context, "context")
+    numbers = learners.action_numbers(context, label, learners.named_numbers(own, "arms"))
+    return {name: value for name, value in numbers.items() if name != learners.CONSTANT}
 
 
-def layout_of(
-    decisions: Callable[[], Iterable[SettledDecision]], learner: Learner, *, rows: bool = False
-) -> Layout:
+def layout_of(decisions: Decisions, learner: learners.Learner, *, rows: bool = False) -> Layout:
     """The layout that fits all decisions: one row each, unless that is not asked for or does not do.
 
     Parameters
     ----------
-    decisions : callable
-        Gives them from the first on, whenever it is called.
     learner : Learner
         Of the model; one that was fitted says what its columns are called.
     """
     empty = Layout(rows)
-    if isinstance(learner, FittedLearner):
+    if isinstance(learner, learners.FittedLearner):
         columns = tuple(column.name for column in learner.model.feature_map.columns)
         empty = Layout(rows, False, _roles(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
@@ -240,18 +231,16 @@ def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecisio
     import pyarrow as pa
     from pyarrow import parquet
 
-    kinds = {"number": pa.float64(), "word": pa.string(), "list": pa.list_(pa.float64())}
-    roles = layout.roles
+    roles, text, number = layout.roles, pa.string(), pa.float64()
+    kinds = {"number": number, "word": text, "list": pa.list_(number)}
     known = {
-        roles["round"]: pa.string(),
+        roles["round"]: text,
         roles["time"]: pa.timestamp("us", tz="UTC"),
-        "version_id": pa.string(),
-        roles["arm"]: pa.string(),
-        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_()
-        if layout.rows
-        else pa.list_(pa.string()),
-        roles["reward"]: pa.float64(),
-        roles["propensity"]: pa.float64(),
+        "version_id": text,
+        roles["arm"]: text,
+        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_() if layout.rows else pa.list_(text),
+        roles["reward"]: number,
+        roles["propensity"]: number,
     }
     schema = pa.schema([*known.items(), *((name, kinds[kind]) for name, kind in layout.features.items())])
     written, rows, source = 0, 0, iter(decisions)

@@ -137,8 +137,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     since: float | None = None
     """Since when a request has begun to come and is not complete."""
-    unread_since: float | None = None
-    """Since when a client has not taken its response."""
+    read_at = 0.0
+    """When the client was last seen to take its response, or to have none to take."""
     in_headers = True
     """Whether the headers of the next request are not complete."""
     received = 0
@@ -154,12 +154,12 @@ class GuardedProtocol(HttpToolsProtocol):
         """Whether a whole request is being answered to a client that reads."""
         cycle: Any = self.cycle  # None before the first request
         is_under_way = cycle is not None and not cycle.response_complete
-        return is_under_way and self.since is None and self.unread_since is None
+        return is_under_way and self.since is None and not self.flow.write_paused
 
     def connection_made(self, transport: Any) -> None:
         """Take a connection, and close others if there are too many."""
         super().connection_made(transport)
-        self.since = self.loop.time()
+        self.since = self.read_at = self.loop.time()
         if len(self.connections) > min(MOST_PER_ADDRESS, most_connections()):
             self._make_room()
 
@@ -183,8 +183,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request; refuse headers without end."""
-        if self.since is None:
-            self.since = self.loop.time()
+        self.since = self.since or self.loop.time()
         self.received += len(data)
         super().data_received(data)
         if self.in_headers and self.received > LONGEST_HEADER:
@@ -200,22 +199,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.since, self.in_headers, self.received = None, True, 0
         super().on_message_complete()
 
-    def pause_writing(self) -> None:
-        """Note that the client does not take its response."""
-        self.unread_since = self.loop.time()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """Note that it does."""
-        self.unread_since = None
-        super().resume_writing()
-
     def is_too_slow(self, moment: float) -> bool:
-        """Whether the client has used up the time for its headers, its body, or for reading."""
-        if self.unread_since is not None and moment - self.unread_since > READ_SECONDS:
-            return True
+        """Whether the client has used up the time for its headers, its body, or for reading, as seen in looks
+        that come once per second.
+        """
+        if not self.flow.write_paused:
+            self.read_at = moment
         allowed = HEADER_SECONDS if self.in_headers else BODY_SECONDS + self.received / SLOWEST_BODY
-        return self.since is not None and moment - self.since > allowed
+        is_late = self.since is not None and moment - self.since > allowed
+        return is_late or moment - self.read_at > READ_SECONDS
 
 
 @cache
@@ -255,9 +247,8 @@ class Listener(Server):
         """Begin to listen."""
         await super().startup(sockets=sockets)
         if self.started:
-            host, port = self.config.host, self.config.port
-            address = f"[{host}]" if ":" in host else host
-            self.say(f"serving at http://{address}:{port}{self.config.root_path}")
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            self.say(f"serving at http://{host}:{self.config.port}{self.config.root_path}")
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections of clients that are too slow, once per second; return whether to end."""

@@ -21,7 +21,6 @@ from starlette.routing import Route
 from invariant_bandits.service import background, commands, responses
 from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.responses import decode, json_response, read_body
 from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import read_toml
 
@@ -39,12 +38,8 @@ RECENT = 1_000
 """Requests of a route whose exact times are kept."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
-COUNTED: dict[str, str] = TEXTS["counts"]
-"""Counts of a model that are metrics, and their help texts."""
-WAITING, ALARM = (
-    "Decisions that wait for rewards.",
-    "Whether the alarm is on: what was invariant has changed.",
-)
+FAMILIES = {"counts": CounterMetricFamily, "gauges": GaugeMetricFamily}
+"""Metrics of every model by the section of the texts that has their names and help."""
 
 # when a counter began is of no use to readers, and would double the page
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -94,15 +89,16 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each count of the view, and its gauges."""
         view = self.view()
-        counters = [CounterMetricFamily(f"{PREFIX}_{key}", COUNTED[key], labels=["model"]) for key in COUNTED]
-        waiting = GaugeMetricFamily(f"{PREFIX}_waiting_decisions", WAITING, labels=["model"])
-        alarms = GaugeMetricFamily(f"{PREFIX}_alarm", ALARM, labels=["model"])
+        numbers = {}
         for model, shown in view.get("models", {}).items():
-            for name, counter in zip(COUNTED, counters, strict=True):
-                counter.add_metric([model], shown["counts"][name])
-            waiting.add_metric([model], shown["waiting"])
-            alarms.add_metric([model], bool(shown["about"].get("alarm")))
-        yield from (*counters, waiting, alarms)
+            gauges = {"waiting_decisions": shown["waiting"], "alarm": bool(shown["about"].get("alarm"))}
+            numbers[model] = {**shown["counts"], **gauges}
+        for section, kind in FAMILIES.items():
+            for name, about in TEXTS[section].items():
+                family = kind(f"{PREFIX}_{name}", about, labels=["model"])
+                for model, of_model in numbers.items():
+                    family.add_metric([model], of_model[name])
+                yield family
         for name, (about, number) in view.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
         available = float(view.get("available", True))
@@ -273,20 +269,20 @@ class Operation:
         caller = "" if self.role is None else service.access.check(request, self.role)
         call = Call(request, service, caller, self.model_of(request) or only_model(service.engine.state))
         answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
-        if isinstance(answer, Response):
-            return answer
-        return Response(status_code=self.status) if answer is None else json_response(answer, self.status)
+        if answer is None:
+            return Response(status_code=self.status)
+        return answer if isinstance(answer, Response) else responses.json_response(answer, self.status)
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies
         most = responses.LARGEST_UPLOAD if takes_file else responses.LARGEST_BODY
-        body = await read_body(call.request, most)
+        body = await responses.read_body(call.request, most)
         if takes_file and (self.bodies == (bytes,) or "log" in call.query or not responses.is_json(body)):
             return body
         for kind in self.bodies[1:]:
             if kind is not bytes and responses.has_field(body, kind.__struct_encode_fields__[0]):
-                return decode(body, kind)
-        return decode(body, self.bodies[0])
+                return responses.decode(body, kind)
+        return responses.decode(body, self.bodies[0])
 
 
 OPERATIONS: list[Operation] = []

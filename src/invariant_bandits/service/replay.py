@@ -63,9 +63,8 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
     """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside
     for good.
     """
-    snapshots = [snapshot for snapshot in (store.latest_snapshot(), store.base()) if snapshot is not None]
-    loaded = (_load(store, snapshot) for snapshot in snapshots)
-    state = next((state for state in loaded if state is not None), None)
+    snapshots = filter(None, (store.latest_snapshot(), store.base()))
+    state = next(filter(None, (_load(store, snapshot) for snapshot in snapshots)), None)
     if state is None:
         if store.start().seq:
             raise StoreError(NO_BASE)
@@ -139,9 +138,8 @@ def _published_states(store: Any, first: State) -> dict[int, int]:
     """Numbers of events after which decisions were made from a state although more had happened since, and
     of the last batch with such a decision.
     """
-    events = (
-        (row.batch, decode_event(row.event)) for row in store.rows(first.seq) if row.seq not in first.aside
-    )
+    rows = (row for row in store.rows(first.seq) if row.seq not in first.aside)
+    events = ((row.batch, decode_event(row.event)) for row in rows)
     return {event.at: batch for batch, event in events if isinstance(event, Decided) and event.at is not None}
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -27,14 +27,14 @@ from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
-from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
+from invariant_bandits.service.access import Access, is_loopback, read_tokens
 from invariant_bandits.service.background import Learning, RefitSchedule, compare, in_words
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine, Retention
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.listener import HEALTH, Listener, check_host, log_request, route_path
-from invariant_bandits.service.operations import OPERATIONS, Call, Service, operation
+from invariant_bandits.service.operations import OPERATIONS, TEXTS, Call, Service, operation
 from invariant_bandits.service.protocols import ofrep, personalizer
 from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
 from invariant_bandits.service.routes import decisions, models
@@ -49,39 +49,34 @@ HANDLERS = (decisions, document, models, ofrep, personalizer)
 
 # -- what holds for every request --
 
-HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; object-src 'none';"
-    b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-}
-"""Sent with every response."""
+HEADERS: dict[str, str] = TEXTS["headers"]
+"""Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
 """Requests that are answered at the same time."""
 
 
 class Application(Starlette):
     """All operations on a service. It times and logs every request, answers those that fail, and sends the
-    headers that every response has; a path without parameters needs no search for its route.
+    headers that every response has.
 
     Parameters
     ----------
     service : Service
         Its engine makes views for the page and the metrics, and stops when the application ends.
+    hosts : sequence of str
+        Host names under which it may be asked, besides localhost and addresses, see `check_host`.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
         super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=_lifespan)
-        self.state.service, self.state.hosts = service, None
-        self._direct = {(each.method, each.path): each for each in OPERATIONS if "{" not in each.path}
-        self._under_way = 0
+        self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
         service.engine.on_view.append(Dashboard())
         service.metrics.view = lambda: service.engine.view
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request; refuse it under a foreign host name, or as one too many unless it asks for the
+        health.
+        """
         scope["app"] = self
         if scope["type"] != "http":
             await self.router(scope, receive, send)
@@ -91,21 +86,18 @@ class Application(Starlette):
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                own = {name.lower() for name, _ in headers}  # it may have some of them itself
-                headers += [(name, value) for name, value in HEADERS.items() if name not in own]
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         self._under_way += 1
         try:
-            self._check(scope)
-            operation = self._direct.get((scope["method"], route_path(scope)))
-            if operation is None:
-                await self.router(scope, receive, send_with_headers)
-            else:
-                scope["endpoint"] = operation.respond
-                response = await operation.respond(Request(scope, receive))
-                await response(scope, receive, send_with_headers)
+            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+            check_host(host, self.state.hosts)
+            if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
+                raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
+            await self.router(scope, receive, send_with_headers)
         except Exception as error:
             if status:
                 raise
@@ -116,14 +108,6 @@ class Application(Starlette):
         seconds = time.perf_counter() - began
         self.state.service.metrics.count(name, status, seconds)
         log_request(scope, status, seconds)
-
-    def _check(self, scope: Scope) -> None:
-        """Refuse a request under a foreign host name, and one too many unless it asks for the health."""
-        if self.state.hosts is not None:
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            check_host(host, self.state.hosts)
-        if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-            raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
 
 
 @asynccontextmanager
@@ -235,8 +219,7 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     if role == "decider":
         return Decider(_open(address, say, role, learning=False))
     wait = partial(_pause, say, "another process is the learner: waiting until it ends")
-    turn = wait if role == "learner" else None
-    store = _open(address, say, role, check=check_newest, wait=turn)
+    store = _open(address, say, role, check=check_newest, wait=wait if role == "learner" else None)
     try:
         engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
@@ -284,10 +267,8 @@ class ServiceSettings:
         "default".
     host, port : str, int
         Where to listen.
-    tokens : mapping of str to Role
-        See `access`; without any, only loopback is served.
     token_file : Path or None
-        Where the tokens are from; SIGHUP reads it again.
+        Tokens and their roles, see `read_tokens`; without it, only loopback is served. SIGHUP reads it again.
     rate : float
         Requests per second and token; 0 is without bound.
     role : "alone", "learner" or "decider"
@@ -312,7 +293,6 @@ class ServiceSettings:
     models: Mapping[str, Path] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8080
-    tokens: Mapping[str, Role] = field(default_factory=dict)
     token_file: Path | None = None
     rate: float = 0.0
     role: FleetRole = "alone"
@@ -327,23 +307,23 @@ class ServiceSettings:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Under which names requests may come: any, if tokens are needed and none is named."""
-        is_open = self.tokens and not self.allow_hosts and not is_loopback(self.host)
+        is_open = self.token_file is not None and not self.allow_hosts and not is_loopback(self.host)
         return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
 
 
 def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening."""
-    if not settings.tokens and not is_loopback(settings.host):
+    tokens = {} if settings.token_file is None else read_tokens(settings.token_file)
+    if not tokens and not is_loopback(settings.host):
         raise InputError(f"host: other machines can reach {settings.host}: tokens are needed (--token-file)")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say)
-    engine.retention = settings.retention if settings.role != "decider" else None
+    engine.retention = settings.retention
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
-        given = settings.models or settings.logs or engine.state.models
-        if settings.empty_model and not given:
+        if settings.empty_model and not (settings.models or settings.logs or engine.state.models):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
@@ -355,9 +335,7 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         engine.stop()
         raise
     learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
-    if learning is not None:
-        learning.start()
-    return Service(engine, Access(settings.tokens, settings.rate), learning=learning)
+    return Service(engine, Access(tokens, settings.rate), learning=learning)
 
 
 def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
@@ -409,18 +387,16 @@ def _rotate(access: Access, token_file: Path | None) -> None:
         return
     try:
         access.tokens = read_tokens(token_file)
+        log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
     except InputError as error:
         log.error("SIGHUP: the tokens stay as they were: %s", error)
-    else:
-        log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
 
 
 def run(service: Service, settings: ServiceSettings, say: Say = lambda line: None) -> int:
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(*GARBAGE_EVERY)
-    app = Application(service)
-    app.state.hosts = settings.allowed_hosts
+    app = Application(service, settings.allowed_hosts)
     where = {"host": settings.host, "port": settings.port, "root_path": settings.root_path}
     listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
     return 0 if listener.listen() and service.engine.failure is None else 1

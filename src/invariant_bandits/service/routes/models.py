@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -19,19 +19,16 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import summary_of, versions_of
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
-from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
+from invariant_bandits.service.operations import Call, Value, operation
+from invariant_bandits.service.responses import RefusedError, check_id, check_values, decode, json_response
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ServedModel, State
-from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
 """Events that could not be applied, the latest, that a model shows."""
 TRIALS = ThreadPoolExecutor(1, "trials")
 """Reads and tries uploaded models, one at a time, so that look-ups have their threads."""
-Value = TypeVar("Value")
-UPLOAD = ("note", "activate", "allow_differences")
 
 
 class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +43,14 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     model: Name
     arms: list[Id] = []
+
+
+class VersionQuery(msgspec.Struct):
+    """What is kept with a new version, whether it decides at once, and whether it may differ."""
+
+    note: str = ""
+    activate: bool = False
+    allow_differences: bool = False
 
 
 @operation("GET", "/v1/model", "read")
@@ -77,14 +82,15 @@ async def list_models(call: Call) -> dict[str, Any]:
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
     if isinstance(body, ModelRequest):
-        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), seed=call.engine.store.seed)
+        arms = {check_id(label, "arms"): True for label in body.arms}
+        learner: Learner = OpenLearner(arms, seed=call.engine.store.seed)
         command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
-    call.model = call.query.get("model", "default")  # not the one that is served
+    # not the one that is served, and by the rule of names
+    call.model = decode({"model": call.query.get("model", "default")}, ModelRequest).model
     if call.model in call.engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
-    decode({"model": call.model}, ModelRequest)  # the rule of names
     if "log" in call.query:
         return await _fit_log(call, body)
     learner = await in_turn(_read, body, call.engine.store.seed)
@@ -110,10 +116,7 @@ async def _fit_log(call: Call, body: bytes) -> Response:
 
 
 def _read(content: bytes, seed: int) -> FittedLearner:
-    try:
-        return FittedLearner(Model.from_bytes(content, "the uploaded file"), seed)
-    except FileError as error:
-        raise RefusedError(422, f"body: {error}") from None
+    return FittedLearner(Model.from_bytes(content, "body: the uploaded file"), seed)
 
 
 async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
@@ -128,7 +131,7 @@ async def try_version(
     cannot answer them, unless that is allowed, or there are none and only requests matter; `name` is what the
     protocol calls this error.
     """
-    allowed = _flag(call, "allow_differences")
+    allowed = decode(call.query, VersionQuery).allow_differences
     report = await in_turn(compare, call.engine, call.model, learner)
     allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
@@ -137,25 +140,18 @@ async def try_version(
     return report
 
 
-@operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=UPLOAD)
+@operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=VersionQuery.__struct_fields__)
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
-    active = _flag(call, "activate")
+    query = decode(call.query, VersionQuery)
     call.engine.state.model(call.model)
     learner = await in_turn(_read, body, call.engine.store.seed)
     report = await try_version(call, learner)
-    about = {"note": call.query.get("note", "")[:200], "by": call.caller, "evaluation": report["evaluation"]}
-    command = commands.add_version(call.model, learner, "given", active=active, **about)
-    done = f"added version {{}} of {call.model}{', active' if active else ''}"
-    return {"model": call.model, "version": await call.change(command, done), "active": active, **report}
-
-
-def _flag(call: Call, name: str) -> bool:
-    """Return a query parameter that is true or false; false if it is not given."""
-    value = call.query.get(name, "false")
-    if value not in ("true", "false"):
-        raise RefusedError(422, f"{name}: must be true or false, got {value[:80]!r}")
-    return value == "true"
+    about = {"note": query.note[:200], "by": call.caller, "evaluation": report["evaluation"]}
+    command = commands.add_version(call.model, learner, "given", active=query.activate, **about)
+    done = f"added version {{}} of {call.model}{', active' if query.activate else ''}"
+    version = await call.change(command, done)
+    return {"model": call.model, "version": version, "active": query.activate, **report}
 
 
 @operation("GET", "/v1/model/versions", "read")
@@ -167,9 +163,8 @@ async def list_versions(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/versions/{version}/activate", "admin", query=("allow_differences",))
 async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
-    version, engine = call.path["version"], call.engine
+    version, engine, report = call.path["version"], call.engine, dict[str, Any]()
     served = engine.state.model(call.model)
-    report: dict[str, Any] = {}
     if version in served.versions and version not in served.activations:
         report = await try_version(call, served.learners[version])
         if (newer := await in_turn(catch_up, engine, call.model, version, call.caller)) is not None:
@@ -228,6 +223,7 @@ async def list_arms(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/arms", "admin", ArmRequest, status=201)
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
+    check_id(body.label, "label")
     check_values(body.features, "features")
     command = commands.change_arms(call.model, body.label, add=True, features=body.features, by=call.caller)
     arms = await call.change(command, f"added an arm to {call.model}")
