@@ -158,7 +158,11 @@ def test_a_new_arm_has_no_control_characters_in_its_label(client: TestClient, la
     added = client.post("/v1/models/shop/arms", json={"label": label})
     made = client.post("/v1/models", json={"model": "other", "arms": ["a", label]})
     assert (added.status_code, made.status_code) == (422, 422)
-    assert (added.json()["error"]["field"], made.json()["error"]["field"]) == ("label", "arms")
+    assert (added.json()["error"]["field"], made.json()["error"]["field"]) == ("label", "arms[1]")
+
+
+def test_a_new_arm_may_be_named_by_a_compound_emoji(client: TestClient) -> None:
+    assert client.post("/v1/models/shop/arms", json={"label": "👩‍💻 deal"}).status_code == 201
 
 
 def test_arms_come_and_go_and_never_come_back(client: TestClient) -> None:

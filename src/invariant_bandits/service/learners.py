@@ -554,7 +554,9 @@ MOST_PATTERNS = 256
 """Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
 
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e]*$"
+"""Texts without control characters, line ends and changes of direction."""
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=NO_CONTROLS)]
 
 
 class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):

@@ -116,13 +116,13 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
         return [], list(arms)
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
-        return [check_id(str(arm), "arms") for arm in arms], None
+        return [str(arm) for arm in arms], None
     named = [arm for arm in arms if isinstance(arm, dict) and "label" in arm]
     if len(named) == len(arms) and all(set(arm) <= {"label", "features"} for arm in named):
         labels, rows = [arm["label"] for arm in named], [arm.get("features") for arm in named]
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a string")
-        return [check_id(label, "arms") for label in labels], None if rows == [None] * len(rows) else rows
+        return labels, rows if any(row is not None for row in rows) else None
     if any(isinstance(arm, str) for arm in arms):
         raise RefusedError(422, "arms: must be all labels, or all rows of features")
     return [], list(arms)

@@ -18,10 +18,10 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import summary_of, versions_of
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Label, Learner, OpenLearner
 from invariant_bandits.service.operations import Call, Value, operation
-from invariant_bandits.service.responses import RefusedError, check_id, check_values, decode, json_response
-from invariant_bandits.service.routes.decisions import Id, Name
+from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
+from invariant_bandits.service.routes.decisions import Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ServedModel, State
 
@@ -34,7 +34,7 @@ TRIALS = ThreadPoolExecutor(1, "trials")
 class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A new arm, described by the columns of the catalogue where there is one."""
 
-    label: Id
+    label: Label
     features: dict[str, Any] | None = None
 
 
@@ -42,7 +42,7 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A new empty model, and its arms; it takes what contexts bring."""
 
     model: Name
-    arms: list[Id] = []
+    arms: list[Label] = []
 
 
 class VersionQuery(msgspec.Struct):
@@ -82,8 +82,7 @@ async def list_models(call: Call) -> dict[str, Any]:
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
     if isinstance(body, ModelRequest):
-        arms = {check_id(label, "arms"): True for label in body.arms}
-        learner: Learner = OpenLearner(arms, seed=call.engine.store.seed)
+        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), seed=call.engine.store.seed)
         command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
@@ -223,7 +222,6 @@ async def list_arms(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/arms", "admin", ArmRequest, status=201)
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
-    check_id(body.label, "label")
     check_values(body.features, "features")
     command = commands.change_arms(call.model, body.label, add=True, features=body.features, by=call.caller)
     arms = await call.change(command, f"added an arm to {call.model}")
