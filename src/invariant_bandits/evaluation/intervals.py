@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -30,6 +31,20 @@ def mean_and_error(values: Array) -> tuple[float, float]:
     """Mean of values (n,) and its standard error over blocks of time."""
     mean = float(values.mean())
     return mean, float(np.linalg.norm(scaled_block_sums(values - mean))) / len(values)
+
+
+def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
+    """Mean per item of clusters, given as their numbers of items and sums (B,), and its error from how the
+    clusters that are not empty differ; None where there are too few of them.
+    """
+    used = counts > 0.0
+    total, clusters, mean, error = float(counts.sum()), int(used.sum()), None, None
+    if clusters:
+        mean = float(sums.sum()) / total
+    if mean is not None and clusters > 1:
+        apart = np.linalg.norm((sums - mean * counts)[used])
+        error = float(apart * np.sqrt(clusters / (clusters - 1.0))) / total
+    return {"decisions": int(total), "mean": mean, "error": error, "buckets": clusters}
 
 
 def scaled_block_sums(values: Array) -> Array:

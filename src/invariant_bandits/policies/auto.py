@@ -146,6 +146,21 @@ class Belief(plotting.ShownInNotebooks):
         ]
         return "\n".join(lines)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold; under `drift` the direction that moved most comes first."""
+        moved = zip(self.names, self.shifts.tolist(), self.errors.tolist(), strict=True)
+        drift = [dict(zip(("direction", "shift", "error"), move, strict=True)) for move in moved]
+        return {
+            "beliefs": {name: float(share) for name, share in self.hypotheses.items()},
+            "alarm": bool(self.alarm),
+            "alarm_level": self.alarm_level,
+            "log_evidence": float(self.log_evidence),
+            "no_alarm_because": self.no_alarm_because,
+            "drift": [drift[place] for place in np.argsort(-np.abs(self.shifts) / self.errors)],
+            "noise_ratio": float(self.noise_ratio),
+            "baseline_shift": list(map(float, self.baseline_shift)),
+        }
+
     def plot(self, axes: Any = None, *, most: int = 8, theme: str = "light") -> Any:
         """Draw the hypotheses with their probabilities and, beside them, how far the coefficients stand from
         the logs', with intervals of two standard deviations. Needs matplotlib.

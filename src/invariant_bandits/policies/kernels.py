@@ -169,14 +169,10 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     return 0
 
 
-@njit(int64(IN2, IN2, IN2, float64, float64, V2), **SHORT)
-def decide(
-    X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float, parts: Any
-) -> Any:
-    """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie.
-
-    The scores (3, K) go to `parts`.
-    """
+@njit(int64(IN2, IN2, IN2, float64, float64), **SHORT)
+def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
+    """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
+    parts = np.empty((3, X.shape[0]))
     if score(X, lift, factor, parts) < 0:
         return REFUSED
     best, chosen = -np.inf, 0
@@ -185,12 +181,6 @@ def decide(
         if value > best:
             best, chosen = value, k
     return chosen
-
-
-@njit(int64(IN2, IN2, IN2, float64, float64), **SHORT)
-def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
-    """What `decide` returns, where the scores are not asked for."""
-    return decide(X, lift, factor, residual_radius, invariant_radius, np.empty((3, X.shape[0])))
 
 
 # -- learning

@@ -202,18 +202,6 @@ class LinearPolicy(BasePolicy):
             width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
-    def expect(self, features: Any) -> tuple[Array, Array]:
-        """Propensities and expected rewards (K,) of the actions with features (K, p)."""
-        if self._samples:
-            return self.propensities(features), self.scores(features).mean
-        features = offered_array(features, self.dim)
-        parts = np.empty((3, len(features)))
-        with self._lock:
-            action = kernels.decide(features, *(self._decision or self._drawn_decision()), parts)
-        if action < 0:
-            base.refuse(features, self.dim)
-        return base.one_hot(action, len(features)), parts[0]
-
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state; the first is as in `select`.
 

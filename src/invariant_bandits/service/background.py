@@ -284,7 +284,7 @@ class Judge:
         return {
             "decisions": gain.rounds,
             "earned": float(np.mean([seen[3] for seen in self._seen])) if self._seen else None,
-            "gain": learners.finite(gain.value),
+            "gain": float(gain.value) if np.isfinite(gain.value) else None,
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
             "confidence": gain.confidence,

@@ -355,8 +355,8 @@ def _new_id(moment: float) -> str:
 
     It begins with its time: neighbours in time stay so in the index.
     """
-    number = next(_numbers).to_bytes(8)
-    return f"{int(moment * 1e6):014x}{hashlib.blake2b(number, digest_size=8, key=_secret).hexdigest()}"
+    hashed = hashlib.blake2b(next(_numbers).to_bytes(8), digest_size=8, key=_secret)
+    return f"{int(moment * 1e6):014x}{hashed.hexdigest()}"
 
 
 @returns_command

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate
@@ -23,6 +23,7 @@ from scipy.special import stdtrit
 
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
+from invariant_bandits.evaluation.intervals import mean_over_clusters
 from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
@@ -261,26 +262,9 @@ def checked_labels(labels: Labels) -> tuple[str, ...]:
 
 
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Beliefs, drift and alarm of a policy that has them; else nothing."""
+    """Beliefs, drift and alarm of a policy that has them, as plain values; else nothing."""
     belief = policy.explain(names) if hasattr(policy, "explain") else None
-    if not isinstance(belief, Belief):
-        return {}
-    columns = (belief.names, belief.shifts.tolist(), belief.errors.tolist())
-    moved: list[dict[str, Any]] = [
-        {"direction": name, "shift": finite(shift), "error": finite(error)}
-        for name, shift, error in zip(*columns, strict=True)
-    ]
-    moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
-    return {
-        "beliefs": {name: finite(share) for name, share in belief.hypotheses.items()},
-        "alarm": bool(belief.alarm),
-        "alarm_level": belief.alarm_level,
-        "log_evidence": finite(belief.log_evidence),
-        "no_alarm_because": belief.no_alarm_because,
-        "drift": moved,
-        "noise_ratio": finite(belief.noise_ratio),
-        "baseline_shift": [finite(shift) for shift in belief.baseline_shift],
-    }
+    return belief.to_dict() if isinstance(belief, Belief) else {}
 
 
 def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
@@ -291,31 +275,12 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
     counts, means : array, shape (m,)
         Rounds and mean reward per window.
     """
-    windows = mean_over(zip(counts.tolist(), (counts * means).tolist(), strict=True))
+    windows = mean_over_clusters(counts, counts * means)
     mean, interval = windows["mean"], None
     if windows["error"] is not None:
         half = float(stdtrit(windows["buckets"] - 1, 0.975)) * windows["error"]
         interval = [mean - half, mean + half]
     return {"logged_reward": mean, "logged_reward_interval": interval}
-
-
-def mean_over(buckets: Iterable[Sequence[float]]) -> dict[str, Any]:
-    """Return the mean reward per decision, and its error from how buckets differ, given as the number of
-    decisions and the sum of their rewards.
-    """
-    used = [(n, r) for n, r in buckets if n]
-    count, total = sum(n for n, _ in used), sum(r for _, r in used)
-    mean = total / count if used else None
-    error = None
-    if mean is not None and len(used) > 1:
-        spread = sum((r - mean * n) ** 2 for n, r in used) * len(used) / (len(used) - 1)
-        error = math.sqrt(spread) / count
-    return {"decisions": int(count), "mean": mean, "error": error, "buckets": len(used)}
-
-
-def finite(value: float) -> float | None:
-    """A number that JSON can say, or None."""
-    return float(value) if math.isfinite(value) else None
 
 
 # -- models that were fitted --

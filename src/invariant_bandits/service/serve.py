@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -49,7 +48,7 @@ HANDLERS = (decisions, document, models, ofrep, personalizer)
 
 # -- what holds for every request --
 
-HEADERS: dict[str, str] = TEXTS["headers"]
+HEADERS = [(name.encode(), value.encode()) for name, value in TEXTS["headers"].items()]
 """Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
 """Requests that are answered at the same time."""
@@ -86,9 +85,9 @@ class Application(Starlette):
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                status, headers = message["status"], message["headers"]
+                own = {name.lower() for name, _ in headers}  # it may have some of them itself
+                headers += [header for header in HEADERS if header[0] not in own]
             await send(message)
 
         self._under_way += 1

@@ -19,15 +19,7 @@ import msgspec
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
-from invariant_bandits.service.events import (
-    AnyEvent,
-    Closed,
-    Decided,
-    Rewarded,
-    decision_key,
-    decode_event,
-    encode_event,
-)
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
 from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
 from invariant_bandits.service.settings import AGGREGATES, Configuration, Group
 from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
@@ -361,7 +353,7 @@ class Records:
 
     def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key, body = decision_key(event.id, event.model), encode_event(event)
+        key, body = decision_key(event.id, event.model), events.encode_event(event)
         record = self.cached(key) if fresh else self.find(key)
         if record is None or body not in self._recent[key]:
             record = record or Record()

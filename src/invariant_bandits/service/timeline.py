@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
+import numpy as np
 from scipy.special import stdtrit
 
+from invariant_bandits.evaluation.intervals import mean_over_clusters
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import mean_over
 from invariant_bandits.service.settings import BUCKETS, Configuration
 
 MOST_SEGMENTS = 160
@@ -59,7 +60,7 @@ class Holdout:
         """
         if not rules.holds_out:
             return None
-        sides = {name: mean_over(getattr(self, name)) for name in ("model", "holdout")}
+        sides = {name: mean_over_clusters(*np.array(getattr(self, name)).T) for name in ("model", "holdout")}
         shown: Shown = {"share": rules.holdout, "to": rules.holdout_to, "key": rules.holdout_key, **sides}
         shown["uplift"] = None
         if all(side["decisions"] >= FEWEST and side["error"] is not None for side in sides.values()):

@@ -340,18 +340,16 @@ class Database(ABC):
         """Let go of the lock."""
 
     def make_tables(self, connection: Connection) -> None:
-        """Make the tables where there are none, and choose the seed, in one transaction."""
+        """Make the tables where there are none, and choose the seed, in one transaction; if it fails, nothing
+        stays of it once the connection is closed.
+        """
         connection.execute("BEGIN")
-        try:
-            for statement in self.tables:
-                connection.execute(statement)
-            connection.execute("INSERT INTO head VALUES (0, ?, 0)", START)
-            seed = seed_with_checksum(secrets.randbits(63))
-            connection.execute("INSERT INTO meta VALUES ('seed', ?)", seed)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
+        for statement in self.tables:
+            connection.execute(statement)
+        connection.execute("INSERT INTO head VALUES (0, ?, 0)", START)
+        seed = seed_with_checksum(secrets.randbits(63))
+        connection.execute("INSERT INTO meta VALUES ('seed', ?)", seed)
+        connection.commit()
 
     def check_version(self, version: int) -> int:
         """Return the version of the tables, 0 if there are none; StoreError if another release made them."""
