@@ -707,18 +707,19 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
 
 
 def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> Array:
-    """Probability (p,) that the drift along each direction goes on from window to window.
+    """Return the probability (p,) that drift along each direction goes on from window to window.
 
-    Compares, direction by direction, the likelihood of its estimates if every window draws its coefficient
-    afresh with that of the state space γ_i = μ + x_i of `last_window`, over the ways PERSISTENT.
+    The function compares two models of the coefficients in the windows (periods of the log). In the first
+    model every window draws its coefficient independently, and in the second model the coefficient follows an
+    autoregressive process.
 
     Parameters
     ----------
     estimates, errors : arrays, shape (m, p)
-        Of the coefficient along each direction in every window, and their variances, infinite where a window
-        does not inform the direction.
+        Estimated coefficient along each direction in each window, and the variance of this estimate. The
+        variance is infinite if a window does not inform the direction.
     mean, drift : arrays, shape (p,)
-        μ and ω.
+        Mean μ and drift variance ω of the coefficient along each direction.
     """
     m, w = len(estimates), np.maximum(drift, TINY)
     apart = np.where(np.isfinite(errors), estimates - mean, 0.0)

@@ -185,18 +185,23 @@ def floored(covariances: Array) -> Array:
 def find_blocks(
     covariances: Array, sizes: Array, *, alpha: float = 0.002, unseen: Array | None = None
 ) -> BlockStructure:
-    """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
+    """Rotate the features and group them into blocks that are uncorrelated in every window (period of the
+    log).
+
+    The function first diagonalises all covariance matrices jointly. Then it merges rotated features that are
+    significantly correlated into blocks and refines the rotation, until no more blocks merge.
 
     Parameters
     ----------
     covariances : array, shape (m, p, p)
-        One per window, floored.
+        Covariance matrix of the features in each of m windows, with 5 % of the mean matrix added.
     sizes : array, shape (m,)
-        Effective numbers of rows behind each.
+        Effective number of rows behind each covariance matrix.
     alpha : float
-        Level of the tests that link two columns, shared over the pairs.
+        Significance level of the correlation tests, divided by the number of pairs of features.
     unseen : array, shape (m, p, p), optional
-        Projections on the directions in which a window does not vary: it says nothing of their correlations.
+        For each window, the projection on the directions in which the features do not vary. A window says
+        nothing about correlations with directions in which it does not vary.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -221,9 +226,12 @@ def _varied(basis: Array, unseen: Array | None) -> Array | None:
 
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
-    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure.
+    """Rotate the covariance matrices and the basis, in place, to the rotation that makes given blocks most
+    likely.
 
-    Returns how the search ended: CONVERGED, INDISTINCT or STALLED of the kernels.
+    The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log).
+    Blocks are groups of rotated features that are uncorrelated with each other. The returned status of the
+    search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.
     """
     from invariant_bandits.decomposition import kernels
 

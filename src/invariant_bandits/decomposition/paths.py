@@ -352,26 +352,36 @@ def window_paths(
     common_noise: bool = False,
     missing: Sequence[MissingColumn] = (),
 ) -> tuple[CoefficientPaths, Array, float]:
-    """Least squares with an intercept in every window: g_i and H_i = s_i²·Gc_i⁻¹, the noise variances s_i²
-    (m,), and their mean over all rounds.
+    """Estimate the coefficients in every window (period of the log) by least squares with an intercept.
 
-    H_i is widened by ν/(ν − 2), ν = n_i − rank − 1, the mean of the ratio of a true to an estimated variance,
-    so that Wald statistics keep their level in small windows; where ν ≤ 8 the variance pooled over all
-    windows is used.
+    The covariances of the estimates are multiplied by ν/(ν − 2), where ν is the number of residual degrees of
+    freedom in the window. The factor ν/(ν − 2) keeps the level of Wald tests in small windows. Windows with ν
+    ≤ 8 use the noise variance pooled over all windows.
 
     Parameters
     ----------
     moments : WindowedMoments
-        Regular over all windows together.
+        Means and covariances of features and rewards in each window. The covariance over all windows together
+        must be nonsingular.
     directions : array, shape (p, d), optional
-        Along which coefficients drift independently, for what is expected of partial windows; the features if
-        not given.
+        Directions along which coefficients drift independently, by default the features. Only windows that
+        cannot estimate every coefficient use `directions`.
     singular : mapping of int to array, optional
-        The `singular_roots` of the chosen actions, where they are known.
+        Result of `singular_roots` for the chosen actions, if it is already computed.
     common_noise : bool
-        Whether all windows have the noise variance pooled over them: weights that follow one outlier less.
+        Whether all windows use one pooled noise variance, which makes the result less sensitive to outliers.
     missing : sequence of MissingColumn
-        Indicators of missing values, whose variances are those of rows that vary more.
+        Features that indicate missing values. The variances of their coefficients are increased, because
+        rewards vary more in rows with missing values.
+
+    Returns
+    -------
+    paths : CoefficientPaths
+        Estimated coefficients in each window, with their covariances.
+    noise : array, shape (m,)
+        Noise variance in each window.
+    mean_noise : float
+        Mean noise variance over all rounds.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)

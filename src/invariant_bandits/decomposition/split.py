@@ -172,9 +172,11 @@ class InvarianceResult(NamedTuple):
 
 
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
-    """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d).
+    """Test whether the d coefficients of a block are equal in all m windows (periods of the log).
 
-    With partial windows there are fewer degrees of freedom: those of the windows that inform each direction.
+    The function makes two Wald tests: one of equal coefficients, with (m − 1)d degrees of freedom, and one
+    against a quadratic trend, with 2d. If some windows cannot estimate every coefficient, the tests have
+    fewer degrees of freedom.
     """
     m, d = paths.coefficients.shape
     precisions = paths.precisions()
@@ -258,28 +260,30 @@ def select_invariant(
     invariant_dim: int | None = None,
     refine: bool = True,
 ) -> InvarianceResult:
-    """Forward selection: move the block with the strongest evidence of change to the residual side, refine,
-    re-test.
+    """Decide which blocks of rotated features have stable coefficients, by forward selection.
 
-    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning.
-    So a block with a direction that fewer than two windows inform, which cannot be tested, counts as varying.
+    Each step moves the block with the strongest evidence of change to the residual side (drifting
+    coefficients), refines the directions and tests the remaining blocks again. A block that cannot be tested,
+    because fewer than two windows (periods of the log) inform one of its directions, counts as drifting. To
+    call a drifting direction stable is the expensive error, because the opposite error only slows learning.
 
     Parameters
     ----------
     blocks : list of arrays, shape (p, d)
-        Orthonormal directions that fill R^p.
+        Orthonormal directions of each block. Together the blocks span the whole space of p features.
     paths : CoefficientPaths
-        Coefficients by window.
+        Estimated coefficients in each window, with their covariances.
     covariances : array, shape (m, p, p)
-        As used for the blocks.
+        Covariance matrix of the features in each window, as passed to `find_blocks`.
     sizes : array, shape (m,)
-        Effective numbers of rows behind each.
+        Effective number of rows behind each covariance matrix.
     alpha : float
-        Stop when no remaining block is significant at alpha / number of blocks.
+        Significance level: the selection stops when no remaining block has a p-value below alpha / number of
+        blocks.
     invariant_dim : int, optional
-        Stop, instead, when the invariant part has come down to this dimension.
+        Number of stable directions at which the selection stops, whatever the p-values.
     refine : bool
-        Whether the split may be turned after each move.
+        Whether the directions may be rotated after each move of a block.
     """
     stay = list(blocks)
     moved: list[Array] = []
@@ -324,12 +328,17 @@ def _divide(block: Array, paths: CoefficientPaths, keep: int) -> tuple[Array, Ar
 def refine_split(
     stay: list[Array], moved: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Rotate invariant against residual directions to the joint optimum; blocks are carried along.
+    """Rotate stable (invariant) against drifting (residual) directions to a joint optimum.
 
-    Minimises J(V) = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i over the rotation
-    E that couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean:
-    directions are right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step,
-    halved until J falls.
+    At the optimum, stable and drifting directions are uncorrelated in every window (period of the log), and
+    the stable coefficients do not change. Gauss–Newton steps minimise the criterion::
+
+        J = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i
+
+        W, V        stable and drifting directions
+        S_i, n_i    covariance matrix of the features in window i, effective number of rows behind it
+        g_i, H_i    coefficients in window i and their covariance
+        e_i         deviation of Wᵀg_i from its weighted mean over the windows
     """
     from invariant_bandits.decomposition import kernels
 
@@ -382,10 +391,11 @@ def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: A
 def component_along(
     invariant: Array, moments: WindowedMoments, paths: CoefficientPaths, kind: str
 ) -> tuple[Array, Array]:
-    """Coordinates of β_inv (p_inv,) along the columns of `invariant` (p, p_inv), and their covariance.
+    """Return the stable coefficients β_inv along the directions `invariant` (p, p_inv), and their covariance.
 
-    "within-window" is the precision-weighted mean of the window coefficients, with the residual coordinates
-    partialled out. "pooled" is the paper's estimator, which a selective logging policy biases.
+    With kind "within-window" the estimate is the precision-weighted mean of the coefficients in all windows
+    (periods of the log). With kind "pooled" the estimate is the paper's regression over all rounds, which is
+    biased if the logging policy selects actions by their rewards.
     """
     if invariant.shape[1] == 0:
         return np.zeros(0), np.zeros((0, 0))

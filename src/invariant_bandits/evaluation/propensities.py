@@ -404,29 +404,30 @@ class Calibration:
 
 
 def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
-    """PropensityCheck the propensities of the feedback against its choices.
+    """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
-    With the propensities of all offered actions: do they add up to 1, are actions of each bin of predicted
-    propensity, each position and each feature chosen as often as predicted? With those of the logged actions
-    only: for any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions.
-    The choices f = 1, positions and features are tried. That also fails if some offered actions are never
-    played: weights cannot make up for them. Right propensities are flagged with probability at most `level`,
-    in large samples (Bonferroni over z-tests, each round's error having mean zero given the rounds before).
-    Estimated ones are flagged a little more often.
+    If the log has the propensities of all offered actions, the propensities must add up to 1. Then actions
+    must also be chosen as often as predicted, in each bin of propensities, at each position and for each
+    feature. If the log has only the propensities of the logged actions, the mean of f(logged
+    action)/propensity must equal the mean of Σ f over the offered actions. The functions f are the constant
+    1, the positions and the features. This check also fails if some offered actions are never played.
+
+    In large samples, right propensities are flagged with probability at most `level` (z-tests with
+    Bonferroni's correction). Estimated propensities are flagged a little more often.
 
     Parameters
     ----------
     feedback : Feedback
-        Rounds with propensities.
+        Logged rounds with propensities.
     bins : int
-        Of predicted propensity, at least 2.
+        Number of bins of predicted propensities, at least 2.
     level : float
-        Of the test over all checks.
+        Significance level of all checks together.
 
     Returns
     -------
     Calibration
-        All checks, and whether the propensities are flagged.
+        The result of every check, and whether the propensities are flagged.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.propensities import calibration
