@@ -707,17 +707,17 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
 
 
 def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> Array:
-    """Return the probability (p,) that drift along each direction goes on from window to window.
+    """Return the probability (p,) that drift along each direction goes on from one period of the log to the
+    next.
 
-    The function compares two models of the coefficients in the windows (periods of the log). In the first
-    model every window draws its coefficient independently, and in the second model the coefficient follows an
-    autoregressive process.
+    The function compares two models: every window (period of the log) draws its coefficient independently, or
+    the coefficient follows an autoregressive process.
 
     Parameters
     ----------
     estimates, errors : arrays, shape (m, p)
-        Estimated coefficient along each direction in each window, and the variance of this estimate. The
-        variance is infinite if a window does not inform the direction.
+        Estimated coefficient along each direction in each window, and its variance (infinite if the window
+        has no data along the direction).
     mean, drift : arrays, shape (p,)
         Mean μ and drift variance ω of the coefficient along each direction.
     """

@@ -188,8 +188,8 @@ def find_blocks(
     """Rotate the features and group them into blocks that are uncorrelated in every window (period of the
     log).
 
-    The function first diagonalises all covariance matrices jointly. Then it merges rotated features that are
-    significantly correlated into blocks and refines the rotation, until no more blocks merge.
+    The function diagonalises all covariance matrices jointly. Rotated features that are significantly
+    correlated are merged into blocks and the rotation is refined, until no more blocks merge.
 
     Parameters
     ----------
@@ -198,10 +198,9 @@ def find_blocks(
     sizes : array, shape (m,)
         Effective number of rows behind each covariance matrix.
     alpha : float
-        Significance level of the correlation tests, divided by the number of pairs of features.
+        Significance level of all correlation tests together, divided equally among the pairs of features.
     unseen : array, shape (m, p, p), optional
-        For each window, the projection on the directions in which the features do not vary. A window says
-        nothing about correlations with directions in which it does not vary.
+        Projection, for each window, on the directions in which the features of the window do not vary.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -226,12 +225,11 @@ def _varied(basis: Array, unseen: Array | None) -> Array | None:
 
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
-    """Rotate the covariance matrices and the basis, in place, to the rotation that makes given blocks most
-    likely.
+    """Rotate covariance matrices and basis, in place, to maximise the likelihood of given uncorrelated
+    blocks.
 
-    The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log).
-    Blocks are groups of rotated features that are uncorrelated with each other. The returned status of the
-    search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.
+    The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log). The
+    returned status of the search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.
     """
     from invariant_bandits.decomposition import kernels
 

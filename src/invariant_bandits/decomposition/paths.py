@@ -354,34 +354,24 @@ def window_paths(
 ) -> tuple[CoefficientPaths, Array, float]:
     """Estimate the coefficients in every window (period of the log) by least squares with an intercept.
 
-    The covariances of the estimates are multiplied by ν/(ν − 2), where ν is the number of residual degrees of
-    freedom in the window. The factor ν/(ν − 2) keeps the level of Wald tests in small windows. Windows with ν
-    ≤ 8 use the noise variance pooled over all windows.
+    The function returns the coefficients with their covariances, the noise variance of each window (m,), and
+    the mean noise variance over all rounds. The covariances are multiplied by ν/(ν − 2), with ν residual
+    degrees of freedom in the window, so that Wald tests keep their level. Windows with ν ≤ 8 degrees of
+    freedom use the noise variance pooled over all windows.
 
     Parameters
     ----------
     moments : WindowedMoments
-        Means and covariances of features and rewards in each window. The covariance over all windows together
-        must be nonsingular.
+        Means and covariances of features and rewards in each window, nonsingular over all windows together.
     directions : array, shape (p, d), optional
-        Directions along which coefficients drift independently, by default the features. Only windows that
-        cannot estimate every coefficient use `directions`.
+        Directions along which coefficients drift independently, by default the features. The parameter
+        `directions` matters only for windows that cannot estimate every coefficient.
     singular : mapping of int to array, optional
         Result of `singular_roots` for the chosen actions, if it is already computed.
     common_noise : bool
         Whether all windows use one pooled noise variance, which makes the result less sensitive to outliers.
     missing : sequence of MissingColumn
-        Features that indicate missing values. The variances of their coefficients are increased, because
-        rewards vary more in rows with missing values.
-
-    Returns
-    -------
-    paths : CoefficientPaths
-        Estimated coefficients in each window, with their covariances.
-    noise : array, shape (m,)
-        Noise variance in each window.
-    mean_noise : float
-        Mean noise variance over all rounds.
+        Features that indicate missing values, whose coefficients get larger variances.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)

@@ -37,7 +37,7 @@ def published_decomposition(
     Parameters
     ----------
     features : array, shape (n, p)
-        Features of the chosen actions in time order. Cross-validation needs at least 20(p + 1) rows.
+        Features of the chosen actions in time order, at least 20(p + 1) rows for cross-validation.
     rewards : array, shape (n,)
         Rewards of the chosen actions.
     names : p strings, optional
@@ -47,8 +47,8 @@ def published_decomposition(
     -------
     SimpleNamespace
         The attributes of a fitted InvariantSubspaceDecomposition, without the underscore at the end of their
-        names. Additional attributes describe the cross-validation: `moments`, `block_threshold`, `thresholds`
-        and `explained_variance`.
+        names. The additional attributes `moments`, `block_threshold`, `thresholds` (k,) and
+        `explained_variance` (FOLDS, k) describe the windows and the choice of thresholds.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape
@@ -238,7 +238,7 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
 def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
     """Estimate the stable coefficients β_inv (p,) by one regression on all rows, and return their covariance.
 
-    The regression has an intercept and uses only the stable directions `invariant`. Rewards that the drifting
+    The regression has an intercept and uses only the stable directions. Rewards that the drifting
     coefficients explain count as noise.
     """
     n, p = features.shape

@@ -262,15 +262,15 @@ def select_invariant(
 ) -> InvarianceResult:
     """Decide which blocks of rotated features have stable coefficients, by forward selection.
 
-    Each step moves the block with the strongest evidence of change to the residual side (drifting
-    coefficients), refines the directions and tests the remaining blocks again. A block that cannot be tested,
-    because fewer than two windows (periods of the log) inform one of its directions, counts as drifting. To
-    call a drifting direction stable is the expensive error, because the opposite error only slows learning.
+    Each step moves the block with the strongest evidence of change to the drifting side, refines the
+    directions and tests the remaining blocks again. A block counts as drifting if fewer than two windows
+    (periods of the log) have data along one of its directions. Calling a drifting direction stable is more
+    expensive than the opposite error, which only slows learning.
 
     Parameters
     ----------
     blocks : list of arrays, shape (p, d)
-        Orthonormal directions of each block. Together the blocks span the whole space of p features.
+        Orthonormal directions of each block, which together span the whole space of p features.
     paths : CoefficientPaths
         Estimated coefficients in each window, with their covariances.
     covariances : array, shape (m, p, p)
@@ -391,11 +391,12 @@ def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: A
 def component_along(
     invariant: Array, moments: WindowedMoments, paths: CoefficientPaths, kind: str
 ) -> tuple[Array, Array]:
-    """Return the stable coefficients β_inv along the directions `invariant` (p, p_inv), and their covariance.
+    """Return the coordinates of the stable coefficients β_inv along given stable directions, and their
+    covariance.
 
     With kind "within-window" the estimate is the precision-weighted mean of the coefficients in all windows
     (periods of the log). With kind "pooled" the estimate is the paper's regression over all rounds, which is
-    biased if the logging policy selects actions by their rewards.
+    biased if the logging policy prefers some actions.
     """
     if invariant.shape[1] == 0:
         return np.zeros(0), np.zeros((0, 0))

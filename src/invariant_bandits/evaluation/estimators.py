@@ -496,7 +496,7 @@ def snips(
 
     The estimate is Σ w·r / Σ w, with rewards r and importance weights w. SNIPS is consistent if the
     propensities (the logging policy's probabilities) are right up to a factor. A constant added to all
-    rewards changes the estimate by this constant.
+    rewards changes the estimate by the same constant.
 
     The function `ips` documents the parameters.
     """
@@ -516,17 +516,17 @@ def doubly_robust(
 ) -> Estimate:
     """Estimate the mean reward of a policy by the doubly robust method (Dudík, Langford & Li 2011).
 
-    The estimate is the mean of Σ_a target·q̂ + w·(r − q̂ of the logged action), with predicted rewards q̂,
-    rewards r and importance weights w. The estimate is right if either the propensities or the predicted
-    rewards are right. A linear regression on earlier rounds predicts the rewards (`predict_rewards`).
+    The estimate is the mean predicted reward under the policy plus the importance-weighted mean of the
+    prediction errors. The estimate is right if either the propensities or the predicted rewards are right. A
+    linear regression on earlier rounds predicts the rewards (`predict_rewards`).
 
     Parameters
     ----------
     feedback, target, weights, confidence :
         The parameters of the same names in `ips`.
     earlier : Feedback, optional
-        Rounds before those of `feedback`, which help to predict rewards. Without `earlier` the first block of
-        rounds has the prediction q̂ = 0, as in IPS.
+        Rounds before those of `feedback`, which help to predict rewards. Without `earlier` rounds, the
+        predicted reward is 0 in the first block of rounds.
     predictions : Predictions, optional
         Result of `predict_rewards(feedback, earlier)`, if it is already computed.
     """
@@ -562,10 +562,10 @@ def direct(
 ) -> Estimate:
     """Estimate the mean reward of a policy from predicted rewards alone, for logs without propensities.
 
-    The estimate of the direct method is the mean of Σ_a target·q̂, with predicted rewards q̂. The confidence
-    interval covers the sampling error of the linear prediction, but not the error if rewards are not linear.
-    Without `earlier` the first block of rounds is left out, because no rounds before it can predict its
-    rewards.
+    The estimate of the direct method is the mean predicted reward of the actions that the policy would
+    choose. The confidence interval covers the sampling error of the linear prediction, but not the error if
+    rewards are not linear. Without `earlier` rounds, the first block of rounds is left out, because nothing
+    before it predicts its rewards.
 
     The function `doubly_robust` documents the parameters.
     """
@@ -625,7 +625,7 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 def exact(feedback: Feedback, policy: Policy, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Return the mean reward of a policy that plays a log in which the rewards of all actions are known.
 
-    The policy learns from its own choices, and nothing has to be assumed. The confidence interval says how
+    The policy learns from its own choices, so that no assumption is needed. The confidence interval says how
     much the mean reward could differ in other rounds of the same kind.
 
     The function `replay` documents the parameters.

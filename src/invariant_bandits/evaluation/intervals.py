@@ -109,7 +109,7 @@ def rare_reward_interval(
     V.
 
     The interval is the union of Student's t interval over blocks of rounds and of two gamma intervals, which
-    allow for rare rewards that were not seen yet::
+    allow for rewards not seen yet::
 
         low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α))
         high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α))
@@ -323,21 +323,19 @@ def estimated(
 ) -> Estimate:
     """Return the ratio Σ gains / Σ weights with its confidence interval, or refuse to conclude.
 
-    An estimator that weights rewards should pass both `rewards` and `reach`. Without `rewards` and `reach`
-    the interval treats every gain as a reward, and differences between policies get wider intervals.
+    An estimator that weights rewards should pass the parameters `rewards` and `reach`. Otherwise every gain
+    counts as a reward, and differences between policies get wider intervals.
 
     Parameters
     ----------
     gains, weights : array, shape (n,)
-        Contribution of each evaluated round to the two sums, in time order.
+        Contribution of each evaluated round to Σ gains and to Σ weights, in time order.
     effective_sample : float, optional
-        Effective sample size: how many rounds played by the evaluated policy itself would tell as much. By
-        default the effective sample size is computed from `reach`.
+        Effective sample size: how many rounds played by the evaluated policy itself would tell as much.
     confidence : float
         Coverage of the confidence interval.
     reasons : tuple of str
-        Reasons, known to the caller, why the estimate must not be used. The function adds reasons that it
-        finds in the rewards.
+        Reasons, known to the caller, why the estimate must not be used.
     notes : tuple of str
         Remarks for the reader of the estimate.
     rewards : array, shape (n,), optional
@@ -348,13 +346,12 @@ def estimated(
         How much Σ gains grows if the reward of a round grows by 1, such as the importance weight of the
         round.
     model_errors : array, shape (B, p), optional
-        Standard errors of a reward model, one vector for each block of rounds. The sum of the lengths of
-        these vectors widens the interval.
+        Standard errors of a reward model in each block of rounds, which widen the interval.
 
     Returns
     -------
     Estimate
-        The ratio with its interval. If there are any `reasons`, the interval is infinite.
+        The ratio with its interval, which is infinite if there are `reasons` not to use the estimate.
 
     >>> import numpy as np
     >>> from invariant_bandits.evaluation.intervals import estimated

@@ -406,11 +406,10 @@ class Calibration:
 def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
     """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
-    If the log has the propensities of all offered actions, the propensities must add up to 1. Then actions
-    must also be chosen as often as predicted, in each bin of propensities, at each position and for each
-    feature. If the log has only the propensities of the logged actions, the mean of f(logged
-    action)/propensity must equal the mean of Σ f over the offered actions. The functions f are the constant
-    1, the positions and the features. This check also fails if some offered actions are never played.
+    If the log has the propensities of all offered actions, they must add up to 1 and predict how often
+    actions are chosen. These frequencies are compared by propensity, by position and by feature. If the log
+    has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
+    over all offered actions. Weighted averages also differ if some offered actions are never played.
 
     In large samples, right propensities are flagged with probability at most `level` (z-tests with
     Bonferroni's correction). Estimated propensities are flagged a little more often.

@@ -85,8 +85,8 @@ class AffineLinUCB(LinearPolicy):
     center : array, shape (p,)
         Center μ of the subspace: the coefficients before any reward is seen.
     axes : array, shape (p, q)
-        Axes M of the subspace, each as long as coefficients typically lie from the center. If `axes` is
-        empty, the policy learns nothing.
+        Axes M of the subspace, scaled by the typical deviation of coefficients from the center. Without any
+        axes the policy learns nothing.
     **rest :
         Parameters of LinearPolicy other than dim, invariant and draws.
 
@@ -107,8 +107,8 @@ class AffineLinUCB(LinearPolicy):
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
         """Estimate center and axes from the windows (periods) of the logs and return an AffineLinUCB policy.
 
-        The parameter `rank` is the dimension of the subspace. If `rank` is not given, the subspace has every
-        direction whose variation clearly exceeds sampling error.
+        By default the subspace has every direction whose variation clearly exceeds sampling error. The
+        parameter `rank` sets another dimension of the subspace.
         """
         tasks = Tasks.of(past, centered=True)
         along, sizes = tasks.directions(rank)

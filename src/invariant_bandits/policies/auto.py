@@ -198,18 +198,18 @@ class ReasoningPolicy(BasePolicy):
 
 @policy("auto-isd")
 class AutoISD(ReasoningPolicy):
-    """Policy that weighs four hypotheses about what has changed since the logs.
+    """Policy that weighs four hypotheses about what has changed since the logs were recorded.
 
     The hypotheses are: nothing changed; drift as in the logs; invariance broken (stable coefficients have
-    changed); logs useless. Each hypothesis has several Kalman filters, which predict rewards from
-    coefficients and a mean reward. A filter gains weight when it predicts rewards well. The weaker the signal
-    in the logs, the slower the weights change.
+    changed); logs useless. Each hypothesis has several Kalman filters, which estimate the coefficients and
+    the mean reward. A filter gains weight when it predicts rewards well. The weaker the signal in the logs,
+    the slower the weights change.
 
-    The policy plays the action with the largest sum of expected reward and width. The width is half a
-    standard deviation of the uncertainty that the logs leave, or one standard deviation for labelled arms. If
-    hypotheses that distrust the logs hold more than half of the weight, the width is one standard deviation
-    of all filters together. The policy tests an action that it rarely plays if a wrong estimate would cost
-    more than the test, within the limit of `caution`.
+    The policy plays the action with the largest sum of expected reward and width. The width is half the
+    standard deviation that the expected reward would have if nothing had changed (the whole one for labelled
+    arms). If hypotheses that distrust the logs hold more than half of the weight, the width is the standard
+    deviation over all filters. The policy tests a rarely played action if a wrong estimate would cost more
+    than the test, within the limit set by the parameter `caution`.
 
     Create the policy with `from_history` or `from_past`.
 
@@ -222,32 +222,29 @@ class AutoISD(ReasoningPolicy):
         Whether the filters learn the mean reward (the baseline) as an additional coefficient.
     caution : float or None
         Largest share of the expected gain that may be spent on tests of rarely played actions. The default
-        `caution` 0 suits contexts that vary, because varying contexts try the actions by themselves. With
-        `caution` None tests are unlimited, which suits a few actions that are always the same and may change
-        in value.
+        caution, 0, suits contexts that vary, because different contexts lead to different actions anyway. The
+        caution None allows any number of tests, which suits a few fixed actions whose rewards may change.
     confidence : float
         Probability η of a false alarm over all rounds together, if stable coefficients stay stable.
     share : float
         Share of the filters' weights that returns to the initial weights in each round.
     noise : "learned" or "known"
-        Whether filters learn the noise variance online or use that of the logs. With "learned", Student's t
-        distribution with five degrees of freedom weighs the hypotheses, so that outliers have little effect.
+        Whether filters learn the noise variance online or use that of the logs. With the value "learned",
+        Student's t distribution with five degrees of freedom limits the effect of outliers on the weights.
     horizon : int, optional
-        Number of rounds that will be played. The policy leaves out tests that can no longer pay off before
-        the horizon.
+        Number of rounds that will be played, so that the policy leaves out tests that can no longer pay off.
     members : sequence of Member, optional
         Kalman filters to use instead of the default ones, or the stored state of a FilterMixture.
 
     Attributes
     ----------
     mixture : FilterMixture
-        The Kalman filters and their weights. Read `mixture` only while no other thread changes the policy.
+        The Kalman filters and their weights, to be read only while no other thread changes the policy.
     winsorised : int
         Number of outliers: rounds learned as if they had been nearer to what was expected. If outliers are
         frequent, the policy warns once.
     refused : int
-        Number of rounds and offers refused, since the policy was created or loaded, because an action was too
-        far from all logged actions.
+        Number of rounds and offers that were refused because an action was too far from all logged actions.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -342,8 +339,8 @@ class AutoISD(ReasoningPolicy):
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
         """Estimate the drift of coefficients from the logs of a Past object and return an AutoISD policy.
 
-        The parameter `windows` is the number of periods into which the logged rounds are cut, by default
-        `past.windows`. All other options are parameters of the AutoISD constructor.
+        The parameter `windows` is the number of periods into which the logged rounds are cut, by default as
+        in the Past object. All other options are parameters of the AutoISD constructor.
         """
         if windows is not None:
             past = past.in_windows(windows)
@@ -403,9 +400,9 @@ class AutoISD(ReasoningPolicy):
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards (K,) of K actions and their posterior standard deviations.
 
-        While the policy trusts the logs, `select` uses another width: the uncertainty that the logs leave. If
-        rewards are clicks, `mean` is the click probability at the mean log-odds, and `mean + width` that one
-        standard deviation higher.
+        While the policy trusts the logs, `select` uses another width: the uncertainty if nothing has changed
+        since the logs. If rewards are clicks, `mean` is the click probability at the mean log-odds, and `mean
+        + width` the probability at one standard deviation above.
         """
         mean, width = self._predict(offered_array(features, self.dim))
         if self.link == "logit":
@@ -493,26 +490,26 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def log_evidence(self) -> float:
-        """Current evidence that stable coefficients have changed, as the log of a likelihood ratio.
-
-        The evidence is 0 in the first rounds, before there are enough data.
+        """Current evidence that stable coefficients have changed, as a log-likelihood ratio (0 in the first
+        rounds).
         """
         with self._lock:
             return log_evidence(self.mixture.filters.online, self.prior)
 
     @property
     def peak_evidence(self) -> float:
-        """Largest `log_evidence` so far, among the current round and the rounds at which the alarm was
-        checked.
+        """Largest evidence so far that stable coefficients have changed, among the rounds at which the alarm
+        was checked.
         """
         with self._lock:
             return max(self.log_evidence, self._peak_evidence)
 
     @property
     def alarm(self) -> bool:
-        """Whether the policy has ever rejected that stable coefficients are still stable.
+        """Whether there was ever significant evidence that coefficients that were stable in the logs have
+        changed.
 
-        The significance level of the alarm over all rounds together is `confidence`.
+        The significance level of the alarm over all rounds together is the parameter `confidence`.
         """
         return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.confidence))
 
@@ -520,8 +517,7 @@ class AutoISD(ReasoningPolicy):
     def alarm_supported(self) -> bool:
         """Whether the logs tell enough about drift for an alarm.
 
-        An alarm needs at least five windows (periods of the log), and windows that fit the estimated
-        directions of drift.
+        An alarm needs at least five windows (periods of the log) that fit the estimated directions of drift.
         """
         return not why_no_alarm(self.prior)
 
@@ -565,9 +561,9 @@ class AutoISD(ReasoningPolicy):
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
         """Return a copy of this policy with one additional labelled arm, after the other arms.
 
-        The new arm starts from the distribution of the known arms. The parameter `features` (c,) describes
-        the new arm, if the logs have features of arms. Feature vectors for the new policy also need the
-        coordinates of the new arm.
+        The coefficients of the new arm start from their distribution over the known arms. The parameter
+        `features` (c,) describes the new arm, if the logs have features of arms. Feature vectors for the new
+        policy also need the coordinates of the new arm.
         """
         with self._lock:
             prior = self.prior.with_arm(features)

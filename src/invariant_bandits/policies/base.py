@@ -48,7 +48,7 @@ class Scores:
     mean : array, shape (K,)
         Expected reward of each of the K offered actions.
     width : array, shape (K,)
-        Uncertainty of each expected reward in units of the reward, before the factor `exploration`.
+        Uncertainty of each expected reward, before multiplication by the policy's parameter `exploration`.
     propensities : array, shape (K,), or None
         Probability of choosing each action, or None if the policy does not know these probabilities exactly.
 
@@ -67,11 +67,10 @@ class Scores:
 class Policy(Protocol):
     """Interface of a policy: choose one of K offered actions from their features, then learn its reward.
 
-    `simulate`, `compare` and experiment grids accept any object with the methods `select` and `update`. The
-    method `update` may have two more parameters: `offered`, the features (K, p) of all offered actions, and
-    `action`, the index of the played action. The library passes `offered` and `action` only to an `update`
-    method that names them. A policy that chooses at random also has the method `propensities(features)`,
-    which returns the probability (K,) of choosing each action.
+    The functions `simulate` and `compare` and experiment grids accept any object with the methods `select`
+    and `update`. The method `update` may have two more parameters: `offered`, the features (K, p) of all
+    offered actions, and `action`, the index of the played action. A policy that chooses at random also has
+    the method `propensities(features)`, which returns the probability (K,) of choosing each action.
 
     >>> import invariant_bandits as ib
     >>> class First:

@@ -90,7 +90,8 @@ class Frozen(Greedy):
 
 @policy("epsilon-greedy")
 class EpsilonGreedy(Greedy):
-    """Policy that plays the best estimated action, or with probability `epsilon` a random one.
+    """Policy that plays the action with the highest estimated reward, or with probability `epsilon` a random
+    action.
 
     The method `propensities` returns exact probabilities of all actions.
 
@@ -121,9 +122,7 @@ class EpsilonGreedy(Greedy):
         self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
-        """Return the index of the best estimated action, or with probability epsilon a random one of the K
-        actions.
-        """
+        """Return the action with the highest estimated reward, or with probability epsilon a random one."""
         with self._lock:
             greedy = super().select(features)
             explore, place = self._draws.at(self.rounds).random(2)
@@ -149,7 +148,8 @@ class EpsilonGreedy(Greedy):
     def propensities(self, features: Any, *, samples: int = 0) -> Array:
         """Return the probability (K,) of choosing each of K actions.
 
-        Every action has the probability ε/K, and the best estimated action has 1 − ε in addition.
+        Every action has the probability ε/K, and the action with the highest estimated reward has 1 − ε in
+        addition.
         """
         features = base.offered_array(features, self.dim)
         result = np.full(len(features), self.epsilon / len(features))
@@ -232,9 +232,8 @@ class Uniform(BasePolicy):
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Every round must offer the same K actions in the same order. The method `update` needs the index of the
-    played action. The confidence width of action k is α√(φᵀA_k⁻¹φ), where A_k is the regularised Gram matrix
-    of action k and α = 1 + √(log(2/η)/2).
+    Every round must offer the same K actions in the same order. The confidence width of action k is
+    α√(φᵀA_k⁻¹φ), where A_k is the regularised Gram matrix of action k and α = 1 + √(log(2/η)/2).
 
     Parameters
     ----------
@@ -243,7 +242,7 @@ class DisjointLinUCB(BasePolicy):
     arms : int
         Number K of actions, which every round offers in the same order.
     ridge : float
-        Regulariser λ of each ridge regression. Li et al. (2010) use λ = 1.
+        Regulariser λ of each ridge regression, which is 1 in the publication.
     confidence : float
         Allowed probability η that a confidence bound fails.
     exploration : float
@@ -278,10 +277,7 @@ class DisjointLinUCB(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
-        """Return a DisjointLinUCB policy for a Past object (what is known before the first round).
-
-        If `arms` is not given, `past.actions` must be the number of actions that every round offers.
-        """
+        """Return a DisjointLinUCB policy, by default for `past.actions` actions per round."""
         arms = past.actions if arms is None else arms
         return cls(past.dim, cast(int, arms), **{"confidence": past.confidence, **options})
 
@@ -312,7 +308,7 @@ class DisjointLinUCB(BasePolicy):
         return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the action with the index `action` and the features (p,)."""
+        """Learn the reward of the played action with features (p,); its index `action` is required."""
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")

@@ -90,7 +90,7 @@ class InvariantSetPolicy(AffineLinUCB):
     def from_past(cls, past: Past, *, level: float = 0.01, **options: Any) -> Self:
         """Find the best set of features with equal coefficients in all windows (periods) of the logs.
 
-        A set of features is rejected if the test of equal coefficients has a p-value below `level`.
+        A set of features is rejected if the test of equal coefficients has a p-value below the given `level`.
         """
         probability("level", level)
         invariant = [fit for fit in fitted_sets(past.moments) if fit.p_value >= level]

@@ -216,19 +216,16 @@ class ISDPolicy(LinearPolicy):
         moments : WindowedMoments
             Means and covariances of the logged features and rewards in each window (period of the log).
         split : Split, optional
-            The true directions with stable and with drifting coefficients, if they are known (Theorem 2). If
-            `split` is given, only the stable coefficients are estimated.
+            The true directions with stable and with drifting coefficients, if they are known (Theorem 2).
         recompute_every : int, optional
-            Number n of online rounds after which the split is estimated again. Each time, the n rounds join
-            the logs as a new window. With `recompute_every`, pass the features of all offered actions to
-            `update` as `offered`. Without `offered`, the policy's own selection of actions biases the
-            estimated covariances.
+            Number n: after every n online rounds, these rounds join the logs as a new window and the split is
+            estimated again. With `recompute_every`, pass all offered features to `update`, because
+            covariances of the policy's own choices are biased.
         intercept : bool
-            Whether every window (period of the log) has its own intercept. Use False for features of labelled
+            Whether every window (period of the log) has an intercept; use False for features of labelled
             arms.
         **rest :
-            Parameters of the constructor. If `noise_scale` is not given, the noise is estimated from the
-            logs.
+            Parameters of the constructor. By default the noise scale is estimated from the logs.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
@@ -296,7 +293,7 @@ class ISDPolicy(LinearPolicy):
     def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
         """Return a policy that uses a fitted InvariantSubspaceDecomposition.
 
-        If `noise_scale` is not given, the policy uses the noise scale of the fitted decomposition.
+        By default the policy uses the noise scale of the fitted decomposition.
         """
         rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
         make: Any = cls  # each kind has a constructor of its own
@@ -309,7 +306,7 @@ class ISDPolicy(LinearPolicy):
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the played action with features (p,).
 
-        If the policy was created with `recompute_every`, pass the features (K, p) of all actions as
+        If the policy has the option `recompute_every`, pass the features (K, p) of all actions as parameter
         `offered`.
         """
         if self._recomputation is None:
@@ -428,21 +425,21 @@ class ISDLinUCB(ISDPolicy):
     component : array, shape (p,)
         Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of `component`, along the invariant directions or for all p features. If
-        `component_precision` is None, the stable coefficients count as exact (Theorem 1).
+        Inverse covariance of `component`, along the stable directions or for all p features. By default the
+        component counts as exact (Theorem 1).
     radius : "self-normalised" or "theorem"
-        Which confidence radii the policy uses. "self-normalised" combines Chernoff's bound for the stable
-        coefficients with the radius published with the memory for the drifting ones. "theorem" takes Lemmas 2
-        and 3 of the paper literally, which is valid but far too wide in practice. "theorem" needs
-        `feature_bound` and, unless the component is exact, `logged_rounds`, `min_eigenvalue` and
-        `subspace_error`.
+        Which confidence radii the policy uses. The radius "self-normalised" takes Chernoff's bound for the
+        stable coefficients, and the radius published with the memory for the drifting ones. The radius
+        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
+        The radius "theorem" needs `feature_bound` and, unless the component is exact, `logged_rounds`,
+        `min_eigenvalue` and `subspace_error`.
     logged_rounds : int, optional
         Number T0 of logged rounds.
     min_eigenvalue : float, optional
         Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     subspace_error : float
-        Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace. Use 0 as
-        `subspace_error` if the split is known.
+        Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the split
+        is known.
     **rest :
         Parameters of LinearPolicy other than dim, invariant and draws.
 

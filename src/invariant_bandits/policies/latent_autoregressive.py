@@ -23,8 +23,8 @@ class LatentARLinUCB(ComposedPolicy):
     """LinUCB for coefficients that follow a hidden autoregressive state (Trella et al. 2024).
 
     The expected reward is φᵀ(γ + z·b), where the state z is an autoregressive process that is never observed.
-    The policy predicts the state z from its latest prediction errors. For this, LinUCB gets additional
-    features: the products of the features φ with h, a discounted sum of prediction error times features.
+    The policy predicts the state z from its latest prediction errors. LinUCB learns from the features φ and
+    from their products with h, a discounted sum of prediction errors times features.
 
     Parameters
     ----------

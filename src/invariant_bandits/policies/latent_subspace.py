@@ -23,10 +23,10 @@ NARROW, WIDE = "narrow.", "wide."
 class LatentLinUCB(ComposedPolicy):
     """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 
-    The coefficients of all tasks are assumed to lie in the subspace spanned by the columns of U. Two
-    regressions learn every round: one in the subspace and one in all features. Each regression gives an upper
-    confidence bound, and the policy uses the smaller of the two bounds. The bound in the subspace is widened
-    by the error of the estimated subspace.
+    The coefficients of all tasks are assumed to lie in one subspace. Two regressions learn every round: one
+    in the subspace and one in all features. Each regression gives an upper confidence bound, and the policy
+    uses the smaller of the two bounds. The bound in the subspace is widened by the error of the estimated
+    subspace.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class LatentLinUCB(ComposedPolicy):
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
         """Estimate the subspace from the windows (periods) of the logs and return a LatentLinUCB policy.
 
-        The parameter `rank` is the dimension of the subspace. If `rank` is not given, the subspace has every
-        direction whose size clearly exceeds sampling error.
+        By default the subspace has every direction whose size clearly exceeds sampling error. The parameter
+        `rank` sets another dimension of the subspace.
         """
         tasks = Tasks.of(past, centered=False)
         axes, sizes = tasks.directions(rank)

@@ -43,11 +43,12 @@ class LinearPolicy(BasePolicy):
     """Base class of the linear policies: LinUCB and Thompson sampling.
 
     The policy expects the reward φᵀγ for features φ, and learns the coefficients γ by ridge regression.
-    Without `draws` the policy plays the action with the highest upper confidence bound. With `draws` the
-    policy uses Thompson sampling: it draws coefficients from N(estimate, (exploration · scale)² · covariance)
-    and plays the best action for them. Thompson sampling draws the coefficients once after each `update`, so
-    repeated calls of `select` agree. The scale of the draws is that of Agrawal & Goyal (2013). With the
-    memory `Discount`, the covariance of the draws is that of Kim & Tewari (2020).
+    Without the parameter `draws` the policy plays the action with the highest upper confidence bound. With
+    the parameter `draws` the policy uses Thompson sampling: it draws coefficients from N(estimate,
+    (exploration · scale)² · covariance) and plays the best action for them. Thompson sampling draws the
+    coefficients once after each `update`, so repeated calls of `select` agree. The scale of the draws is that
+    of Agrawal & Goyal (2013). With the memory Discount, the covariance of the draws is that of Kim & Tewari
+    (2020).
 
     Parameters
     ----------
@@ -68,10 +69,9 @@ class LinearPolicy(BasePolicy):
     memory : Memory
         Which online rounds count: Forever, SlidingWindow, Discount or Restart.
     invariant : isd.InvariantPart, optional
-        Part of the coefficients that is known from the logs and stays fixed. If `invariant` is None, the
-        policy learns all p coefficients online.
+        Part of the coefficients that is known from the logs. By default the policy learns all coefficients.
     draws : Draws, optional
-        Random numbers for Thompson sampling. If `draws` is None, the policy uses upper confidence bounds.
+        Random numbers for Thompson sampling. By default the policy uses upper confidence bounds.
     """
 
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
@@ -132,8 +132,8 @@ class LinearPolicy(BasePolicy):
         past : Past
             What is known before the first round, such as logs and horizon.
         warm : bool or int
-            Whether the policy first learns the logged rounds. If `warm` is a number n, the policy learns only
-            the n latest logged rounds.
+            Whether the policy first learns the logged rounds, or how many of the latest logged rounds it
+            learns.
         **options :
             Parameters of the constructor, which take precedence over the values in `past`.
         """
@@ -427,7 +427,7 @@ class LinTS(LinearPolicy):
 
 @policy("sw-linucb")
 class SWLinUCB(LinearPolicy):
-    """Sliding-window LinUCB, which learns from the last `window` rounds only (Cheung et al. 2019).
+    """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
 
     The class `LinearPolicy` documents the other parameters.
 
@@ -444,10 +444,8 @@ class SWLinUCB(LinearPolicy):
     def from_past(
         cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
     ) -> Self:
-        """Return an SWLinUCB policy for a Past object (what is known before the first round).
-
-        If `window` is not given, the policy remembers `past.suggested_window` rounds, or all `past.horizon`
-        rounds if the past suggests no window.
+        """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else
+        `past.horizon`.
         """
         window = window or past.suggested_window or past.needed_horizon("window")
         return super().from_past(past, window=window, warm=warm, **options)
@@ -472,10 +470,9 @@ class DLinUCB(LinearPolicy):
     def from_past(
         cls, past: Past, *, discount: float | None = None, warm: bool | int = False, **options: Any
     ) -> Self:
-        """Return a DLinUCB policy for a Past object (what is known before the first round).
+        """Return a DLinUCB policy, which by default remembers about `past.suggested_window` rounds.
 
-        If `discount` is not given, the policy remembers about `past.suggested_window` rounds. If the past
-        suggests no window, the discount is 0.999.
+        If the Past object suggests no window, the default discount is 0.999.
         """
         if discount is None:
             discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
@@ -484,7 +481,7 @@ class DLinUCB(LinearPolicy):
 
 @policy("restart-linucb")
 class RestartLinUCB(LinearPolicy):
-    """LinUCB that forgets everything each time it has learned `every` rounds (Zhao et al. 2020).
+    """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
 
     The class `LinearPolicy` documents the other parameters.
 
@@ -499,10 +496,8 @@ class RestartLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Return a RestartLinUCB policy for a Past object (what is known before the first round).
-
-        If `every` is not given, the policy restarts after `past.suggested_window` rounds, or after
-        `past.horizon` rounds if the past suggests no window.
+        """Return a policy that by default restarts after `past.suggested_window` or else `past.horizon`
+        rounds.
         """
         every = every or past.suggested_window or past.needed_horizon("every")
         return super().from_past(past, every=every, **options)

@@ -299,12 +299,12 @@ class Forever(Memory):
 
 @dataclass(frozen=True)
 class SlidingWindow(Memory):
-    """Memory of the last `window` online rounds; older rounds are forgotten (Cheung et al. 2019).
+    """Memory of the latest online rounds; older rounds are forgotten (Cheung et al. 2019).
 
     Parameters
     ----------
     window : int
-        Number of rounds that are remembered. The memory stores about 2√window matrices.
+        Number of rounds that are remembered. The memory SlidingWindow stores about 2√window matrices.
 
     >>> import invariant_bandits as ib
     >>> ib.LinTS(3, memory=ib.SlidingWindow(100))
@@ -332,8 +332,7 @@ class Discount(Memory):
     Parameters
     ----------
     discount : float
-        Factor on the weight of every past round in each new round, strictly between 0 and 1. A policy with
-        this memory remembers about 1/(1 − discount) rounds.
+        Number strictly between 0 and 1. The memory Discount holds about 1/(1 − discount) rounds.
 
     >>> import invariant_bandits as ib
     >>> ib.LinUCB(3, memory=ib.Discount(0.99))
@@ -350,7 +349,7 @@ class Discount(Memory):
 
 @dataclass(frozen=True)
 class Restart(Memory):
-    """Memory that forgets all rounds each time it has learned `every` rounds (Zhao et al. 2020).
+    """Memory that forgets all rounds after a fixed number of rounds and starts again (Zhao et al. 2020).
 
     Parameters
     ----------

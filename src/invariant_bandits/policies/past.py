@@ -34,17 +34,16 @@ class Past:
         Logged rounds, row by row. Instead of Feedback, any object with `features`, `rewards` and
         `moments(windows)` is accepted, such as the logs of a simulated world.
     moments : WindowedMoments, optional
-        Means and covariances of the logged features and rewards in each window (period of the log). If
-        `moments` is not given, `logs` are cut into `windows` equal periods.
+        Means and covariances of the logged features and rewards in each window (period of the log).
     windows : int
-        Number of equal periods into which `logs` are cut.
+        Number of equal periods into which the logs are cut, if `moments` is not given.
     horizon : int, optional
         Number of rounds that the policy will play.
     actions : int, optional
         Number of actions per round, if every round offers the same number.
     baseline : float
-        Constant that was subtracted from the logged rewards. The baseline is also subtracted from every
-        reward that the policy learns, because linear policies have no intercept.
+        Constant that is subtracted from logged and from new rewards, because linear policies have no
+        intercept.
     noise_scale : float, optional
         Standard deviation of the noise in a reward, if it is known.
     feature_bound : float, optional
@@ -184,7 +183,9 @@ class Past:
 
     @cached_property
     def confidence(self) -> float:
-        """Allowed probability that a confidence bound fails; 1/horizon by default, or 0.01 without a horizon.
+        """Allowed probability that a confidence bound fails.
+
+        By default this probability is 1/horizon, or 0.01 if the horizon is not known.
         """
         return DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
 

@@ -44,7 +44,7 @@ def lemma1_radius(
 ) -> float:
     """Return the confidence radius of a ridge regression (Lemma 1; Abbasi-Yadkori et al. 2011, Theorem 2).
 
-    With probability 1 − η the radius bounds the error ‖γ̂ − γ‖_A of the estimated coefficients in all rounds
+    With probability 1 − confidence, the radius bounds the error ‖γ̂ − γ‖_A of the coefficients in all rounds
     at once::
 
         σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
@@ -100,9 +100,10 @@ def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumpti
 
 
 def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
-    """Return the radius of the stable coefficients β̂ if the stable directions are known (Theorem 2).
+    """Return the radius of the stable coefficients if the stable directions are known (Theorem 2).
 
-    With probability 1 − 2η the radius bounds the error ‖β̂ − β‖ in the norm of the logs' Gram matrix::
+    With probability 1 − 2·confidence, the radius bounds the estimation error in the norm of the logs' Gram
+    matrix::
 
         σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
     """
@@ -118,9 +119,9 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
 
 
 def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
-    """Return the radius of the stable coefficients β̂ if the stable directions are estimated (Lemma 2).
+    """Return the radius of the stable coefficients if the stable directions are estimated (Lemma 2).
 
-    The radius holds with probability 1 − 4η::
+    The radius holds with probability 1 − 4·confidence::
 
         Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M
     """
@@ -140,7 +141,7 @@ def lemma3_residual_radius(
 ) -> float:
     """Return the radius of the drifting coefficients if the stable ones are estimated (Lemma 3).
 
-    After t rounds the radius is::
+    The radius after t online rounds is::
 
         Theorem 1's radius + L(M·ΔΠ + ‖β̂ − β‖)√(p_res·t)
     """
@@ -178,8 +179,8 @@ def theorem3_regret_bound(
 ) -> float:
     """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (Theorem 3).
 
-    If `confidence` is not given, the failure probability η is 1/(11T), where T is the horizon. Without stable
-    directions, without estimation errors and with η = 1/T, the bound is that of Theorem 1.
+    By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. Without
+    stable directions and estimation errors, and with `confidence` 1/T, the bound is that of Theorem 1.
     """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
@@ -194,8 +195,8 @@ def theorem3_regret_bound(
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
     """Return a regret that no policy can avoid in every environment (Appendix D).
 
-    With features in the cube [−1, 1]^p and noise of variance 1, every policy has at least the regret
-    e⁻²/8·p_res·√T in some environment.
+    If p_res directions drift over T rounds, every policy has at least the regret e⁻²/8·p_res·√T in some
+    environment. The environments have features in the cube [−1, 1]^p and noise of variance 1.
     """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
@@ -227,8 +228,8 @@ def logs_needed(
     share : float
         Allowed relative increase of the regret bound, strictly between 0 and 1.
     subspace_constant : float
-        Constant c of the assumed subspace error c·√(log(11pT)/T0) (Assumption 3). Use 0 as
-        `subspace_constant` if the stable directions are known.
+        Constant c of the subspace error c·√(log(11pT)/T0) in Assumption 3, 0 if the stable directions are
+        known.
     **scales : float
         Values for `noise_scale` (default 1), `ridge` (0.1), `norm_bound` (1) and `feature_bound` (1), as in
         LinearPolicy.

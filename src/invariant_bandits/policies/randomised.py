@@ -37,18 +37,18 @@ class Randomised(BasePolicy):
     Parameters
     ----------
     policy : Policy
-        The policy to wrap. A policy of your own needs the attributes dim and rounds and the methods select
-        and update. With kind "inverse-gap" the wrapped policy also needs the method scores.
+        The policy to wrap, with the attributes dim and rounds. With kind "inverse-gap" the wrapped policy
+        also needs the method scores.
     floor : float, optional
         Share of the decisions, from 0 to 1, that is drawn uniformly: each of K actions has at least
         probability floor/K. The default floor is 0.05 for kind "uniform" and 0 for kind "inverse-gap".
     kind : "uniform" or "inverse-gap"
-        Rule for the share w that the wrapper adds to an action. With kind "uniform" each of K actions has the
-        share w = floor/K. With kind "inverse-gap" the share is w = 1/(K + sharpness · gap), but at least
-        floor/K. The gap is the difference between the largest expected reward and that of the action, in
-        standard deviations of the noise if the policy has a `noise_scale`. Kind "inverse-gap" tries actions
-        that look bad less often (Abe & Long 1999; Foster & Rakhlin 2020). Kind "inverse-gap" costs at most (K
-        − 1)/sharpness noise standard deviations per round, if the expected rewards are right.
+        Rule for the share w that the wrapper adds to each of K actions. With kind "uniform" the share of each
+        action is w = floor/K. With kind "inverse-gap" the share is w = 1/(K + sharpness · gap), so that
+        actions that look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The gap of an action is
+        the largest expected reward minus its own, divided by the policy's `noise_scale` if there is one. Kind
+        "inverse-gap" costs at most (K − 1)/sharpness noise standard deviations per round, if the expected
+        rewards are right.
     sharpness : float
         How fast the probability of an action falls as its expected reward falls below the best.
     seed : int or numpy.random.Generator
@@ -92,7 +92,7 @@ class Randomised(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
-        """Create the registered policy with the name `policy` from a Past object and wrap it.
+        """Create a registered policy by its name from a Past object and wrap it.
 
         The options may be parameters of Randomised and options of the wrapped policy.
         """
@@ -125,8 +125,7 @@ class Randomised(BasePolicy):
         features : array, shape (K, p)
             Features of the K offered actions.
         draw : int
-            Number of the decision, if several decisions about the same features come before the next update.
-            Each number has its own random draw.
+            Number of the decision, to get independent draws for several decisions about the same features.
         """
         features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
@@ -136,8 +135,7 @@ class Randomised(BasePolicy):
             return self._drawn(features, propensities, number), propensities
 
     def select(self, features: Any) -> int:
-        """Return the index of the action to play, drawn with the probabilities that `propensities` returns.
-        """
+        """Return the index of the action to play, drawn with the probabilities from `propensities`."""
         return self.choose(features)[0]
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:

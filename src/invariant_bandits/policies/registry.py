@@ -132,12 +132,10 @@ def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[
     name : str
         Lower-case words joined by hyphens, such as "linucb-decaying".
     wraps : str, optional
-        Name of the policy that a wrapper class wraps by default. A wrapper class has a method `from_past`
-        that takes the name of another policy as `policy`. For example, the name "randomised-linucb" means the
-        wrapper "randomised" around "linucb".
+        Name of the policy that a wrapper class such as Randomised wraps by default. For example, the name
+        "randomised-linucb" means the wrapper "randomised" around "linucb".
     options :
-        Options of `from_past` that this name fixes. One class may be registered under several names with
-        different options.
+        Options of `from_past` that the registered name fixes.
 
     >>> import invariant_bandits as ib
     >>> from invariant_bandits.policies.registry import POLICIES

@@ -28,10 +28,10 @@ class SequentialLinUCB(ComposedPolicy):
     """LinUCB for a sequence of tasks whose coefficients lie in one low-dimensional subspace (Qin et al.
     2022).
 
-    After every `task` rounds a new task with new coefficients begins. The policy estimates the subspace from
-    the coefficients of the finished tasks. Once as many tasks are finished as the subspace has dimensions,
-    the policy learns new tasks inside the subspace. If the rewards of a task do not fit the subspace, the
-    policy forgets the subspace and learns the task in all features.
+    After a fixed number of rounds a new task with new coefficients begins. The policy estimates the subspace
+    from the coefficients of the finished tasks. Once as many tasks are finished as the subspace has
+    dimensions, the policy learns new tasks inside the subspace. If the rewards of a task do not fit the
+    subspace, the policy forgets the subspace and learns the task in all features.
 
     Parameters
     ----------
@@ -66,18 +66,17 @@ class SequentialLinUCB(ComposedPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, task: int | None = None, **options: Any) -> Self:
-        """Return a SequentialLinUCB policy for a Past object (what is known before the first round).
+        """Return a SequentialLinUCB policy, which does not learn from the logged rounds.
 
-        If `task` is not given, a task has `past.suggested_window` rounds, or a tenth of `past.horizon` if the
-        past suggests no window. SequentialLinUCB does not learn from the logged rounds.
+        By default a task has `past.suggested_window` rounds, or a tenth of `past.horizon` if there is no
+        suggestion.
         """
         task = task or past.suggested_window or max(past.needed_horizon("task") // 10, 2)
         return cls(past.dim, task=task, **{**past.settings(), **options})
 
     @property
     def representation(self) -> Array | None:
-        """Basis (p, r) of the subspace of the finished tasks, or None while fewer than r tasks are finished.
-        """
+        """Basis (p, r) of the subspace of finished tasks, or None while fewer than r tasks are finished."""
         if self.tasks < self.rank:
             return None
         vectors = np.linalg.eigh(self._moment)[1][:, -self.rank :]
