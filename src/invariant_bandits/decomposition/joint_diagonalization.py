@@ -225,8 +225,8 @@ def _varied(basis: Array, unseen: Array | None) -> Array | None:
 
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
-    """Rotate covariance matrices and basis, in place, to maximise the likelihood of given uncorrelated
-    blocks.
+    """Rotate covariance matrices and basis, in place, to maximise the likelihood of given blocks (groups of
+    features that are uncorrelated with other groups).
 
     The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log). The
     returned status of the search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.

@@ -356,8 +356,8 @@ def window_paths(
 
     The function returns the coefficients with their covariances, the noise variance of each window (m,), and
     the mean noise variance over all rounds. The covariances are multiplied by ν/(ν − 2), with ν residual
-    degrees of freedom in the window, so that Wald tests keep their level. Windows with ν ≤ 8 degrees of
-    freedom use the noise variance pooled over all windows.
+    degrees of freedom in the window, so that Wald tests keep their significance level. Windows with ν ≤ 8
+    degrees of freedom use the noise variance pooled over all windows.
 
     Parameters
     ----------

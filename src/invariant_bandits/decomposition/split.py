@@ -172,7 +172,8 @@ class InvarianceResult(NamedTuple):
 
 
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
-    """Test whether the d coefficients of a block are equal in all m windows (periods of the log).
+    """Test whether the d coefficients of a block (group of rotated features) are equal in all m windows
+    (periods of the log).
 
     The function makes two Wald tests: one of equal coefficients, with (m − 1)d degrees of freedom, and one
     against a quadratic trend, with 2d. If some windows cannot estimate every coefficient, the tests have

@@ -323,8 +323,8 @@ def estimated(
 ) -> Estimate:
     """Return the ratio Σ gains / Σ weights with its confidence interval, or refuse to conclude.
 
-    An estimator that weights rewards should pass the parameters `rewards` and `reach`. Otherwise every gain
-    counts as a reward, and differences between policies get wider intervals.
+    An estimator that weights rewards should pass the parameters `rewards` and `reach`. Without `rewards` and
+    `reach`, every gain counts as a reward, and differences between policies get wider intervals.
 
     Parameters
     ----------

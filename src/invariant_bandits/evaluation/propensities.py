@@ -407,8 +407,8 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
     If the log has the propensities of all offered actions, they must add up to 1 and predict how often
-    actions are chosen. These frequencies are compared by propensity, by position and by feature. If the log
-    has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
+    actions are chosen. Frequencies of choices are compared by propensity, by position and by feature. If the
+    log has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
     over all offered actions. Weighted averages also differ if some offered actions are never played.
 
     In large samples, right propensities are flagged with probability at most `level` (z-tests with

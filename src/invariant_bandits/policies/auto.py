@@ -229,7 +229,7 @@ class AutoISD(ReasoningPolicy):
     share : float
         Share of the filters' weights that returns to the initial weights in each round.
     noise : "learned" or "known"
-        Whether filters learn the noise variance online or use that of the logs. With the value "learned",
+        Whether filters learn the noise variance online or use that of the logs. With `noise="learned"`,
         Student's t distribution with five degrees of freedom limits the effect of outliers on the weights.
     horizon : int, optional
         Number of rounds that will be played, so that the policy leaves out tests that can no longer pay off.
@@ -498,8 +498,8 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def peak_evidence(self) -> float:
-        """Largest evidence so far that stable coefficients have changed, among the rounds at which the alarm
-        was checked.
+        """Largest evidence so far that stable coefficients have changed, now or in the rounds at which the
+        alarm was checked.
         """
         with self._lock:
             return max(self.log_evidence, self._peak_evidence)

@@ -56,7 +56,8 @@ class Greedy(LinearPolicy):
 
 @policy("frozen")
 class Frozen(Greedy):
-    """Policy that fits a ridge regression to the logs, plays the best action and never learns online.
+    """Policy that fits a ridge regression to the logs, plays the action with the highest estimated reward and
+    never learns online.
 
     The class `Greedy` documents the parameters.
 
@@ -75,7 +76,7 @@ class Frozen(Greedy):
     def from_past(cls, past: Past, *, warm: bool | int = True, **options: Any) -> Self:
         """Fit the ridge regression to the logged rounds and return a Frozen policy.
 
-        If `warm` is a number n, the regression uses only the n latest logged rounds.
+        If the parameter `warm` is a number n, the regression uses only the n latest logged rounds.
         """
         return super().from_past(past, warm=warm, **options)
 
@@ -122,7 +123,9 @@ class EpsilonGreedy(Greedy):
         self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
-        """Return the action with the highest estimated reward, or with probability epsilon a random one."""
+        """Return the index of the action with the highest estimated reward, or with probability epsilon that
+        of a random action.
+        """
         with self._lock:
             greedy = super().select(features)
             explore, place = self._draws.at(self.rounds).random(2)
@@ -308,7 +311,7 @@ class DisjointLinUCB(BasePolicy):
         return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the played action with features (p,); its index `action` is required."""
+        """Learn the reward of the played action with features (p,); its index must be passed as `action`."""
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")

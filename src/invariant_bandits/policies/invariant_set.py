@@ -88,7 +88,8 @@ class InvariantSetPolicy(AffineLinUCB):
 
     @classmethod
     def from_past(cls, past: Past, *, level: float = 0.01, **options: Any) -> Self:
-        """Find the best set of features with equal coefficients in all windows (periods) of the logs.
+        """Find the best set of features with equal coefficients in all windows (periods) of the logs and
+        return the policy.
 
         A set of features is rejected if the test of equal coefficients has a p-value below the given `level`.
         """

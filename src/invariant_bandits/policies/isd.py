@@ -182,7 +182,7 @@ class ISDPolicy(LinearPolicy):
     component : array, shape (p,)
         Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv), or None
-        Inverse covariance of `component` along the invariant directions, or None if `component` is exact.
+        Inverse covariance of the stable coefficients `component`, or None if they are exact.
     """
 
     def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
@@ -216,11 +216,12 @@ class ISDPolicy(LinearPolicy):
         moments : WindowedMoments
             Means and covariances of the logged features and rewards in each window (period of the log).
         split : Split, optional
-            The true directions with stable and with drifting coefficients, if they are known (Theorem 2).
+            The true directions with stable and with drifting coefficients, if they are known (Theorem 2 of
+            the paper).
         recompute_every : int, optional
-            Number n: after every n online rounds, these rounds join the logs as a new window and the split is
-            estimated again. With `recompute_every`, pass all offered features to `update`, because
-            covariances of the policy's own choices are biased.
+            Number n: after every n online rounds, these rounds join the logs as a new window (period) and the
+            stable directions are estimated again. With `recompute_every`, pass all offered features to
+            `update`, because covariances of the policy's own choices are biased.
         intercept : bool
             Whether every window (period of the log) has an intercept; use False for features of labelled
             arms.
@@ -425,21 +426,21 @@ class ISDLinUCB(ISDPolicy):
     component : array, shape (p,)
         Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of `component`, along the stable directions or for all p features. By default the
-        component counts as exact (Theorem 1).
+        Inverse covariance of the stable coefficients `component`, along the stable directions or for all p
+        features. By default the stable coefficients count as exact (Theorem 1 of the paper).
     radius : "self-normalised" or "theorem"
         Which confidence radii the policy uses. The radius "self-normalised" takes Chernoff's bound for the
-        stable coefficients, and the radius published with the memory for the drifting ones. The radius
-        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
-        The radius "theorem" needs `feature_bound` and, unless the component is exact, `logged_rounds`,
-        `min_eigenvalue` and `subspace_error`.
+        stable coefficients, and for the drifting ones the radius published for the chosen memory, such as
+        SlidingWindow. The radius "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but
+        far too wide in practice. The radius "theorem" needs `feature_bound` and, unless the stable
+        coefficients are exact, `logged_rounds`, `min_eigenvalue` and `subspace_error`.
     logged_rounds : int, optional
         Number T0 of logged rounds.
     min_eigenvalue : float, optional
         Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     subspace_error : float
-        Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the split
-        is known.
+        Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the true
+        subspace is known.
     **rest :
         Parameters of LinearPolicy other than dim, invariant and draws.
 

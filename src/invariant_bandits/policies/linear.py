@@ -496,8 +496,8 @@ class RestartLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Return a policy that by default restarts after `past.suggested_window` or else `past.horizon`
-        rounds.
+        """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` or else
+        `past.horizon` rounds.
         """
         every = every or past.suggested_window or past.needed_horizon("every")
         return super().from_past(past, every=every, **options)

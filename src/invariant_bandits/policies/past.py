@@ -26,7 +26,7 @@ class Past:
     """What is known before a policy plays its first round, such as logs and the number of rounds to play.
 
     Every policy class has the method `from_past(past, **options)`, which creates a policy from a Past object.
-    Values that the caller does not give are computed from the logs when they are first needed.
+    Quantities that can be estimated from the logs are computed when they are first needed.
 
     Parameters
     ----------

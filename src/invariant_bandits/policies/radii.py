@@ -42,7 +42,8 @@ class Logs(NamedTuple):
 def lemma1_radius(
     log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
 ) -> float:
-    """Return the confidence radius of a ridge regression (Lemma 1; Abbasi-Yadkori et al. 2011, Theorem 2).
+    """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
+    Theorem 2).
 
     With probability 1 − confidence, the radius bounds the error ‖γ̂ − γ‖_A of the coefficients in all rounds
     at once::
@@ -89,9 +90,11 @@ def disjoint_radius(confidence: float) -> float:
 
 
 def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumptions) -> float:
-    """Return the radius of the drifting coefficients if the stable ones are known (Theorem 1).
+    """Return the confidence radius of the drifting coefficients if the stable ones are known (the paper's
+    Theorem 1).
 
-    The radius is that of Lemma 1, with the determinant replaced by its upper bound after t rounds::
+    The radius is that of Lemma 1 (`lemma1_radius`), with the log-determinant replaced by its upper bound
+    after t rounds::
 
         log(det A / det λI) ≤ p_res·log(1 + tL²/(λ·p_res))
     """
@@ -100,7 +103,8 @@ def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumpti
 
 
 def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
-    """Return the radius of the stable coefficients if the stable directions are known (Theorem 2).
+    """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
+    Theorem 2).
 
     With probability 1 − 2·confidence, the radius bounds the estimation error in the norm of the logs' Gram
     matrix::
@@ -119,7 +123,8 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
 
 
 def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
-    """Return the radius of the stable coefficients if the stable directions are estimated (Lemma 2).
+    """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
+    paper's Lemma 2).
 
     The radius holds with probability 1 − 4·confidence::
 
@@ -139,7 +144,8 @@ def component_error(radius: float, logs: Logs, norm_bound: float) -> float:
 def lemma3_residual_radius(
     rounds: int, residual_dim: int, component_error: float, subspace_error: float, assumed: Assumptions
 ) -> float:
-    """Return the radius of the drifting coefficients if the stable ones are estimated (Lemma 3).
+    """Return the confidence radius of the drifting coefficients if the stable ones are estimated (the paper's
+    Lemma 3).
 
     The radius after t online rounds is::
 
@@ -177,7 +183,8 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 def theorem3_regret_bound(
     horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
 ) -> float:
-    """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (Theorem 3).
+    """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (the paper's
+    Theorem 3).
 
     By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. Without
     stable directions and estimation errors, and with `confidence` 1/T, the bound is that of Theorem 1.
@@ -193,10 +200,10 @@ def theorem3_regret_bound(
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
-    """Return a regret that no policy can avoid in every environment (Appendix D).
+    """Return a regret that no policy can avoid in every environment (the paper's Appendix D).
 
     If p_res directions drift over T rounds, every policy has at least the regret e⁻²/8·p_res·√T in some
-    environment. The environments have features in the cube [−1, 1]^p and noise of variance 1.
+    environment. The lower bound is for features in the cube [−1, 1]^p and noise of variance 1.
     """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
@@ -213,9 +220,9 @@ def logs_needed(
 ) -> int:
     """Return how many logged rounds make the cost of estimation errors small.
 
-    The result is the smallest number T0 of logged rounds for which Theorem 3's regret bound is at most 1 +
-    share times its limit for T0 → ∞. Regret bounds are loose: use the result of `logs_needed` as an order of
-    magnitude, or to compare plans.
+    The result is the smallest number T0 of logged rounds for which the regret bound of the paper's Theorem 3
+    is at most (1 + share) times its limit for T0 → ∞. Regret bounds are loose: use the result of
+    `logs_needed` as an order of magnitude, or to compare plans.
 
     Parameters
     ----------
@@ -228,8 +235,8 @@ def logs_needed(
     share : float
         Allowed relative increase of the regret bound, strictly between 0 and 1.
     subspace_constant : float
-        Constant c of the subspace error c·√(log(11pT)/T0) in Assumption 3, 0 if the stable directions are
-        known.
+        Constant c of the subspace error c·√(log(11pT)/T0) in the paper's Assumption 3, 0 if the stable
+        directions are known.
     **scales : float
         Values for `noise_scale` (default 1), `ridge` (0.1), `norm_bound` (1) and `feature_bound` (1), as in
         LinearPolicy.

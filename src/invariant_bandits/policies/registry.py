@@ -123,9 +123,9 @@ def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[
     """Register a class of policies under a name, by which commands and results refer to the class.
 
     The class needs the methods `select(features)` and `update(features, reward)`, which `ib.Policy`
-    describes. If the class has no method `from_past`, the library calls its constructor. Constructor
-    parameters without a default, such as `dim`, `horizon` or `actions`, are then taken from the Past object.
-    All constructor parameters except `dim` can be set as options in experiment grids and in policy names.
+    describes. If the class has no method `from_past`, the library calls its constructor and takes parameters
+    without a default, such as `dim` or `horizon`, from the Past object. All constructor parameters except
+    `dim` can be set as options in experiment grids and in policy names.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[
         Name of the policy that a wrapper class such as Randomised wraps by default. For example, the name
         "randomised-linucb" means the wrapper "randomised" around "linucb".
     options :
-        Options of `from_past` that the registered name fixes.
+        Fixed values for options of `from_past`, so that one class can have several names.
 
     >>> import invariant_bandits as ib
     >>> from invariant_bandits.policies.registry import POLICIES
