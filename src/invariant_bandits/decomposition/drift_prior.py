@@ -716,8 +716,8 @@ def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> A
     Parameters
     ----------
     estimates, errors : arrays, shape (m, p)
-        Estimated coefficient along each direction in each window, and its variance (infinite if the window
-        has no data along the direction).
+        Estimated coefficient along each direction in each window (period), and its variance (infinite if the
+        window has no data along the direction).
     mean, drift : arrays, shape (p,)
         Mean μ and drift variance ω of the coefficient along each direction.
     """

@@ -194,7 +194,7 @@ def find_blocks(
     Parameters
     ----------
     covariances : array, shape (m, p, p)
-        Covariance matrix of the features in each of m windows, with 5 % of the mean matrix added.
+        Covariance matrix of the features in each of m windows (periods), with 5 % of the mean matrix added.
     sizes : array, shape (m,)
         Effective number of rows behind each covariance matrix.
     alpha : float

@@ -362,7 +362,8 @@ def window_paths(
     Parameters
     ----------
     moments : WindowedMoments
-        Means and covariances of features and rewards in each window, nonsingular over all windows together.
+        Means and covariances of features and rewards in each window (period); the summed covariance must be
+        nonsingular.
     directions : array, shape (p, d), optional
         Directions along which coefficients drift independently, by default the features. The parameter
         `directions` matters only for windows that cannot estimate every coefficient.

@@ -176,8 +176,8 @@ def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
     (periods of the log).
 
     The function makes two Wald tests: one of equal coefficients, with (m − 1)d degrees of freedom, and one
-    against a quadratic trend, with 2d. If some windows cannot estimate every coefficient, the tests have
-    fewer degrees of freedom.
+    against a quadratic trend, with 2d degrees. If some windows cannot estimate every coefficient, the tests
+    have fewer degrees of freedom.
     """
     m, d = paths.coefficients.shape
     precisions = paths.precisions()
@@ -273,9 +273,9 @@ def select_invariant(
     blocks : list of arrays, shape (p, d)
         Orthonormal directions of each block, which together span the whole space of p features.
     paths : CoefficientPaths
-        Estimated coefficients in each window, with their covariances.
+        Estimated coefficients in each window (period of the log), with their covariances.
     covariances : array, shape (m, p, p)
-        Covariance matrix of the features in each window, as passed to `find_blocks`.
+        Covariance matrix of the features in each window (period), as passed to `find_blocks`.
     sizes : array, shape (m,)
         Effective number of rows behind each covariance matrix.
     alpha : float

@@ -39,7 +39,7 @@ class Greedy(LinearPolicy):
     feature_bound : float
         Upper bound L on the norm of a feature vector φ, for the reported widths.
     memory : Memory
-        Which online rounds count: Forever, SlidingWindow, Discount or Restart.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.Greedy(2)

@@ -67,7 +67,7 @@ class LinearPolicy(BasePolicy):
     exploration : float
         Factor on the confidence widths, or on the standard deviation of the draws in Thompson sampling.
     memory : Memory
-        Which online rounds count: Forever, SlidingWindow, Discount or Restart.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     invariant : isd.InvariantPart, optional
         Part of the coefficients that is known from the logs. By default the policy learns all coefficients.
     draws : Draws, optional
@@ -403,7 +403,7 @@ class LinTS(LinearPolicy):
     seed : int or numpy.random.Generator
         Seed or generator for the random draws of the coefficients.
     memory : Memory
-        Which online rounds count: Forever, SlidingWindow, Discount or Restart.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     **common :
         The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.
