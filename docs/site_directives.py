@@ -42,7 +42,7 @@ NOT_SHOWN = {
     " from_bytes",
 }
 """Members of public classes that the reference leaves out: other packages of this library call them, users do
-not. Properties that the class already lists under Attributes are left out as well, so that no text stands twice.
+not. Properties that a class already lists under Attributes are left out as well: no text stands twice.
 """
 ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
