@@ -364,19 +364,19 @@ class ArmStatistics:
     """Information in a log about the coefficients of labelled arms, per window (period of the log).
 
     The log-likelihood of the rewards in window i is ηᵢᵀθ − ½θᵀΛᵢθ plus a constant, where θ (p,) are the
-    coefficients of all arms. This formula is exact for rewards with normal noise, and a second-order
-    approximation for clicks. Create an ArmStatistics with `from_rounds`.
+    coefficients of all arms. The quadratic log-likelihood is exact for rewards with normal noise, and a
+    second-order approximation for clicks. Create an ArmStatistics with the method `from_rounds`.
 
     Parameters
     ----------
     layout : ArmLayout
         Positions of each arm's coefficients in the coefficient vector θ.
     information : array, shape (m, p, p)
-        Information matrix Λ of the coefficients in each of the m windows.
+        Information matrix Λ of the coefficients in each of the m time windows.
     scores : array, shape (m, p)
-        Vector η, the linear term of the log-likelihood, in each of the m windows.
+        Vector η, the linear term of the log-likelihood, in each of the m time windows.
     rounds : array, shape (m, A)
-        Number of rounds in which each of the A arms was played, per window.
+        Number of rounds in which each of the A arms was played, per time window.
     noise_variance : float
         Variance of a reward about its expectation; for clicks with probability π, the mean of 1/π(1 − π).
     context_square : array, shape (d, d)
@@ -388,7 +388,7 @@ class ArmStatistics:
     catalogue : array, shape (A, c)
         Features of the arms from a catalogue (a table with one row per arm).
     terms : array, shape (g, 1 + c)
-        Ways in which arms may drift together, each given by weights on 1 and on the catalogue features.
+        Ways in which arms may drift together: g combinations of the constant 1 and the c features of arms.
     missing : tuple of MissingColumn
         Context features that indicate missing values of other context features.
 
@@ -455,10 +455,10 @@ class ArmStatistics:
         rewards : array, shape (n,)
             Reward of each round.
         windows : int, or array of int, shape (n,)
-            Number of windows with equally many rounds, or the index of the window of every round.
+            Number of time windows with equally many rounds, or the index of the window of every round.
         link : "identity", "logit" or None
             Quantity that is linear in the context: the expected reward ("identity") or its log-odds
-            ("logit"). By default, `link` is "logit" if all rewards are 0 or 1.
+            ("logit"). By default, the link is "logit" if all rewards are 0 or 1, else "identity".
         coding : "own" or "shared"
             Whether every arm has slopes of its own, or all arms share the slopes.
         count : int, optional

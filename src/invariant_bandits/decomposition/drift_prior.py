@@ -860,38 +860,39 @@ _no_vector, _no_matrix, _no_stack = (partial(np.zeros, (0,) * axes) for axes in 
 
 @dataclass(frozen=True, eq=False)
 class DriftPrior:
-    """Prior for drifting coefficients: in every window (period of the log) a draw from a normal distribution.
+    """Normal prior for reward coefficients that differ between windows (periods of the log).
 
     The coefficients of window i are γᵢ ~ N(μ, Ω), with the mean μ and the drift covariance Ω. Create a
-    DriftPrior with `from_moments` or, for labelled arms, with `from_arms`. For clicks with `link="logit"`,
-    coefficients are effects on the log-odds.
+    DriftPrior with the method `from_moments` or, for labelled arms, with `from_arms`. For clicks with
+    `link="logit"`, coefficients are effects on the log-odds.
 
     Attributes
     ----------
     basis : array, shape (p, p)
         Orthonormal directions, one per column; all other arrays are in the coordinates of this basis.
     mean, mean_covariance : arrays, shapes (p,), (p, p)
-        Estimate of the mean coefficients μ over all windows, and the covariance of its error.
+        Estimate of the mean coefficients μ over all time windows, and the covariance of its error.
     drift_covariance : array, shape (p, p)
-        Drift covariance Ω of the coefficients over windows, without drift that is common to all arms.
+        Drift covariance Ω of the coefficients over time windows, without drift that all arms share.
     noise_variance : float
         Variance of a reward about its expectation; for clicks with probability π, the mean of 1/π(1 − π).
     baseline : float
-        Mean reward of an action whose features are all 0; 0 for labelled arms, which have own intercepts.
+        Mean reward of an action whose features are all 0. For labelled arms, which have intercepts of their
+        own, the baseline is 0.
     baseline_variance : float
         Variance of the baseline (mean reward at features 0) between windows, beyond sampling error.
     baseline_error : float
-        Sampling variance of `baseline`.
+        Sampling variance of the baseline (mean reward at features 0).
     baseline_moves : bool
         Whether the baseline, or the common level of all arms, differs between windows beyond sampling error.
     link : "identity" or "logit"
         Quantity that is linear in the features: the expected reward ("identity") or its log-odds ("logit").
     persistence : array, shape (p,)
-        Probability, for each direction, that the coefficient drifts on from one window to the next.
+        Probability, for each direction, that drift carries over to the next window and is not drawn anew.
     windows : int
-        Number of windows from which the prior was estimated; 0 if unknown.
+        Number of time windows from which the prior was estimated; 0 if unknown.
     drift_limit : array, shape (p,)
-        Upper confidence limit, for each direction, of the variance of the coefficient over windows.
+        Upper confidence limit, for each direction, of the variance of the coefficient over time windows.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -946,7 +947,7 @@ class DriftPrior:
         Parameters
         ----------
         moments : WindowedMoments
-            Moments of the log, with at least two windows.
+            Moments (means and sums of products) of the log in at least two time windows.
         basis : array, shape (p, p)
             Orthonormal directions, one per column, along which coefficients drift independently.
         iterations : int
@@ -1099,7 +1100,7 @@ class DriftPrior:
 
     @property
     def drift(self) -> Array:
-        """Variance of the coefficients over windows along each of the p directions (p,)."""
+        """Variance of the coefficients over time windows along each of the p directions (p,)."""
         return np.asarray(np.maximum(np.diagonal(self.drift_covariance), 0.0))
 
     @property
@@ -1180,7 +1181,7 @@ class DriftPrior:
     def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
         """Return the prior with one more labelled arm, which was never played.
 
-        The new arm's coefficients have the mean of similar arms and the variance between arms.
+        For the new arm, the prior takes the mean coefficients of similar arms and the variance between arms.
 
         Parameters
         ----------

@@ -53,32 +53,33 @@ not see.
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InvariantSubspaceDecomposition:
-    """Estimator of the directions along which the coefficients of the reward drift, from logs.
+    """Estimator that finds, from logs, the directions of feature space along which coefficients drift.
 
     Coefficients along all other directions are stable (invariant).
 
     Parameters
     ----------
     metric : "euclidean" or "whitened"
-        `metric="euclidean"` looks for orthogonal subspaces of the given features, as the paper does.
-        `metric="whitened"` first transforms the features to unit average covariance, so that the result does
-        not depend on the units of the features.
+        Inner product for which stable and drifting directions are orthogonal. The paper's choice "euclidean"
+        uses the features as they are. The choice "whitened" first transforms the features to unit average
+        covariance, so that the result does not depend on their units.
     covariances : "auto", "offered" or "chosen"
         Actions whose feature covariances determine the directions. Covariances of all offered actions do not
-        depend on how actions were chosen. `covariances="auto"` uses offered actions if the log has them.
+        depend on how actions were chosen. With "auto", the covariances are those of all offered actions if
+        the log has them.
     component : "within-window" or "pooled"
-        How the invariant (stable) coefficients are estimated. `component="within-window"` averages the
-        estimates of all windows by their precision. `component="pooled"` is one least-squares fit over all
-        rounds, as in the paper.
+        How the invariant (stable) coefficients are estimated. With "within-window", the estimator averages
+        the coefficients of all time windows, weighted by their precision. With "pooled", the estimator fits
+        one least-squares regression to all rounds, as the paper does.
     alpha : float
         Significance level of the tests for drift, divided by the number of blocks (groups of directions).
     block_alpha : float
-        Significance level of the tests that group directions into blocks, divided by the number of pairs.
+        Significance level of the tests that group directions, divided by the number of pairs of directions.
     invariant_dim : int, optional
         Fixed dimension of the invariant part (the stable directions); estimated by default.
     blocks : sequence, optional
         Fixed blocks (groups of directions): lists of feature indices, or orthonormal bases of shape (p, d).
-        All blocks together must span the feature space.
+        The given blocks together must span the feature space.
     split : Split, optional
         Fixed split into invariant (stable) and residual (drifting) directions; estimated by default.
     feature_names : p strings, optional
@@ -90,9 +91,9 @@ class InvariantSubspaceDecomposition:
         Features that indicate missing values of other features. Rewards of rows with missing values vary
         more, and the tests for drift allow for the larger variance.
     recipe : "windowed" or "published"
-        `recipe="windowed"` is the estimator of this library. `recipe="published"` is the estimator of the
-        paper's authors, for comparison. `recipe="published"` needs features and rewards in time order, uses
-        chosen actions only and ignores `alpha`, `block_alpha` and `component`.
+        Estimation method: "windowed" of this library, or "published" of the paper's authors, for comparison.
+        The method "published" needs features and rewards in time order and uses chosen actions only. The
+        method "published" ignores the parameters `alpha`, `block_alpha` and `component`.
 
     Attributes
     ----------
@@ -111,27 +112,28 @@ class InvariantSubspaceDecomposition:
     varies_ : array of bool, shape (blocks,)
         Whether each block (group of directions) drifts.
     p_values_, log_p_values_ : arrays, shape (blocks,)
-        p-values, and their logarithms, of the tests that the coefficients of each block are constant.
+        p-values, and their logarithms, of tests of constant coefficients in each block (group of directions).
     testable_ : array of bool, shape (blocks,)
-        Whether each block can be tested: at least two windows must inform every direction of the block. A
-        block that cannot be tested counts as drifting.
+        Whether each block (group of directions) can be tested for drift, which needs data on all of its
+        directions in two time windows. A block that cannot be tested for drift counts as drifting.
     statistics_ : array, shape (blocks,)
-        Mean absolute correlation of prediction and prediction error per block; only for `recipe="published"`.
+        Mean absolute correlation of prediction and prediction error per block (group of directions); only for
+        `recipe="published"`.
     threshold_ : float
-        Blocks with `statistics_` below `threshold_` count as invariant; only for `recipe="published"`.
+        Value of `statistics_` below which a block counts as stable; only for `recipe="published"`.
     coefficients_ : array, shape (m, p)
-        Least-squares coefficients in each of the m windows.
+        Least-squares coefficients in each of the m time windows.
     coefficient_covariances_ : array, shape (m, p, p)
-        Sampling covariance of the coefficients in each of the m windows.
+        Sampling covariance of the coefficients in each of the m time windows.
     paths_ : CoefficientPaths
-        Coefficients and covariances of all windows, with a list of rank-deficient windows. Along a direction
-        that a window does not inform, `paths_` holds the value expected from the other windows.
+        Coefficients and their covariances in all time windows. Along directions without data in a window,
+        `paths_` holds the values expected from the other windows.
     window_noise_ : array, shape (m,)
-        Variance of the noise in each of the m windows.
+        Variance of the noise in each of the m time windows.
     window_covariances_ : array, shape (m, p, p)
-        Covariance matrix of the features in each of the m windows.
+        Covariance matrix of the features in each of the m time windows.
     tail_weights_ : array, shape (m,)
-        Mean kurtosis of the features, divided by 3, in each of the m windows; not for `recipe="published"`.
+        Mean kurtosis of the features, divided by 3, in each time window; not for `recipe="published"`.
     min_eigenvalue_ : float
         Smallest eigenvalue of the mean of φφᵀ over all rounds, where φ are the features of the chosen action.
     feature_stability_ : array, shape (p,)
@@ -139,13 +141,13 @@ class InvariantSubspaceDecomposition:
     converged_ : bool
         Whether the iterative search for the basis converged.
     distinct_ : bool
-        Whether the windows determine the blocks; if False, other blocks fit the covariances as well.
+        Whether the data determine the blocks; if False, other groups of directions fit as well.
     findings_ : list of str
         Warnings about the fit, in sentences.
     covariances_used_, recipe_used_ : str
         Kind of actions ("offered" or "chosen") and value of `recipe` that the fit used.
     rounds_, windows_, n_features_in_ : int
-        Numbers of rounds, windows and features in the fit.
+        Numbers of rounds, time windows and features in the fit.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -404,8 +406,8 @@ class InvariantSubspaceDecomposition:
         features : array, shape (n, p)
             Features of the n actions.
         residual : array, shape (p,), optional
-            Drifting part of the coefficients, as `adapt` returns it. Without `residual`, the prediction uses
-            only the invariant coefficients.
+            Drifting part of the coefficients, as the method `adapt` returns it. Without this argument, the
+            prediction uses only the invariant (stable) coefficients.
         """
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
@@ -416,8 +418,9 @@ class InvariantSubspaceDecomposition:
     def adapt(self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False) -> Array:
         """Estimate the drifting part of the coefficients (p,) from a few recent rounds.
 
-        The invariant coefficients stay fixed. A ridge regression along the drifting directions fits what the
-        invariant coefficients leave unexplained. Pass the result to `predict` as `residual`.
+        The invariant (stable) coefficients stay fixed. A ridge regression along the drifting directions fits
+        the part of the rewards that the stable coefficients leave unexplained. Pass the result to the method
+        `predict` as the argument `residual`.
 
         Parameters
         ----------
@@ -452,7 +455,7 @@ class InvariantSubspaceDecomposition:
         return notebook_html(self.summary() if fitted else repr(self), self.plot if fitted else None)
 
     def plot(self, axes: Any = None, *, most: int = 6, edges: Any = None, theme: str = "light") -> Any:
-        """Draw the coefficient along each direction over the windows, with 95 % intervals.
+        """Draw the coefficient along each direction over the time windows, with 95 % intervals.
 
         Drifting directions come first. The method needs matplotlib.
 
@@ -463,7 +466,7 @@ class InvariantSubspaceDecomposition:
         most : int
             Largest number of directions in a new figure.
         edges : array, shape (m + 1,), optional
-            Times at which the m windows begin and end; by default windows are numbered.
+            Times at which the m windows begin and end; by default the windows are numbered.
         theme : "light" or "dark"
             Colour theme of the figure.
 

@@ -74,13 +74,13 @@ def joint_diagonalize(
     matrices : array, shape (m, p, p)
         Symmetric and positive definite matrices.
     weights : array, shape (m,), optional
-        Sample size behind each of the m matrices; equal and unknown by default.
+        Sample size behind each of the m matrices; by default, sample sizes are equal and unknown.
     tolerance : float
-        Iteration stops when no rotation exceeds this angle, in radians. If `weights` are given, the iteration
-        also stops when several sweeps gain less likelihood than sampling error explains.
+        Angle in radians; the iteration stops when no rotation is larger than this angle. If sample sizes
+        (`weights`) are given, the iteration also stops when the likelihood grows less than sampling error.
     max_sweeps : int
-        Largest number of sweeps (rotations of all pairs of columns) in each of the two stages. If
-        `max_sweeps` sweeps are not enough, joint_diagonalize issues a ConvergenceWarning.
+        Largest number of sweeps; one sweep rotates every pair of columns once. If the iteration has not
+        converged after `max_sweeps` sweeps, joint_diagonalize issues a ConvergenceWarning.
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0

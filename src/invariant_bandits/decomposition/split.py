@@ -23,7 +23,7 @@ TREND_DEGREE = 2
 class Split:
     """Split of the feature space into an invariant part (stable directions) and a residual part (drifting).
 
-    Each part is given by an orthonormal basis, and one part may be empty. A Split cannot be changed.
+    Each part is given by an orthonormal basis, and one part may be empty. A Split object is immutable.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Split:
         Parameters
         ----------
         residual : array, shape (p, p_res)
-            Directions, one per column; they must be linearly independent but need not be orthogonal.
+            Linearly independent directions, one per column, not necessarily orthogonal.
         """
         if np.ndim(residual) == 2 and np.shape(residual)[1] == 0:
             return cls(np.eye(len(residual)), residual)
@@ -95,14 +95,14 @@ class Split:
 
     @property
     def basis(self) -> Array:
-        """Orthogonal matrix (p, p) whose columns are the invariant, then the residual directions."""
+        """Orthogonal matrix (p, p) whose columns are the stable directions, then the drifting directions."""
         return np.hstack([self.invariant, self.residual])
 
     def distance(self, other: Split) -> float:
         """Return the distance to another split, from 0 (equal) to 1.
 
         The distance is the operator norm of Π − Π', where Π and Π' project on the residual (drifting) parts
-        of the two splits. Splits whose residual parts differ in dimension have distance 1.
+        of the two splits. Two splits with different numbers of drifting directions have distance 1.
         """
         if self.dim != other.dim:
             raise InputError(f"other must have dim {self.dim}, got {other.dim}")

@@ -248,8 +248,8 @@ class FeatureOptions:
     interactions : tuple of str
         Products of columns to add as features, such as "price:weekend".
     standardise : str
-        Standardisation of the features over the whole log. `standardise="scale"` divides every feature by its
-        standard deviation, and `"scale and shift"` also subtracts its mean.
+        Standardisation of the features: "none", "scale" (divide every feature by its standard deviation in
+        the log) or "scale and shift" (also subtract its mean).
     centre : bool
         Whether to subtract from every feature its mean over the actions offered in the same round.
     max_categories : int
@@ -257,14 +257,14 @@ class FeatureOptions:
     drop_collinear : bool
         Whether to leave out features that are constant or linear combinations of other features.
     arm_model : str
-        Which coefficients every labelled arm has of its own. `arm_model="own"` gives every arm all
-        coefficients, and `"shared"` gives every arm its own intercept but common slopes. `arm_model="pooled"`
-        shrinks the intercepts of thousands of arms towards their mean. `arm_model="auto"` gives every arm
-        as many coefficients of its own as the log can estimate.
+        Which coefficients each labelled arm has for itself: "own", "shared", "pooled" or "auto". With "own",
+        each arm has its own intercept and slopes. With "shared", each arm has its own intercept, and all arms
+        have the same slopes. With "pooled", intercepts of thousands of arms are shrunk towards their mean.
+        With "auto", each arm has as many own coefficients as the log can estimate.
     impute : bool
         Whether missing values of features are filled in; otherwise rounds with missing values are left out.
-        Missing values are replaced by the mean of the column in the first rows of the log. If a column often
-        has missing values, an additional feature indicates them.
+        Missing values are replaced by the mean of the column in the first rows of the log. For a column
+        where missing values are not rare, an additional feature indicates the missing values.
 
     >>> FeatureOptions(interactions=("price:country",), standardise="scale").standardise
     'scale'
@@ -372,8 +372,8 @@ class FeatureMap:
         Parameters
         ----------
         columns : mapping of str to array, shape (rows,), or (rows, width) for a vector column
-            Values of the raw columns by name. Categories that do not occur in the map become zeros. Missing
-            values (None or NaN) are replaced by values that were learned from the log.
+            Values of the raw columns by name. Unknown categories are encoded as zeros. Missing values (None
+            or NaN) are replaced by values that were learned from the log.
         counts : array of int, shape (rounds,), optional
             Number of rows in each round, for centring; by default all rows belong to one round.
         """

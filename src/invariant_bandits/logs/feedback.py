@@ -280,7 +280,7 @@ class Feedback:
         fraction : float
             Share of the rounds in the earlier part, strictly between 0 and 1.
         time : number or datetime
-            Time at which the later part begins; give either `time` or `fraction`.
+            Time at which the later part begins, instead of the argument `fraction`.
         """
         if (fraction is None) == (time is None):
             raise InputError("give either fraction (of the rounds) or time (where the later part begins)")
@@ -295,7 +295,15 @@ class Feedback:
         return self.between(0, at), self.between(at, self.rounds)
 
     def with_propensities(self, propensities: Any) -> Feedback:
-        """Return the rounds with other propensities: of the logged actions (n,) or of all actions (rows,)."""
+        """Return the rounds with other propensities, of the logged or of all offered actions.
+
+        Propensities are the probabilities with which the logging policy chose actions.
+
+        Parameters
+        ----------
+        propensities : array, shape (n,), or (n, K) or (rows,)
+            Propensities of the n logged actions, or of all offered actions.
+        """
         if isinstance(propensities, StoredRows):
             own = self.of_logged(propensities)
             return replace(self, propensities=own, offered_propensities=propensities)
@@ -379,14 +387,14 @@ class Feedback:
     def moments(
         self, windows: int | None = None, *, edges: Any = None, offered: bool = True
     ) -> WindowedMoments:
-        """Compute the moments (counts, means and sums of products) of the rounds in every window.
+        """Compute the moments (counts, means and sums of products) of the rounds in every time window.
 
         Parameters
         ----------
         windows : int, optional
-            Number of windows with equally many rounds; 8 by default.
+            Number of time windows with equally many rounds; 8 by default.
         edges : array, shape (m + 1,), optional
-            Times at which the m windows begin and end; give either `edges` or `windows`.
+            Times at which the m windows begin and end, instead of the argument `windows`.
         offered : bool
             Whether to include the moments of all offered actions.
 

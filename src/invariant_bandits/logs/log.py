@@ -322,12 +322,12 @@ class Log:
     """An opened log: its rows, the roles of its columns, and statistics of a first pass over the rows.
 
     Create a Log with `open_log`. Functions that read logs accept a Log in place of a path or table. Several
-    functions can then share one Log without repeating the first pass over the rows.
+    functions can share one Log without repeating the first pass over the rows.
 
     Parameters
     ----------
     source : Source
-        Object that reads the rows, such as a file or a table.
+        Object that reads the rows of a file or table.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
     catalogue : path, table or None
@@ -338,7 +338,7 @@ class Log:
     Attributes
     ----------
     schema : Schema
-        Complete roles of the columns, with patterns replaced by column names.
+        Roles of all columns, with patterns replaced by column names.
     notes : tuple of str
         Descriptions of changes that reading made to the log, such as grouping the rows of a round.
 
@@ -427,7 +427,7 @@ class Log:
 
     @cached_property
     def catalogue(self) -> Catalogue | None:
-        """Features of the labelled arms from the catalogue, a separate table; None without a catalogue."""
+        """Features of labelled arms from a separate table (the catalogue); None without such a table."""
         if self._catalogue is None:
             return None
         used = [arm.label for arm in self.survey().arm_uses]
@@ -505,7 +505,7 @@ class Log:
 def open_log(
     source: Any, schema: SchemaLike = None, *, catalogue: Any = None, arms: Sequence[str] | None = None
 ) -> Log:
-    """Open a log once, so that several functions can read it without repeating the first pass.
+    """Open a log once, so that several functions can use the log without scanning its rows again.
 
     Parameters
     ----------

@@ -777,8 +777,8 @@ def read_moments(
 ) -> LogMoments:
     """Read a log of any size and return its moments per window (period of the log).
 
-    Moments are counts, means and sums of products of features and rewards. The memory that reading needs does
-    not grow with the number of rows.
+    Moments are counts, means and sums of products of features and rewards. Reading a large log needs only a
+    bounded amount of memory.
 
     Parameters
     ----------
@@ -787,18 +787,19 @@ def read_moments(
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
     windows : int, optional
-        Number of windows with about equally many rows; 8 by default.
+        Number of time windows with about equally many rows; 8 by default.
     every : str or number, optional
-        Length of the windows in time, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
-        log are numbers, `every` is a number.
+        Length of the time windows, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
+        log are numbers, the length is a number too.
     edges : array, shape (windows + 1,), optional
-        Times at which the windows begin and end; give only one of `windows`, `every` and `edges`.
+        Times at which the windows begin and end, instead of the arguments `windows` and `every`.
     features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
-        Names or patterns of the feature columns, options for computing features, or a map learned before.
+        Names or patterns of the feature columns, options for computing features, or a map from columns to
+        features that was learned before.
     logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
-        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. The result then holds
-        the moments of one step of iteratively reweighted least squares at θ. With `logit_at`, the argument
-        `features` must be a map that was learned before.
+        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With this argument,
+        the moments are those of one step of iteratively reweighted least squares at the coefficients θ. The
+        argument `logit_at` also needs, as `features`, a map from columns to features that was learned before.
     engine : str, distributed.Client or SparkSession
         Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
     address : str, optional
@@ -877,7 +878,7 @@ def read_rounds(
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
     feature_map : FeatureMap, FeatureOptions or None
-        Rule for computing features that `read_moments` learned, or options without scaling.
+        Map from columns to features that `read_moments` learned, or options without scaling.
     report : QualityReport, optional
         Object that counts the problems found while reading.
     latest : int, optional

@@ -57,11 +57,11 @@ class Schema:
 
     A role without a column in the log is None. A log can describe the offered actions in three layouts:
 
-    - One row per round with features of the actions: `offered` holds the features of all offered actions as a
-      list of lists, and `action` holds the index of the chosen action.
-    - One row per offered action: `round` identifies the round, the rows of a round follow each other, and
-      `chosen` marks the row of the chosen action.
-    - Labelled arms: `arm` holds the label of the chosen arm, and the features describe the context.
+    - One row per round: the column `offered` lists the features of all offered actions, and the column
+      `action` has the index of the chosen action.
+    - One row per offered action: the column `round` identifies the round, and the column `chosen` marks the
+      chosen action. The rows of a round must follow each other.
+    - Labelled arms: the column `arm` has the label of the chosen arm, and the features describe the context.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Schema:
         Column with the time of the round: timestamps, dates, ISO 8601 text or numbers.
     action : str, optional
         Column with the index, from 0, of the chosen action among the offered actions. In a log with one row
-        per offered action, `action` is the column with the label of the row's own action.
+        per offered action, the column `action` has the label of the row's own action.
     propensity : str, optional
         Column with the probability, above 0 and at most 1, with which the chosen action was chosen.
     propensity_unit : str
@@ -95,12 +95,12 @@ class Schema:
     categorical : sequence of str
         Columns with numbers that are categories; columns with text are always categories.
     full_information : bool
-        Whether the log has one row per offered action, each with the reward of its action. A log with full
-        information needs no column `chosen`.
+        Whether the log has one row per offered action, each with the reward of its action. A log with the
+        rewards of all offered actions needs no column that marks the chosen action.
     day_first : bool, optional
         Whether dates such as 03/04/2024 begin with the day; only needed if all dates are ambiguous.
     reasons : mapping of str to str
-        Explanations, shown by `describe`, why each column was used or ignored.
+        Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
         Columns that may hold the action, and why, if no column was recognised as the action.
 
@@ -243,7 +243,7 @@ class Schema:
         return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as a dictionary of plain values, without `reasons` and `candidates`."""
+        """Return the roles of the columns as a dictionary of plain values."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 

@@ -35,15 +35,16 @@ KIND = "windowed-moments"
 class WindowedMoments:
     """Counts, means and sums of products of logged features and rewards, per window (period of the log).
 
-    These sums are all that later estimates need from the logged rounds. Create a WindowedMoments with
-    `from_arrays` or `read_moments`, and add further rounds with `update`.
+    Counts, means and sums are all that later estimates need: the rounds themselves are not kept. Create a
+    WindowedMoments with the method `from_arrays` or the function `read_moments`, and add further rounds with
+    the method `update`.
 
     Parameters
     ----------
     chosen : PowerSums of p + 1 variables in m windows
-        Sums over the chosen actions: of their p features and, as the last variable, of the reward.
+        Sums over the chosen actions; the variables are the p features and, last, the reward.
     offered : PowerSums of p variables in m windows, optional
-        Sums over all offered actions of their p features, if the log has the offered actions.
+        Sums over all offered actions, if the log has them; the variables are the p features.
     edges : array of numbers or datetimes, shape (m + 1,), optional
         Times at which the m windows begin and end.
 
@@ -109,7 +110,7 @@ class WindowedMoments:
         return self.chosen.scatter[:, -1, -1]
 
     def second_moment(self) -> Array:
-        """Return the sum of φφᵀ over all rounds, where φ (p,) are the chosen action's features (p, p)."""
+        """Return the matrix (p, p) that sums φφᵀ over all rounds, with the chosen action's features φ."""
         mean = self.feature_mean
         return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
 
@@ -119,16 +120,16 @@ class WindowedMoments:
     def empty(
         cls, dim: int, windows: int | None = None, *, offered: bool = False, edges: Any = None
     ) -> WindowedMoments:
-        """Return moments without any rounds, to which `update` can add rounds.
+        """Return moments without any rounds, to which the method `update` can add rounds.
 
         Parameters
         ----------
         dim : int
             Number of features p.
         windows : int
-            Number of windows (periods of the log) m; give either `windows` or `edges`.
+            Number of windows (periods of the log) m, instead of the argument `edges`.
         offered : bool
-            Whether to keep the moments of all offered actions as well.
+            Whether to keep moments of all offered actions in addition to those of the chosen actions.
         edges : array of numbers or datetimes, shape (m + 1,)
             Times, strictly increasing, at which the m windows begin and end.
         """
@@ -159,11 +160,11 @@ class WindowedMoments:
         rewards : array, shape (n,)
             Rewards of the chosen actions.
         windows : int
-            Number of windows with equally many rows, which must be in time order; 8 by default.
+            Number of time windows with equally many rows, for rows in time order; 8 by default.
         offered : array, shape (n, K, p), optional
             Features of all offered actions.
         times : array of numbers or datetimes, shape (n,)
-            Times of the rounds, in any order; needs `edges` instead of `windows`.
+            Times of the rounds, in any order, for use with the argument `edges`.
         edges : array of numbers or datetimes, shape (m + 1,)
             Times, strictly increasing, at which windows begin and end. Window i holds the rounds with
             `edges[i] <= time < edges[i + 1]`, and the last window includes its end.
@@ -204,7 +205,7 @@ class WindowedMoments:
         features, rewards : arrays, shapes (n, p) and (n,)
             Features and rewards of the chosen actions.
         window : int, or array of int, shape (n,)
-            Index of the window to which each round belongs; give either `window` or `times`.
+            Index of the time window to which each round belongs, instead of the argument `times`.
         times : array of numbers or datetimes, shape (n,)
             Times of the rounds, if the windows are bounded by times (`edges`).
         offered : array, shape (n, K, p), or (rows, p) with offered_counts
@@ -245,7 +246,7 @@ class WindowedMoments:
             self.offered.put(windows, part.offered)
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
-        """Return moments with the windows of this object, followed by the windows of `later`."""
+        """Return the windows of these moments, followed by the windows of the moments `later`."""
         self._check_alike(later)
         if (self.edges is None) != (later.edges is None):
             raise InputError("either both or neither of the moments must have window edges")
@@ -285,7 +286,7 @@ class WindowedMoments:
         return self._each(lambda sums: sums.at(slice(start, stop)), edges)
 
     def coarsen(self, windows: int) -> WindowedMoments:
-        """Merge neighbouring windows into `windows` windows with numbers of rounds as equal as possible."""
+        """Merge neighbouring windows into fewer windows with numbers of rounds as equal as possible."""
         windows = whole_number("windows", windows, 1)
         if windows > self.windows:
             raise InputError(f"windows must be at most the present {self.windows}, got {windows}")
@@ -307,7 +308,7 @@ class WindowedMoments:
     # -- changing variables --
 
     def residual_after(self, component: Any) -> WindowedMoments:
-        """Return the moments after subtracting `features @ component` from the rewards."""
+        """Return the moments after subtracting the prediction `features @ component` from the rewards."""
         component = finite_array("component", component, (self.dim,))
         change = np.eye(self.dim + 1)
         change[-1, :-1] = -component
@@ -407,5 +408,5 @@ class WindowedMoments:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> WindowedMoments:
-        """Read moments from a file that `save` wrote; a damaged or foreign file raises FileError."""
+        """Read moments from a file that the method `save` wrote; a damaged file raises FileError."""
         return cls.from_bytes(storage.contents(path), str(path))

@@ -53,7 +53,7 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     name : str
         Name by which experiments refer to the environment.
     seeded_as : str, optional
-        Text from which experiments derive their random seeds; `name` by default. Keep `seeded_as` when you
+        Text from which experiments derive their random seeds; by default the name. Keep the text when you
         rename or move the class, so that a seed still draws the same episodes.
 
     >>> from dataclasses import dataclass
@@ -110,12 +110,12 @@ class Episode(Protocol):
     Any object with the arrays `offered` and `rewards` is an episode. An episode may also have these optional
     attributes:
 
-    - `means`, array (T, K): expected rewards of all actions. Without `means`, regret is computed from the
-      realised `rewards`.
+    - `means`, array (T, K): expected rewards of all actions. Without expected rewards, regret is computed
+      from realised rewards.
     - `logs`, a Feedback: logged rounds from which policies may learn before the first round.
-    - `past`, a Past: everything that a policy may know before the first round, if `logs` is not enough.
-    - `split`, a Split: the true stable and drifting directions of the coefficients, for oracle policies only.
-    - `component`, array (p,): the true stable part of the coefficients, for oracle policies only.
+    - `past`, a Past: what a policy may know before the first round, if that is more than logged rounds.
+    - `split`, a Split: the true stable and drifting directions, for policies that may know the truth.
+    - `component`, array (p,): the true stable coefficients, for policies that may know the truth.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class Environment(Protocol):
     """
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """Draw one simulated episode of `horizon` rounds."""
+        """Draw one simulated episode; `horizon` is its number of rounds."""
 
 
 def past_of(episode: Any) -> Past:
@@ -265,14 +265,14 @@ class PaperEpisodes:
     logged : int
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
-        How the drifting coefficients behave in the online rounds. `online="constant"` draws new coefficients
-        before the first online round and keeps them, as in the paper. `online="rotating"` changes the
-        coefficients in every online round, as in the paper's seventh experiment. `online="abrupt"` draws new
-        coefficients before the first online round and at every change point. `online="recurring"` returns to
-        coefficients of the logs, to the next of `states` values at every change point. If `world.drift` is
-        below 1, `online="constant"` moves the coefficients only this fraction of the way to the new draw.
+        How the drifting coefficients behave in the online rounds. With "constant", they are drawn anew before
+        the first online round and then fixed, as in the paper. If `world.drift` is below 1, "constant" moves
+        the coefficients only this fraction of the way to the new draw. With "rotating", the drifting
+        coefficients change in every online round, as in the paper's seventh experiment. With "abrupt", the
+        drifting coefficients are drawn anew before the first online round and at every change point. With
+        "recurring", the drifting coefficients return at every change point to earlier values from the logs.
     violation : float
-        Length by which the stable coefficients move in a random direction; 0 means that they never move.
+        Length by which the otherwise stable coefficients move in a random direction; 0 for no movement.
     fixed_actions : int, optional
         Number of actions, with standard normal features, that every online round offers again. By default,
         every online round offers new actions whose features have one common random covariance.
@@ -281,10 +281,10 @@ class PaperEpisodes:
     changes : int or tuple of int
         Number of change points to draw at random, or the online rounds of the change points, counted from 0.
     states : int
-        Number of values among which `online="recurring"` alternates, taken evenly spread from the logs.
+        Number of earlier values to which `online="recurring"` returns in turn, evenly spread over the logs.
     breach : "jump" or "creep"
-        When the `violation` happens. `breach="jump"` moves the stable coefficients before the first online
-        round. `breach="creep"` moves the stable coefficients linearly over the online rounds.
+        When the stable coefficients move by the length `violation`: before the first online round ("jump"),
+        or linearly from the first to the last online round ("creep").
     unit_actions : bool
         Whether the features of every fixed action are scaled to length 1.
 

@@ -110,10 +110,10 @@ class LabelledArms:
     Parameters
     ----------
     later : "nothing new", "drift", "a new arm is best" or "a new arm is worst"
-        What is new in the online rounds. `later="nothing new"` keeps all coefficients as at the end of the
-        logs. `later="drift"` lets the drifting slopes drift on. `later="a new arm is best"` adds an arm
-        without logs, with an intercept 0.4 above the best of the other arms. `later="a new arm is worst"`
-        adds an arm without logs, with an intercept 0.6 below the worst of the other arms.
+        What is new in the online rounds. With "nothing new", all coefficients stay as at the end of the logs.
+        With "drift", the drifting slopes drift on. With "a new arm is best", the online rounds add an arm
+        whose intercept is 0.4 above the best other arm. With "a new arm is worst", the online rounds add an
+        arm whose intercept is 0.6 below the worst other arm.
     arms, contexts : int
         Number of arms in the logs (at least 4), and number of context features (standard normal).
     rate : float
@@ -125,11 +125,11 @@ class LabelledArms:
     drifting : int
         Number of slopes that drift.
     logging : "uniform", "greedy" or "deterministic"
-        How the arms of the logged rounds were chosen. `logging="uniform"` chose arms uniformly at random.
-        `logging="deterministic"` always chose the best arm of an inaccurate model. `logging="greedy"` chose
-        the best arm of an inaccurate model in nine of ten rounds, and a random arm in the tenth.
+        How the arms of the logged rounds were chosen. With "uniform", arms were chosen uniformly at random.
+        With "deterministic", an inaccurate model chose its best arm in every round. With "greedy", an
+        inaccurate model chose its best arm in 90 % of the rounds, and a random arm in the other rounds.
     lead : float, optional
-        Distance between the new arm's intercept and the best or worst other arm, if not 0.4 or 0.6.
+        Distance of the new arm's intercept from the best or worst other arm; 0.4 or 0.6 by default.
     launched_after : float
         Fraction of the logged rounds after which one arm is launched.
 
@@ -165,7 +165,7 @@ class LabelledArms:
         return 1 + self.contexts
 
     def draw(self, horizon: int, rng: np.random.Generator) -> ArmEpisode:
-        """Draw coefficients, logged rounds and `horizon` online rounds."""
+        """Draw coefficients, logged rounds and online rounds; `horizon` is the number of online rounds."""
         whole_number("horizon", horizon, 1)
         start = self._coefficients(self.arms, rng)
         places = rng.choice((self.arms - 2) * self.contexts, self.drifting, replace=False)

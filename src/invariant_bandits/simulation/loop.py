@@ -54,13 +54,13 @@ def simulate(
     ----------
     policies : mapping of str to maker, or list of str
         Names of registered policies, or for every name a maker: a function that returns a new policy. A maker
-        is called with the Past (what is known before the first round), or without arguments if it takes none.
-        A mapping may also give the name of a registered policy instead of a maker. A maker may read
-        `past.moments`, `past.dim` and `past.horizon`. Only makers of oracle policies should
-        read `past.truth`, the true coefficients.
+        (function that returns a policy) takes a Past, which holds what is known before the first round, or no
+        argument. In a mapping, the name of a registered policy may replace a maker. Only policies that may
+        know the truth should read the true coefficients, `past.truth`.
     environment : Environment
         Object that draws the episodes. Regret is measured by the episode's expected rewards (`means`) or,
-        without them, by the realised rewards. `result.settings["regret"]` says which rewards were used.
+        without them, by the realised rewards. The entry `settings["regret"]` of the result says whether
+        regret was measured by expected or by realised rewards.
     horizon : int
         Number of rounds in every episode.
     replications : int
@@ -71,13 +71,13 @@ def simulate(
         Number of processes. The processes are forked, so makers may be lambdas; on systems without fork, a
         single process is used.
     progress : callable, optional
-        Function called after every episode with the number of finished episodes and `replications`.
+        Function called after every episode with the number of finished episodes and the number of all.
     client : distributed.Client, optional
         Dask cluster that plays the episodes; the result is bit-identical to a local run.
     observe : Observer, optional
-        Function called with a policy and the episode after the policy's last round. `result.observations`
-        keeps the numbers that `observe` returns by name. If `observe` has a method `watch(policy, episode)`,
-        the object that `watch` returns plays instead of the policy.
+        Function called with a policy and the episode after the policy's last round. The result keeps the
+        numbers that this function returns by name, as `observations`. If `observe` has a method
+        `watch(policy, episode)`, the object that `watch` returns plays instead of the policy.
 
     Returns
     -------
@@ -207,7 +207,7 @@ class _Repetition(NamedTuple):
 class SimulationResult(plotting.ShownInNotebooks):
     """Cumulative regret of policies that played the same simulated episodes.
 
-    Regret is dynamic: it compares every round with the best action of that round.
+    Regret compares the chosen action of every round with the best action of that round (dynamic regret).
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ class SimulationResult(plotting.ShownInNotebooks):
         return replace(self, regret=regret, rounds=self.rounds[columns])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a mapping per policy: mean, standard error, median and maximum of the final regret.
+        """Return a mapping for each policy with mean, standard error, median and maximum of the final regret.
 
         The policy with the lowest mean regret comes first.
         """
@@ -267,7 +267,7 @@ class SimulationResult(plotting.ShownInNotebooks):
         return sorted(rows, key=lambda row: float(row["mean"]))
 
     def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
-        """Return the `rows` as a pandas frame.
+        """Return the table of final regrets (`rows`) as a pandas frame.
 
         With `by_round=True` the frame has a row per policy, episode and round. The method needs pandas.
         """
@@ -346,7 +346,7 @@ class SimulationResult(plotting.ShownInNotebooks):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SimulationResult:
-        """Return the result that `save` wrote to the file at `path`, bit for bit.
+        """Return the result that the method `save` wrote to a file, bit for bit.
 
         A file that is damaged, newer than this version, or not a saved result raises FileError.
         """

@@ -65,7 +65,8 @@ class LoggedRounds:
 class PaperWorld:
     """Settings of the simulated data in Section 5 of the paper behind this library.
 
-    The features have a block-diagonal covariance in a hidden basis. The coefficients of some blocks drift.
+    The features have a block-diagonal covariance in a hidden basis. In some blocks,
+    the coefficients drift.
 
     Parameters
     ----------
@@ -76,15 +77,15 @@ class PaperWorld:
     actions : int
         Number of actions K that every round offers.
     regimes : int
-        Number of successive covariance matrices of the features in the logs.
+        Number of different covariance matrices of the features that follow each other in the logs.
     drift : float
-        Factor that multiplies the drift of the paper's simulation.
+        Factor that multiplies the drift of the coefficients in the paper's simulation.
     noise_scale : float
         Standard deviation of the noise in a reward, in logged and online rounds.
     conditioning : "published" or "well"
-        How covariance matrices are drawn. `conditioning="published"` takes A Aᵀ, where the entries of the
-        matrix A are uniform on (0, 1), so that many covariances are nearly singular. `conditioning="well"`
-        draws eigenvalues uniformly between 0.5 and 2.
+        How covariance matrices are drawn. With "published", a covariance matrix is A Aᵀ, where the entries of
+        A are uniform between 0 and 1; it is often nearly singular. With "well", the eigenvalues of a
+        covariance matrix are uniform between 0.5 and 2.
     degrees_of_freedom : float, optional
         Degrees of freedom, above 2, of features with a multivariate t distribution; Gaussian by default.
     logging : "uniform", "epsilon-greedy", "greedy" or "linucb"

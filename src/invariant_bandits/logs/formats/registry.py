@@ -80,14 +80,14 @@ FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0
 
 
 def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
-    """Register a log format: a class of sources, or a function that returns a source.
+    """Register a log format: decorate a class, or a function, that opens logs of the format.
 
     Parameters
     ----------
     name : str
         Name of the format; two formats cannot have the same name.
     label : str, optional
-        Name of the format in messages; `name` by default.
+        Name of the format in messages; by default the argument `name`.
     suffixes : sequence of str
         Endings of file names of the format, such as (".csv", ".tsv"). For files, the decorated class or
         function is called with a tuple of paths, in the order of the log.
