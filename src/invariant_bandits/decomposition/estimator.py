@@ -60,17 +60,17 @@ class InvariantSubspaceDecomposition:
     Parameters
     ----------
     metric : "euclidean" or "whitened"
-        Inner product for which stable and drifting directions are orthogonal. The paper's choice "euclidean"
-        uses the features as they are. The choice "whitened" first transforms the features to unit average
-        covariance, so that the result does not depend on their units.
+        Transformation of the features before directions are found. With `metric="euclidean"`, the features
+        are used as they are, as in the paper. With `metric="whitened"`, the features are first transformed to
+        unit average covariance, so that the result does not depend on their units.
     covariances : "auto", "offered" or "chosen"
         Actions whose feature covariances determine the directions. Covariances of all offered actions do not
-        depend on how actions were chosen. With "auto", the covariances are those of all offered actions if
-        the log has them.
+        depend on how actions were chosen. With `covariances="auto"`, the covariances are those of all offered
+        actions if the log has them.
     component : "within-window" or "pooled"
-        How the invariant (stable) coefficients are estimated. With "within-window", the estimator averages
-        the coefficients of all time windows, weighted by their precision. With "pooled", the estimator fits
-        one least-squares regression to all rounds, as the paper does.
+        How the invariant (stable) coefficients are estimated. With `component="within-window"`, the estimator
+        averages the coefficients of all time windows, weighted by their precision. With `component="pooled"`,
+        the estimator fits one least-squares regression to all rounds, as the paper does.
     alpha : float
         Significance level of the tests for drift, divided by the number of blocks (groups of directions).
     block_alpha : float
@@ -79,7 +79,7 @@ class InvariantSubspaceDecomposition:
         Fixed dimension of the invariant part (the stable directions); estimated by default.
     blocks : sequence, optional
         Fixed blocks (groups of directions): lists of feature indices, or orthonormal bases of shape (p, d).
-        The given blocks together must span the feature space.
+        The blocks (groups of directions) together must span the feature space.
     split : Split, optional
         Fixed split into invariant (stable) and residual (drifting) directions; estimated by default.
     feature_names : p strings, optional
@@ -115,12 +115,14 @@ class InvariantSubspaceDecomposition:
         p-values, and their logarithms, of tests of constant coefficients in each block (group of directions).
     testable_ : array of bool, shape (blocks,)
         Whether each block (group of directions) can be tested for drift, which needs data on all of its
-        directions in two time windows. A block that cannot be tested for drift counts as drifting.
+        directions in two time windows. A block (group of directions) that cannot be tested counts as
+        drifting.
     statistics_ : array, shape (blocks,)
         Mean absolute correlation of prediction and prediction error per block (group of directions); only for
         `recipe="published"`.
     threshold_ : float
-        Value of `statistics_` below which a block counts as stable; only for `recipe="published"`.
+        Value of `statistics_` below which a block of directions counts as stable; only for
+        `recipe="published"`.
     coefficients_ : array, shape (m, p)
         Least-squares coefficients in each of the m time windows.
     coefficient_covariances_ : array, shape (m, p, p)
@@ -141,7 +143,7 @@ class InvariantSubspaceDecomposition:
     converged_ : bool
         Whether the iterative search for the basis converged.
     distinct_ : bool
-        Whether the data determine the blocks; if False, other groups of directions fit as well.
+        Whether the data determine the blocks (groups of directions); if False, other blocks fit as well.
     findings_ : list of str
         Warnings about the fit, in sentences.
     covariances_used_, recipe_used_ : str
@@ -406,7 +408,7 @@ class InvariantSubspaceDecomposition:
         features : array, shape (n, p)
             Features of the n actions.
         residual : array, shape (p,), optional
-            Drifting part of the coefficients, as the method `adapt` returns it. Without this argument, the
+            Drifting part of the coefficients, as the method `adapt` returns it. Without `residual`, the
             prediction uses only the invariant (stable) coefficients.
         """
         self._check_fitted()

@@ -797,7 +797,7 @@ def read_moments(
         Names or patterns of the feature columns, options for computing features, or a map from columns to
         features that was learned before.
     logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
-        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With this argument,
+        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With `logit_at`,
         the moments are those of one step of iteratively reweighted least squares at the coefficients θ. The
         argument `logit_at` also needs, as `features`, a map from columns to features that was learned before.
     engine : str, distributed.Client or SparkSession

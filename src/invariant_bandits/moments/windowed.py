@@ -246,7 +246,7 @@ class WindowedMoments:
             self.offered.put(windows, part.offered)
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
-        """Return the windows of these moments, followed by the windows of the moments `later`."""
+        """Return the windows of these moments, followed by the windows of the argument `later`."""
         self._check_alike(later)
         if (self.edges is None) != (later.edges is None):
             raise InputError("either both or neither of the moments must have window edges")

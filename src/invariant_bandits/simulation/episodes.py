@@ -53,8 +53,8 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     name : str
         Name by which experiments refer to the environment.
     seeded_as : str, optional
-        Text from which experiments derive their random seeds; by default the name. Keep the text when you
-        rename or move the class, so that a seed still draws the same episodes.
+        Text from which experiments derive their random seeds; by default the name. Keep `seeded_as` unchanged
+        when you rename or move the class, so that a seed still draws the same episodes.
 
     >>> from dataclasses import dataclass
     >>> import invariant_bandits as ib
@@ -265,12 +265,13 @@ class PaperEpisodes:
     logged : int
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
-        How the drifting coefficients behave in the online rounds. With "constant", they are drawn anew before
-        the first online round and then fixed, as in the paper. If `world.drift` is below 1, "constant" moves
-        the coefficients only this fraction of the way to the new draw. With "rotating", the drifting
-        coefficients change in every online round, as in the paper's seventh experiment. With "abrupt", the
-        drifting coefficients are drawn anew before the first online round and at every change point. With
-        "recurring", the drifting coefficients return at every change point to earlier values from the logs.
+        How the drifting coefficients behave in the online rounds. With `online="constant"`, the drifting
+        coefficients are drawn anew before the first online round and then fixed, as in the paper. If
+        `world.drift` is below 1, `online="constant"` moves the coefficients only this fraction of the way to
+        the new draw. With `online="rotating"`, the drifting coefficients change in every online round, as in
+        the paper's seventh experiment. With `online="abrupt"`, the drifting coefficients are drawn anew
+        before the first online round and at every change point. With `online="recurring"`, the drifting
+        coefficients return at every change point to earlier values from the logs.
     violation : float
         Length by which the otherwise stable coefficients move in a random direction; 0 for no movement.
     fixed_actions : int, optional

@@ -110,10 +110,10 @@ class LabelledArms:
     Parameters
     ----------
     later : "nothing new", "drift", "a new arm is best" or "a new arm is worst"
-        What is new in the online rounds. With "nothing new", all coefficients stay as at the end of the logs.
-        With "drift", the drifting slopes drift on. With "a new arm is best", the online rounds add an arm
-        whose intercept is 0.4 above the best other arm. With "a new arm is worst", the online rounds add an
-        arm whose intercept is 0.6 below the worst other arm.
+        What is new in the online rounds. With `later="nothing new"`, all coefficients stay as at the end of
+        the logs. With `later="drift"`, the drifting slopes drift on. With `later="a new arm is best"`, the
+        online rounds add an arm whose intercept is 0.4 above the best other arm. With `later="a new arm is
+        worst"`, the online rounds add an arm whose intercept is 0.6 below the worst other arm.
     arms, contexts : int
         Number of arms in the logs (at least 4), and number of context features (standard normal).
     rate : float
@@ -125,9 +125,10 @@ class LabelledArms:
     drifting : int
         Number of slopes that drift.
     logging : "uniform", "greedy" or "deterministic"
-        How the arms of the logged rounds were chosen. With "uniform", arms were chosen uniformly at random.
-        With "deterministic", an inaccurate model chose its best arm in every round. With "greedy", an
-        inaccurate model chose its best arm in 90 % of the rounds, and a random arm in the other rounds.
+        How the arms of the logged rounds were chosen. With `logging="uniform"`, arms were chosen uniformly at
+        random. With `logging="deterministic"`, an inaccurate model chose its best arm in every round. With
+        `logging="greedy"`, an inaccurate model chose its best arm in 90 % of the rounds, and the other rounds
+        have a random arm.
     lead : float, optional
         Distance of the new arm's intercept from the best or worst other arm; 0.4 or 0.6 by default.
     launched_after : float

@@ -55,8 +55,8 @@ def simulate(
     policies : mapping of str to maker, or list of str
         Names of registered policies, or for every name a maker: a function that returns a new policy. A maker
         (function that returns a policy) takes a Past, which holds what is known before the first round, or no
-        argument. In a mapping, the name of a registered policy may replace a maker. Only policies that may
-        know the truth should read the true coefficients, `past.truth`.
+        argument. In the mapping `policies`, the name of a registered policy may replace a maker. Only
+        policies that may know the truth should read the true coefficients, `past.truth`.
     environment : Environment
         Object that draws the episodes. Regret is measured by the episode's expected rewards (`means`) or,
         without them, by the realised rewards. The entry `settings["regret"]` of the result says whether
@@ -71,12 +71,12 @@ def simulate(
         Number of processes. The processes are forked, so makers may be lambdas; on systems without fork, a
         single process is used.
     progress : callable, optional
-        Function called after every episode with the number of finished episodes and the number of all.
+        Function called after every episode with the number of finished episodes and the total number.
     client : distributed.Client, optional
         Dask cluster that plays the episodes; the result is bit-identical to a local run.
     observe : Observer, optional
-        Function called with a policy and the episode after the policy's last round. The result keeps the
-        numbers that this function returns by name, as `observations`. If `observe` has a method
+        Function called with a policy and the episode after the policy's last round. The result stores
+        the numbers that the function `observe` returns. If `observe` has a method
         `watch(policy, episode)`, the object that `watch` returns plays instead of the policy.
 
     Returns

@@ -65,8 +65,8 @@ class LoggedRounds:
 class PaperWorld:
     """Settings of the simulated data in Section 5 of the paper behind this library.
 
-    The features have a block-diagonal covariance in a hidden basis. In some blocks,
-    the coefficients drift.
+    The features have a block-diagonal covariance in a hidden basis. In some blocks of directions, the
+    coefficients drift.
 
     Parameters
     ----------
@@ -83,9 +83,10 @@ class PaperWorld:
     noise_scale : float
         Standard deviation of the noise in a reward, in logged and online rounds.
     conditioning : "published" or "well"
-        How covariance matrices are drawn. With "published", a covariance matrix is A Aᵀ, where the entries of
-        A are uniform between 0 and 1; it is often nearly singular. With "well", the eigenvalues of a
-        covariance matrix are uniform between 0.5 and 2.
+        How covariance matrices are drawn. With `conditioning="published"`, a covariance matrix is A Aᵀ, where
+        the entries of the matrix A are uniform between 0 and 1. Covariance matrices drawn as "published" are
+        often nearly singular. With `conditioning="well"`, the eigenvalues of a covariance matrix are uniform
+        between 0.5 and 2.
     degrees_of_freedom : float, optional
         Degrees of freedom, above 2, of features with a multivariate t distribution; Gaussian by default.
     logging : "uniform", "epsilon-greedy", "greedy" or "linucb"
