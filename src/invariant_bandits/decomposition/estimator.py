@@ -61,8 +61,8 @@ class InvariantSubspaceDecomposition:
     ----------
     metric : "euclidean" or "whitened"
         Transformation of the features before directions are found. With `metric="euclidean"`, the features
-        are used as they are, as in the paper. With `metric="whitened"`, the features are first transformed to
-        unit average covariance, so that the result does not depend on their units.
+        are used as they are, as in the original paper. With `metric="whitened"`, the features are first
+        transformed to unit average covariance, so that the result does not depend on their units.
     covariances : "auto", "offered" or "chosen"
         Actions whose feature covariances determine the directions. Covariances of all offered actions do not
         depend on how actions were chosen. With `covariances="auto"`, the covariances are those of all offered
@@ -70,7 +70,7 @@ class InvariantSubspaceDecomposition:
     component : "within-window" or "pooled"
         How the invariant (stable) coefficients are estimated. With `component="within-window"`, the estimator
         averages the coefficients of all time windows, weighted by their precision. With `component="pooled"`,
-        the estimator fits one least-squares regression to all rounds, as the paper does.
+        the estimator fits one least-squares regression to all rounds, as in the original paper.
     alpha : float
         Significance level of the tests for drift, divided by the number of blocks (groups of directions).
     block_alpha : float
@@ -91,7 +91,7 @@ class InvariantSubspaceDecomposition:
         Features that indicate missing values of other features. Rewards of rows with missing values vary
         more, and the tests for drift allow for the larger variance.
     recipe : "windowed" or "published"
-        Estimation method: "windowed" of this library, or "published" of the paper's authors, for comparison.
+        Estimation method: "windowed" of this library, or "published" of the original paper.
         The method "published" needs features and rewards in time order and uses chosen actions only. The
         method "published" ignores the parameters `alpha`, `block_alpha` and `component`.
 

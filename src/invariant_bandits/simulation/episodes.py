@@ -284,7 +284,7 @@ class PaperEpisodes:
     states : int
         Number of earlier values to which `online="recurring"` returns in turn, evenly spread over the logs.
     breach : "jump" or "creep"
-        When the stable coefficients move by the length `violation`: before the first online round ("jump"),
+        When the stable coefficients move: before the first online round ("jump"),
         or linearly from the first to the last online round ("creep").
     unit_actions : bool
         Whether the features of every fixed action are scaled to length 1.
