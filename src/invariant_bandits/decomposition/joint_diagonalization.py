@@ -21,7 +21,7 @@ FLOOR = 0.05
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped before it had converged; the result is its last state.
+    """Warning that an iterative algorithm stopped before it converged, and returned its last state.
 
     >>> import warnings, numpy as np, invariant_bandits as ib
     >>> draws = np.random.default_rng(0).normal(size=(8, 20, 5))
@@ -63,23 +63,24 @@ class JointDiagonalization(NamedTuple):
 def joint_diagonalize(
     matrices: Any, weights: Any = None, *, tolerance: float = 1e-6, max_sweeps: int = 100
 ) -> JointDiagonalization:
-    """Jointly diagonalise positive definite matrices by an orthogonal basis.
+    """Find one orthogonal basis in which several positive definite matrices are as diagonal as possible.
 
-    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood. Jacobi
-    sweeps on the likelihood criterion finish. Columns come in a fixed order (decreasing mean diagonal, then
-    that of the first matrix) with fixed signs (the largest entry of each is positive).
+    Jacobi rotations minimise the off-diagonal entries of the matrices, first in the Frobenius norm, then by a
+    Gaussian likelihood. The basis vectors are sorted by the mean diagonal entry of the rotated matrices, the
+    largest first. The largest entry of every basis vector is positive.
 
     Parameters
     ----------
     matrices : array, shape (m, p, p)
-        Symmetric and positive definite.
+        Symmetric and positive definite matrices.
     weights : array, shape (m,), optional
-        Their sample sizes, positive; all the same, and unknown, unless given.
+        Sample size behind each of the m matrices; by default, sample sizes are equal and unknown.
     tolerance : float
-        Sweeps stop when no pair of columns turns by more, in radians. If sample sizes are known they also
-        stop when several sweeps in turn gain less likelihood than sampling error explains.
+        Angle in radians; the iteration stops when no rotation is larger than this angle. If sample sizes
+        (`weights`) are given, the iteration also stops when the likelihood grows less than sampling error.
     max_sweeps : int
-        At most so many for each criterion; a ConvergenceWarning says when they were not enough.
+        Largest number of sweeps; one sweep rotates every pair of columns once. If the iteration has not
+        converged after `max_sweeps` sweeps, joint_diagonalize issues a ConvergenceWarning.
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0

@@ -21,14 +21,16 @@ TREND_DEGREE = 2
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Orthonormal bases of the two parts of R^p, checked at birth and immutable. Either part may be empty.
+    """Split of the feature space into an invariant part (stable directions) and a residual part (drifting).
+
+    Each part is given by an orthonormal basis, and one part may be empty. A Split object is immutable.
 
     Parameters
     ----------
     invariant : array, shape (p, p_inv)
-        Columns span what never changes.
+        Orthonormal basis of the directions, one per column, along which the coefficients never change.
     residual : array, shape (p, p_res)
-        Columns span the rest, p_inv + p_res = p.
+        Orthonormal basis of all other directions, along which the coefficients may drift.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(invariant=np.eye(3)[:, :2], residual=np.eye(3)[:, 2:])
@@ -61,12 +63,12 @@ class Split:
 
     @classmethod
     def from_residual(cls, residual: Array) -> Split:
-        """The split whose residual part is spanned by given columns.
+        """Create a split from directions that span its residual part (where coefficients may drift).
 
         Parameters
         ----------
         residual : array, shape (p, p_res)
-            Linearly independent, not necessarily orthogonal.
+            Linearly independent directions, one per column, not necessarily orthogonal.
         """
         if np.ndim(residual) == 2 and np.shape(residual)[1] == 0:
             return cls(np.eye(len(residual)), residual)
@@ -83,23 +85,24 @@ class Split:
 
     @property
     def invariant_dim(self) -> int:
-        """Dimension of the invariant part."""
+        """Dimension of the invariant part (number of stable directions)."""
         return int(self.invariant.shape[1])
 
     @property
     def residual_dim(self) -> int:
-        """Dimension of the residual part."""
+        """Dimension of the residual part (number of drifting directions)."""
         return int(self.residual.shape[1])
 
     @property
     def basis(self) -> Array:
-        """[invariant, residual] (p, p), orthogonal."""
+        """Orthogonal matrix (p, p) whose columns are the stable directions, then the drifting directions."""
         return np.hstack([self.invariant, self.residual])
 
     def distance(self, other: Split) -> float:
-        """‖Π − Π'‖_op of the projections on the residual parts; the same for the invariant ones.
+        """Return the distance to another split, from 0 (equal) to 1.
 
-        1 whenever the dimensions differ.
+        The distance is the operator norm of Π − Π', where Π and Π' project on the residual (drifting) parts
+        of the two splits. Two splits with different numbers of drifting directions have distance 1.
         """
         if self.dim != other.dim:
             raise InputError(f"other must have dim {self.dim}, got {other.dim}")
