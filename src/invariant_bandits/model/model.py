@@ -218,6 +218,7 @@ class Model(ThreadSafe):
         known = {column.name: column.width for column in self.feature_map.columns}
         vectors = [name for name, width in known.items() if width is not None]
         columns = serving.offered_columns(context, arms, vectors=vectors)
+        serving.require_columns("context", list(known), columns)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
 
