@@ -294,8 +294,9 @@ def value_of_logged(
     """Estimate from one log what the policy that wrote another log would have earned.
 
     The estimate assumes that the policy ignores the context and chooses each arm with the arm's share in
-    `policy_log`. If both logs have positions (such as slots of a page), the shares are taken per position.
-    The sampling error of the shares is part of the confidence intervals.
+    `policy_log`, and that the rounds of both logs are alike. If both logs have positions (such as slots of a
+    page), the shares are taken per position. The sampling error of the shares is part of the confidence
+    intervals.
 
     Parameters
     ----------
