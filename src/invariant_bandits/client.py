@@ -198,10 +198,10 @@ class _Calls:
         context : mapping, optional
             Values of the columns that all offered actions share.
         arms : sequence, optional
-            Offered actions, by default all arms that the service knows. An action is a label, a list or
-            mapping of features, or a mapping with the keys "label" and "features".
+            Offered actions, by default all arms that the service knows. An offered action is a label, a list
+            or mapping of features, or a mapping with the keys "label" and "features".
         id : str, optional
-            Identifier of the decision. A repeated request with the same id gets the same answer.
+            Identifier of the decision, under which a repeated request gets the same answer.
         model : str
             Name of the model that decides.
         scores : bool
@@ -209,8 +209,8 @@ class _Calls:
         defer : bool
             Whether the decision counts only after a call of `activate`.
         unit : str, optional
-            Identifier of the person about whom the model decides, which assigns the person to the holdout or
-            not.
+            Identifier of the person about whom the model decides, such as a customer id. The service assigns
+            each person to the model or to the holdout (the reference policy).
         """
         body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
         body |= {} if context is None else {"context": dict(context)}
@@ -239,7 +239,7 @@ class _Calls:
         """Return a page of stored decisions, the latest first.
 
         The filters are `model`, `arm`, `status`, `search`, `since`, `until`, `before` and `limit`. To get the
-        next page, pass the `next` of the answer as `before`.
+        next page of decisions, pass the field `next` of the answer as the filter `before`.
         """
         return ClientCall("GET", "/v1/decisions", lambda answer: answer, {"params": query})
 
@@ -250,7 +250,7 @@ class _Calls:
     ) -> ClientCall[str]:
         """Report the reward of a decision, and return its status: "learned", "waiting", "late" and so on.
 
-        The argument `decision` is a decision or its id. If several models made a decision with this id, the
+        The argument `decision` is a decision or its id. If several models have decided under the same id, the
         argument `model` names one of them.
         """
         id, model = _identified(decision, model)
@@ -312,8 +312,8 @@ class _Calls:
         activate : bool
             Whether the new version makes the decisions from now on.
         allow_differences : bool
-            Whether kind, columns and arms of the new version may differ from the active version. If not, the
-            service answers a difference with status 409.
+            Whether to accept a version whose kind, columns or arms differ from the active version. By default
+            the service refuses different versions with status 409.
         note : str
             Remark that the service stores with the new version.
         """
@@ -327,7 +327,7 @@ class Client(_Calls, AbstractContextManager["Client"]):
     """Client that asks a service for decisions and reports rewards.
 
     Every decision has an id and every reward has a key, which the client makes if the caller gives none. A
-    call that failed half-way can therefore be repeated and counts once.
+    call of the client that failed half-way can be repeated and counts once.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ class Client(_Calls, AbstractContextManager["Client"]):
         Seconds to wait for one answer of the service.
     retries, backoff : int, float
         How often a call is repeated if the service is busy (429, 502, 503, 504) or does not answer, and the
-        longest wait in seconds before the first repetition. The wait doubles with each repetition.
+        longest wait in seconds before the first repetition. The wait between two tries doubles each time.
     transport : httpx.BaseTransport, optional
         Transport that replaces the network in tests.
 

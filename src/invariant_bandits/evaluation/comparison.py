@@ -378,10 +378,10 @@ def compare(
         The logged rounds.
     policies : name -> maker, or registered names, optional
         Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers. A
-        maker is a function that gets the `Past` (the rounds to fit on) and returns a new policy. The default
-        is eight policies, from "auto-isd" to "uniform".
+        maker is a function that gets the `Past` (the rounds to fit on) and returns a new policy. By default
+        eight policies are compared, from "auto-isd" to "uniform".
     fit_fraction : float
-        Share of the rounds, from the first, on which policies are fitted.
+        Share of the rounds, from the beginning of the log, on which policies are fitted.
     fit_until : number or datetime, optional
         Time before which rounds are used to fit policies, instead of `fit_fraction`.
     windows : int
@@ -389,22 +389,22 @@ def compare(
     edges : array, shape (m + 1,), optional
         Times that bound the windows (periods) of the rounds for fitting, instead of `windows`.
     propensities : "logged", "estimated" or "uniform"
-        Source of the choice probabilities. "logged": a column of the log. "estimated": a conditional logistic
-        model of the logged choices. "uniform": the logged actions were chosen uniformly at random.
+        Source of the choice probabilities: a column of the log ("logged"), a conditional logistic model of
+        the logged choices ("estimated"), or equal probabilities for all actions ("uniform").
     estimators : sequence of str, optional
-        Names of registered estimators of a policy's value. The default for logs with propensities is DR,
-        SNIPS, IPS and replay. The default for logs with the rewards of all actions is "exact", which plays
-        the policies.
+        Names of registered estimators of a policy's value. The default estimators are DR, SNIPS, IPS and
+        replay for logs with propensities (choice probabilities), and "exact" for logs with the rewards of all
+        actions.
     with_direct : bool
         Whether to add estimators that rest on an assumption, such as the direct method.
     reference : str, optional
-        Policy with which the other policies are compared. The default is the simple policy that earned most
-        in the rounds for fitting.
+        Policy with which the other policies are compared. By default the reference is the simple policy that
+        earned most in the rounds for fitting.
     settings : "tuned", "published" or "both"
-        Settings of simple policies without options (frozen, LinUCB, SW-LinUCB, D-LinUCB) and of ISD-linUCB.
-        "tuned": exploration and memory are chosen on the rounds for fitting, by the preferred estimator.
-        "published": the settings of the literature. "both": the policy with tuned and with published
-        settings, the latter as "linucb-warm, published".
+        How exploration and memory of simple policies and of ISD-linUCB are set: chosen on the rounds for
+        fitting ("tuned"), as in the literature ("published"), or "both". A policy with options in its name
+        keeps these options. Simple policies are frozen, LinUCB, SW-LinUCB and D-LinUCB. With "both" the
+        results have two entries per policy, such as "linucb-warm" and "linucb-warm, published".
     confidence : float
         Coverage of the confidence intervals, such as 0.95.
     seed : int

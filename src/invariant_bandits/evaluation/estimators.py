@@ -275,16 +275,17 @@ def estimator(
     name : str
         Name of the estimator in tables.
     needs : "propensities", "rewards" or "nothing"
-        What the log must have for this estimator. "rewards" means the rewards of all offered actions.
+        What the log must have for this estimator, where "rewards" means the rewards of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). The function also gets
-        those of OPTIONS that it has as parameters. For very large logs `target` and `feedback.offered` are
-        StoredRows, which are read by `Feedback.parts`.
+        Whether the function is called with (feedback, target) or (feedback, policy). The registered function
+        can also have the parameters `earlier`, `predictions`, `weights`, `baseline`, `seed` and `confidence`.
+        For very large logs `target` and `feedback.offered` are StoredRows (rows in a file), which
+        `Feedback.parts` reads.
     rank : int
         Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str, optional
         Assumption of the estimator beyond the log. An estimator with an assumption is used only if the caller
-        asks for it.
+        of `compare` asks for it.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.estimators import importance_weights

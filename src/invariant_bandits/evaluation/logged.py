@@ -86,25 +86,24 @@ def read_feedback(
 ) -> LoggedFeedback:
     """Read the rounds of a log in time order; the log must have the offered actions.
 
-    Actions, rewards and propensities are kept in memory. Features of the offered actions are kept in memory
-    up to 128 MB, and else in a temporary file in TMPDIR.
+    Features of the offered actions are kept in memory up to 128 MB, and else in a temporary file in TMPDIR.
 
     Parameters
     ----------
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
         Log to read.
     schema : Schema, mapping, path of a TOML file or None
-        Roles of the columns. Roles that are not given are inferred.
+        Roles of the columns. Roles of columns that `schema` does not give are inferred.
     features : FeatureOptions or list of str, optional
         How columns become features, or a list of the names or patterns of the feature columns.
     fit_fraction : float
-        Share of the rounds, from the first, that determines the scales of features and which features are
-        left out.
+        Share of the rounds, from the beginning of the log, that determines the scales of features and which
+        features are left out.
     windows : int
         Number of windows (periods) into which the rounds of `fit_fraction` are cut, at least 2. Short logs
-        get fewer windows.
+        are cut into fewer windows.
     latest : int, optional
-        Number of rounds to read, from the end of the log. The default is all rounds.
+        Number of rounds to read, from the end of the log, by default all rounds.
     strict : bool
         Whether to refuse a log with any bad row.
     keep_going : bool
@@ -118,7 +117,7 @@ def read_feedback(
     Returns
     -------
     LoggedFeedback
-        Rounds of the log, and how they were read.
+        Rounds of the log, and remarks about how the log was read.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -293,10 +292,10 @@ def value_of_logged(
 ) -> LoggedPolicyValue:
     """Estimate from one log what the policy that wrote another log would have earned.
 
-    The estimate assumes that the policy ignores the context and chooses each arm with the arm's share in
-    `policy_log`, and that the rounds of both logs are alike. If both logs have positions (such as slots of a
-    page), the shares are taken per position. The sampling error of the shares is part of the confidence
-    intervals.
+    The estimate assumes that the policy ignores the context and chooses each arm as often as in `policy_log`,
+    and that the rounds of both logs are alike. If both logs have positions (such as slots of a page), the
+    shares of the arms are counted per position. The confidence intervals include the sampling error of the
+    arms' shares.
 
     Parameters
     ----------
@@ -305,7 +304,7 @@ def value_of_logged(
     from_log : path, table, frame or Log with labels of arms and propensities
         Log that another policy wrote, such as a random one.
     schema : Schema, mapping, path of a TOML file or None
-        Roles of the columns of both logs. Roles that are not given are inferred.
+        Roles of the columns of both logs. Roles of columns that `schema` does not give are inferred.
     catalogue : path, table or None
         Table of arm features for both logs, as in `open_log`.
     features : FeatureOptions, optional

@@ -151,11 +151,11 @@ def fit_logs(
     confidence : float
         Probability η with which the confidence bounds of the policy may fail.
     exploration : float, optional
-        Factor on the confidence widths of policies such as LinUCB. The default is the policy's own factor.
-        The policy AutoISD has the parameter `caution` instead of `exploration`.
+        Factor on the confidence widths of policies such as LinUCB, by default the policy's own factor. The
+        policy AutoISD has the parameter `caution` instead of `exploration`.
     caution : float or None
-        Share of its expected gain that the policy AutoISD may spend on tests of rarely played actions. The
-        value None sets no limit. No limit suits a few fixed arms whose values may change.
+        Share of its expected gain that the policy AutoISD may spend on tests of rarely played actions, or
+        None for no limit. A `caution` of None suits a few fixed arms whose values may change.
     horizon : int, optional
         Number of rounds that the model will decide, for policies that plan ahead.
     features : FeatureOptions, FeatureMap or list of str, optional
@@ -163,10 +163,10 @@ def fit_logs(
     catalogue, arms :
         Features and labels of the arms, for a log with labelled arms, as in `open_log`.
     arm_model : "own", "shared", "pooled" or "auto", optional
-        How many coefficients each arm has. "own": every arm has its own coefficient for every feature.
-        "shared": every arm has its own level, and all arms share the coefficients of the features. "pooled":
-        thousands of arms, whose levels are shrunk towards a common mean. "auto": as many coefficients as the
-        log can estimate.
+        Which coefficients arms share. With "own" every arm has its own coefficient for every feature. With
+        "shared" every arm has its own level, and all arms share the coefficients of features. With "pooled"
+        the levels of thousands of arms are also shrunk towards a common mean. With "auto" arms get as many
+        coefficients as the log can estimate.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 

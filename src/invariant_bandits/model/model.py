@@ -65,7 +65,7 @@ class Model(ThreadSafe):
     policy_name : str
         Registered name of the policy, such as "auto-isd".
     feature_map : FeatureMap or ArmFeatures
-        Map from raw columns to features. For labelled arms: map from context and label to features.
+        Map from the raw columns of the log to features, and for labelled arms from context and label.
     schema, quality : Schema, QualityReport
         Roles of the log's columns, and how many of its rows were used or left out.
     moments : WindowedMoments
@@ -87,7 +87,7 @@ class Model(ThreadSafe):
     unknown_categories : mapping of str to Counter
         For each column, how often `decide` was called with a category that the log does not have.
     arms : ArmTable or None
-        Labelled arms of the model, including retired arms. None for a model of feature rows.
+        Labelled arms of the model, including retired arms, or None for a model of feature rows.
     log_odds : LogOdds or None
         Statistics of each window (period of the log) on the log-odds scale, if the rewards of labelled arms
         are 0 or 1.
@@ -148,8 +148,8 @@ class Model(ThreadSafe):
         context : mapping of str to value, or row of a frame
             Values of the raw columns that all offered actions share, one value per column.
         arms : list of labels; or list of rows, columns or frame
-            Labels of the offered arms, by default all active arms. For a model of feature rows: the columns
-            that differ between the offered actions, as a list of mappings, a mapping of lists, or a frame.
+            Labels of the offered arms, by default all active arms. For a model of feature rows `arms` has the
+            columns that differ between actions, as a list of mappings, a mapping of lists, or a frame.
         id : str, optional
             Identifier under which the reward will be reported, by default a random one. A repeated call with
             the id of a decision that waits for its reward returns the same decision.
@@ -294,7 +294,7 @@ class Model(ThreadSafe):
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
         """Return the labels and the features (K, p) of the K offered arms; parameters as in `decide`.
 
-        A model of feature rows has no labels and returns an empty tuple.
+        For a model of feature rows the tuple of labels is empty.
         """
         labels, columns = self._offered(context, arms)
         return labels, self._mapped(columns)
@@ -373,7 +373,7 @@ class Model(ThreadSafe):
             return self._identity
 
     def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
-        """Return the prior over labelled arms and their drift, and the statistics of each window (period)."""
+        """Return the prior over labelled arms and their drift, and the statistics per period of the log."""
         features = self._arms("arm_evidence")[1].population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
@@ -385,12 +385,12 @@ class Model(ThreadSafe):
         return prior, statistics
 
     def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
-        """List every effect with its drift: whether, when, from which value and to which. Needs pandas.
+        """List every effect on the reward, with its value before and after a drift. Needs pandas.
 
-        Drifting effects come first. Effects are in units of the reward, or probabilities if the reward is 0
-        or 1. The effects of a labelled arm are its level (expected reward in the mean context) and what one
-        standard deviation of each column adds. The effects of feature rows are what one standard deviation
-        along each direction adds, where a direction is named by its main features.
+        Effects that drift come first in the list. Effects are in units of the reward, or probabilities if the
+        reward is 0 or 1. The effects of a labelled arm are its level (expected reward in the mean context)
+        and what one standard deviation of each column adds. The effects of feature rows are what one standard
+        deviation along each direction adds, where a direction is named by its main features.
 
         Parameters
         ----------
@@ -420,7 +420,7 @@ class Model(ThreadSafe):
         Parameters
         ----------
         axes : matplotlib Axes, or array of them, optional
-            Where to draw, one effect per Axes. The default is a new figure.
+            Where to draw, one effect per Axes, by default in a new figure.
         most : int
             Number of effects in a new figure, drifting effects first.
         theme : "light" or "dark"
@@ -448,7 +448,7 @@ class Model(ThreadSafe):
         return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3)))
 
     def explain(self) -> Any:
-        """Return the beliefs of the policy in the names of columns, or else the summary of the log."""
+        """Return the policy's beliefs about drift, or the summary of the log if the policy has no beliefs."""
         with self._lock:
             explain = getattr(self.policy, "explain", None)
             return self.decomposition.summary() if explain is None else explain(list(self.names))

@@ -175,11 +175,12 @@ class Update:
     moves : tuple of Move
         Value of each coefficient before and in the new rounds, the strongest evidence of a change first.
     stable_p_value : float or None
-        p-value of the new rounds under the hypothesis that no stable coefficient has changed. None if no
+        p-value of the new rounds under the hypothesis that no stable coefficient has changed, or None if no
         coefficient is stable.
     reward_shift : (before, now, z)
         Mean reward per round before the update and in the new rounds, and the z-score of their difference.
-        The standard error includes the spread between old windows (periods of the log).
+        The standard error of the difference in mean reward includes the spread between old windows (periods
+        of the log).
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -247,10 +248,10 @@ def update_model(
     windows : int, optional
         Number of windows (periods) into which the new rounds are cut.
     every : str or number, optional
-        Length of the new windows (periods), instead of `windows`. The default continues the windows of the
-        model.
+        Length of the new windows (periods), instead of `windows`. By default new windows are as long as the
+        old windows of the model.
     exploration, horizon :
-        As in `fit_logs`. The default of `exploration` is the value of the model.
+        As in `fit_logs`, where the default exploration is the exploration of the model.
     engine, address, strict, progress :
         As in `read_moments`.
 
