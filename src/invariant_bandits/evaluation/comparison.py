@@ -403,8 +403,9 @@ def compare(
     settings : "tuned", "published" or "both"
         How exploration and memory of simple policies and of ISD-linUCB are set: chosen on the rounds for
         fitting ("tuned"), as in the literature ("published"), or "both". A policy with options in its name
-        keeps these options. Simple policies are frozen, LinUCB, SW-LinUCB and D-LinUCB. With "both" the
-        results have two entries per policy, such as "linucb-warm" and "linucb-warm, published".
+        keeps these options. Simple policies are frozen, LinUCB, SW-LinUCB and D-LinUCB. With
+        `settings="both"` the results have two entries per policy, such as "linucb-warm" and "linucb-warm,
+        published".
     confidence : float
         Coverage of the confidence intervals, such as 0.95.
     seed : int
