@@ -220,7 +220,7 @@ class RegisteredEstimator:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name of the estimator in tables.
     kind : callable, returns an Estimate
         The function.
     needs : "propensities", "rewards" or "nothing"
@@ -228,7 +228,7 @@ class RegisteredEstimator:
     takes : "target" or "policy"
         Whether the function is called with the target's probabilities or the policy itself.
     rank : int
-        The lowest that can answer is preferred.
+        Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str or None
         What the answer rests on beyond the log, for those that must be asked for.
     """
@@ -273,17 +273,19 @@ def estimator(
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name of the estimator in tables.
     needs : "propensities", "rewards" or "nothing"
-        What the log must have. "rewards" are those of all offered actions.
+        What the log must have for this estimator, where "rewards" means the rewards of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). It gets those of
-        OPTIONS that it has as parameters. Where there are very many offered actions, target and
-        feedback.offered are StoredRows, see `Feedback.parts`.
+        Whether the function is called with (feedback, target) or (feedback, policy). The registered function
+        can also have the parameters `earlier`, `predictions`, `weights`, `baseline`, `seed` and `confidence`.
+        For very large logs `target` and `feedback.offered` are StoredRows (rows in a file), which
+        `Feedback.parts` reads.
     rank : int
-        The lowest that can answer is preferred.
+        Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str, optional
-        What the answer rests on beyond the log. Such an estimator answers only when it is asked for.
+        Assumption of the estimator beyond the log. An estimator with an assumption is used only if the caller
+        of `compare` asks for it.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.estimators import importance_weights

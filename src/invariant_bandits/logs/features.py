@@ -438,15 +438,8 @@ class FeatureMap:
         """Return the features themselves: they depend on the action already, not on its label."""
         return features
 
-    def require_columns(self, who_lacks: str, there: Collection[str]) -> None:
-        """Raise InputError unless all raw columns are there."""
-        missing = [column.name for column in self.columns if column.name not in there]
-        if missing:
-            needed = format_names([column.name for column in self.columns])
-            raise InputError(f"{who_lacks} {format_names(missing)}; needed: {needed}")
-
     def _rows(self, columns: Mapping[str, Any]) -> int:
-        self.require_columns("columns lack", columns)
+        require_columns("columns", [column.name for column in self.columns], columns)
         lengths = {column.name: _length(columns[column.name]) for column in self.columns}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -747,7 +740,7 @@ class ArmFeatures:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
-        self.context.require_columns("context lacks", context)
+        require_columns("context", [column.name for column in self.columns], context)
         columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
@@ -1068,6 +1061,13 @@ def offered_columns(
     if not columns or not count:
         raise InputError(f"nothing is offered: give {FORMS}")
     return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
+
+
+def require_columns(name: str, needed: Sequence[str], there: Collection[str]) -> None:
+    """Raise InputError, which begins with the argument's name, unless all needed columns are there."""
+    missing = [column for column in needed if column not in there]
+    if missing:
+        raise InputError(f"{name}: no value for {format_names(missing)}; needed: {format_names(needed)}")
 
 
 def one_context(context: Any) -> dict[str, Any]:
