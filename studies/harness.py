@@ -108,7 +108,7 @@ def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -
     reached = sum(verdict.reached for _, verdict in judged)
     lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
     if any(verdict.close for _, verdict in judged):
-        lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
+        lines += ["A verdict (✓ or ✗) is in brackets if the goal's bound is within two standard errors.", ""]
     columns = ["goal", *([place] if place else []), "measured"]
     lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
     for goal, verdict in judged:
