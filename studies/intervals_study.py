@@ -500,8 +500,7 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Intervals of off-policy estimates, measured",
         "",
-        "How often do 95 % intervals of off-policy estimates contain the true value, and how wide are"
-        " they?",
+        "How often do 95 % intervals of off-policy estimates contain the true value, and how wide are they?",
         "",
         "| | how it was measured |",
         "|---|---|",
@@ -538,8 +537,7 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "| column | content |",
         "|---|---|",
-        "| coverage now, before | lowest coverage of our interval, and of the interval that ours replaced"
-        " |",
+        "| coverage now, before | lowest coverage of our interval, and of the interval that ours replaced |",
         "| width ratio | ratio of their median widths, from the narrowest cell to the widest; near 0"
         " where the bootstrap was nearly infinite, because many resamples contained no reward |",
         "| refused, before | share of refused logs, and of infinite intervals before |",

@@ -131,7 +131,8 @@ CHOSEN = (
     "| this page | a single run with a seed that was not used before |"
 )
 SHARES_IN_WORDS = (
-    "Each cell has the share of logs with the right number of stable directions, then the share with too many:"
+    "Each cell has the share of logs with the right number of stable directions, then the share with too"
+    " many:"
 )
 ERRORS_IN_WORDS = (
     "Each cell has the median error of the estimated subspace × √T0, where T0 is the number of logged rounds."

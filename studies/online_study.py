@@ -370,7 +370,8 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## What must be true",
         "",
-        f"{len(judged) - len(missed)} of {len(judged)} goals reached{'; missed:' if missed else '.'}",
+        f"{len(judged) - len(missed)} of {len(judged)} goals reached."
+        f"{' Goals that were missed:' if missed else ''}",
         "",
         *missed,
         *([""] if missed else []),
@@ -470,7 +471,8 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     ]
     lines += [
         "",
-        f"Worst run of {AUTO} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.",
+        f"The worst run of {AUTO} has more regret than the worst run of LinUCB in"
+        f" {'; '.join(above) if above else 'no row'}.",
         "",
     ]
     return lines

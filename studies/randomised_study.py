@@ -368,21 +368,23 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     shares = [coverage(logs, line) for logs in thin for line in JUDGED]
     lowest = [share.value for share in shares if share is not None]
     warning = (
-        f" Where more than {THIN:.0%} of the logs are refused, the others are a lucky selection, and their"
-        f" intervals hold the truth less often than promised (down to {min(lowest):.3f} here). Use a larger"
-        " floor or more rounds."
+        f" If an evaluation refuses more than {THIN:.0%} of the logs, the other logs are a lucky"
+        " selection: their intervals contain the true value less often than promised (down to"
+        f" {min(lowest):.3f} here). If many logs are refused, use a larger floor or more rounds."
         if lowest
         else ""
     )
     return [
         "## How to choose",
         "",
-        "A log has information about an action only if it tried the action. If the challenger prefers"
-        " another action than the logging policy, its value is estimated from the few rounds in which"
-        " that action was drawn at random. Each of these rounds has weight K/floor, for K actions. Four"
-        " times the floor halves the intervals and costs four times as much. Inverse-gap weighting draws"
-        " mostly actions that are nearly as good, so that it costs less. With floor 0 nothing can be"
-        f" known, however long the log is.{warning}",
+        "A log has information about an action only if the logging policy tried the action. A challenger"
+        " (a policy to be evaluated) may prefer other actions than the logging policy. The value of the"
+        " challenger is then estimated from the few rounds in which its action was drawn at random. With"
+        " a uniform floor each of these rounds has weight K/floor, for K actions. Four times the floor"
+        " halves the later intervals and costs four times as much reward. Inverse-gap weighting mostly"
+        " draws actions that are nearly as good as the best action, so that it costs less than a uniform"
+        " floor. With floor 0 the value of a challenger cannot be known, however long the log"
+        f" is.{warning}",
         "",
     ]
 
