@@ -348,14 +348,14 @@ SECTIONS: Mapping[str, tuple[str, Callable[[int], Table]]] = {
         batch_decisions,
     ),
     "The offline phase": (
-        "Each number is the time in milliseconds for a log of 8 windows (periods) with 4,000,"
+        "Each number is the time in milliseconds to process a log of 8 windows (periods) with 4,000,"
         " 20,000 and 40,000 rows.",
         offline_fit,
     ),
     "Reading logs": (
         "Each package computes all second moments in 8 windows (periods of the log) from one million rows"
         " of 20 features in Parquet. The numbers are the least of three turns, because the first turn may"
-        " compile, which made ours 3.3 s in an earlier run.",
+        " compile, which made ours take 3.3 s in an earlier run.",
         lambda turns: reading(),
     ),
     "Simulation": ("The simulation runs in one process.", lambda turns: throughput()),
@@ -425,10 +425,10 @@ def main() -> None:
         "",
         "All numbers are from one run of `make bench`, in which the packages take turns. Each number is a"
         " median of processor time, and only the ratios between packages count. The packages mabwiser,"
-        " contextualbandits, river and paretobandit have one model of p features per arm, and the others"
-        f" have one model for all actions. A turn of deciding and learning has {ROUNDS} rounds, because"
-        " in turns of 30 rounds the checks of AutoISD's alarm ruled its median at p = 10 features (22 to"
-        " 24 µs).",
+        " contextualbandits, river and paretobandit have one model of p features per arm, and all other"
+        f" packages have one model for all actions. A turn of deciding and learning has {ROUNDS} rounds,"
+        " because in turns of 30 rounds the checks of AutoISD's alarm dominated its median at p = 10"
+        " features (22 to 24 µs).",
         "",
         *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
     ]

@@ -524,8 +524,8 @@ def report(outcome: StudyOutcome) -> str:
         "## What must be true",
         "",
         "Each cell has the lowest coverage (share of intervals that contain the true value) of an"
-        " estimator for one kind of reward. The lowest is taken over three logging policies, two lengths"
-        f" of the log, and values and differences to the log [{ENOUGH}]:",
+        " estimator for one kind of reward. This lowest coverage is over three logging policies, two"
+        f" lengths of the log, values and differences to the log; the goal is {ENOUGH}:",
         "",
         f"| | {' | '.join(PROMISED)} |",
         "|---|" + "---|" * len(PROMISED),
@@ -552,7 +552,8 @@ def report(outcome: StudyOutcome) -> str:
         "## Rare rewards and long dependence, cell by cell",
         "",
         "Each cell has the coverage (share of intervals that contain the true value) of our interval / of"
-        " the interval that ours replaced. The number after × is the ratio of their median widths:",
+        " the interval that ours replaced. The number after × is the ratio of the median widths of the"
+        " two intervals:",
         "",
         f"| world | log | rounds | of | {' | '.join(PROMISED)} |",
         "|---|---|---|---|" + "---|" * len(PROMISED),

@@ -136,7 +136,7 @@ SHARES_IN_WORDS = (
 )
 ERRORS_IN_WORDS = (
     "Each cell has the median error of the estimated subspace × √T0, where T0 is the number of logged rounds."
-    " The second number is the median error ‖β̂ − β‖ of the stable coefficients:"
+    " The second number of each cell is the median error ‖β̂ − β‖ of the stable coefficients:"
 )
 PROMISED = ("uniform logs, chosen actions", "uniform logs", "LinUCB logs", "greedy logs", "no drift")
 
@@ -292,9 +292,9 @@ def report(outcome: StudyOutcome) -> str:
         "Weak drift and well-conditioned blocks of features are the known limits of the estimator. The"
         " data do not show which directions drift if the drift is smaller than the sampling error of the"
         " coefficients. The data also hide the drifting directions if the covariances of two blocks of"
-        " features hardly differ between windows (periods of the log). In logs of these two kinds the"
-        " estimator mostly finds too few stable directions, which slows learning. A weak drift that the"
-        " estimator misses costs little reward.",
+        " features hardly differ between windows (periods of the log). Where the data hide the drifting"
+        " directions, the estimator mostly finds too few stable directions, which slows learning. A weak"
+        " drift that the estimator misses costs little reward.",
         "",
     ]
     return "\n".join(lines)

@@ -371,7 +371,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "## What must be true",
         "",
         f"{len(judged) - len(missed)} of {len(judged)} goals reached."
-        f"{' Goals that were missed:' if missed else ''}",
+        f"{' Policies missed these goals:' if missed else ''}",
         "",
         *missed,
         *([""] if missed else []),
@@ -412,8 +412,8 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
         "## Forgetting, in the seventh experiment",
         "",
         "A *tuned* policy has the memory and exploration that had the lowest mean regret over"
-        f" {outcome.more['tuning_replications']} other repetitions. In this experiment ISD-linUCB knows"
-        " the true split into stable and drifting directions.",
+        f" {outcome.more['tuning_replications']} other repetitions. In the seventh experiment ISD-linUCB"
+        " knows the true split into stable and drifting directions.",
         "",
         "| policy | tuned to | there | here |",
         "|---|---|---|---|",
@@ -471,8 +471,8 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     ]
     lines += [
         "",
-        f"The worst run of {AUTO} has more regret than the worst run of LinUCB in"
-        f" {'; '.join(above) if above else 'no row'}.",
+        f"The worst run of {AUTO} has more regret than the worst run of LinUCB in these rows:"
+        f" {'; '.join(above) if above else 'none'}.",
         "",
     ]
     return lines

@@ -355,7 +355,9 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
         "|---|---|---|",
         *lines,
         "",
-        f"AutoISD leads in these worlds and data sets: {'; '.join(leads) or 'none'}.",
+        "| worlds and data sets in which AutoISD leads |",
+        "|---|",
+        *(f"| {where} |" for where in leads),
         "",
     ]
 
@@ -457,9 +459,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *_table(outcome, {where: cells for where, cells in chosen.items() if where in real}),
         "## Time",
         "",
-        "Each cell has the processor time in microseconds to decide and learn one round. This time is the"
-        " median over the repetitions, beside other work on the machine; the page [Speed](speed.md)"
-        " measures each package alone.",
+        "Each cell has the processor time in microseconds to decide and learn one round: the median over"
+        " the repetitions, beside other work on the machine. The page [Speed](speed.md) measures each"
+        " package alone.",
         "",
         *_table(
             outcome,

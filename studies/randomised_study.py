@@ -286,7 +286,7 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
     lines = [
         "# The price of randomised decisions, measured",
         "",
-        "How much reward does it cost to randomise decisions, and how much narrower does it make later"
+        "How much reward do randomised decisions cost, and how much narrower do they make later"
         " off-policy intervals?",
         "",
         "| | how it was measured |",
@@ -318,7 +318,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "## What must be true",
         "",
         "The measured number is the share of nominal 95 % intervals that contain the true value of the"
-        f" challenger, a policy evaluated from the log [{COVERED}]:",
+        f" challenger, a policy evaluated from the log (goal: {COVERED}):",
         "",
     ]
     lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
@@ -377,14 +377,14 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     return [
         "## How to choose",
         "",
-        "A log has information about an action only if the logging policy tried the action. A challenger"
-        " (a policy to be evaluated) may prefer other actions than the logging policy. The value of the"
-        " challenger is then estimated from the few rounds in which its action was drawn at random. With"
-        " a uniform floor each of these rounds has weight K/floor, for K actions. Four times the floor"
+        "A log has information about an action only if the logging policy tried the action. If a"
+        " challenger (a policy to be evaluated) prefers other actions, its value is estimated from the"
+        " few rounds in which these actions were drawn at random. With a uniform floor (a share of random"
+        " decisions) each randomly drawn round has weight K/floor, for K actions. Four times the floor"
         " halves the later intervals and costs four times as much reward. Inverse-gap weighting mostly"
         " draws actions that are nearly as good as the best action, so that it costs less than a uniform"
-        " floor. With floor 0 the value of a challenger cannot be known, however long the log"
-        f" is.{warning}",
+        " floor. With floor 0 (no random decisions) the value of a challenger cannot be known, however"
+        f" long the log is.{warning}",
         "",
     ]
 

@@ -472,8 +472,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     some = next(iter(outcomes.values()))
     return [
-        "In these data sets the reward of every offered action is known, so the study can play any policy"
-        " on them.",
+        "In the data sets of this page the reward of every offered action is known, so the study can play"
+        " any policy on them.",
         "",
         "| word | meaning |",
         "|---|---|",
@@ -636,7 +636,7 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
             cells.append(f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell)
         lines.append(_row(name, cells))
     for policy in OURS:
-        words = f"Each cell has the gain of *{policy}* minus that of another policy in the same rounds:"
+        words = f"Each cell has the gain of “{policy}” minus that of another policy in the same rounds:"
         lines += ["", words, "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
         rivals = [name for name in gains if name not in (policy, UNIFORM)]

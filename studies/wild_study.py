@@ -257,10 +257,10 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 
 FIRST_TRY = (
-    "Thirteen kinds of logs were written before their author had read the code that finds roles, with"
-    " sizes of drift fixed beforehand. The author of these thirteen kinds then mended the code, so they"
-    " are no longer held out. After the draws of this page `fit` was changed: constant columns are not"
-    " features, and `fit` asks for the reward where another column is close to it.",
+    "Thirteen kinds of logs were written before their author had read the code that finds the roles of"
+    " columns, with sizes of drift fixed beforehand. The author of these thirteen kinds then mended the"
+    " code, so they are no longer held out. After the draws of this page `fit` was changed: constant"
+    " columns are not features, and `fit` asks for the reward column where another column is close to it.",
     "",
     "| kinds | draws | result |",
     "|---|---|---|",
@@ -290,12 +290,12 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Logs of other systems, measured",
         "",
-        "How well does `fit` find the role of each column (such as reward, action or time) in logs of"
-        " systems that it has never seen? Every generator of `studies/wild_logs.py` and"
+        "How well does the command `fit` find the role of each column (such as reward, action or time) in"
+        " logs of systems that it has never seen? Every generator of `studies/wild_logs.py` and"
         " `studies/wild_more.py` writes a log with planted roles, leaks (columns that reveal the reward)"
-        " and drift. `fit` reads each log without any option, and with the roles named where it stops."
-        f" Each kind of log is drawn {outcome.replications} times with seed {outcome.seed}, and no draw"
-        f" is discarded (`python -m studies wild --replications {outcome.replications} --compared"
+        " and drift. The command `fit` reads each log without any option, and with the roles named where"
+        f" it stops. Each kind of log is drawn {outcome.replications} times with seed {outcome.seed}, and"
+        f" no draw is discarded (`python -m studies wild --replications {outcome.replications} --compared"
         f" {compared} --seed {outcome.seed}`).",
         "",
         *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
@@ -323,7 +323,8 @@ def report(outcome: StudyOutcome) -> str:
         lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     lines += [
         "",
-        "The weak and the weaker call centre have two thirds and two fifths of the drift of the call centre.",
+        "The logs of the weak and the weaker call centre have two thirds and two fifths of the drift of"
+        " the call centre.",
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
@@ -335,17 +336,18 @@ def report(outcome: StudyOutcome) -> str:
         "| LinUCB | lowest true value of tuned LinUCB by that of the best exploration of the same grid"
         " (in brackets the mean, then the mean of their gains over uniform play) |",
         "",
-        "With intervals for one pair of policies at a time, 2 of 317 pairs were in the wrong order, on"
+        "With a separate interval for each pair of policies, 2 of 317 pairs were in the wrong order, on"
         " other seeds.",
         "",
-        "In the call centre the level of an arm breaks where the rounds begin that policies are evaluated"
-        " on. More exploration would have left that arm sooner, but the rounds that tune the exploration"
-        " hardly show this. In `banners.csv` with 4,000 rounds tuning may fail likewise, because an arm"
-        " is launched shortly before the evaluated rounds. In `banners.csv` **warm LinUCB earned less"
-        " than 98 % of the best exploration in 10 of 12 draws**, at worst 90 %, and cold LinUCB in none"
-        " (seeds 700 to 711). We also tried to explore as much as a reward model says is nearly free, in"
-        " `banners.csv` and in the five kinds on other seeds. This extra exploration mended 1 of the 10"
-        " draws at best, and cost up to 3 % elsewhere.",
+        "In the logs of the call centre the level of an arm jumps where the evaluated rounds begin. With"
+        " more exploration a policy would have left that arm sooner, but the earlier rounds, which tune"
+        " the exploration, hardly show this advantage. In `banners.csv` with 4,000 rounds an arm is"
+        " launched shortly before the evaluated rounds, which may mislead the tuning as well. In"
+        " `banners.csv` **warm LinUCB earned less than 98 % of the best exploration in 10 of 12 draws**,"
+        " at worst 90 %, and cold LinUCB in none (seeds 700 to 711). We also tried to explore as much as"
+        " a reward model says is nearly free, in `banners.csv` and in the five kinds on other seeds."
+        " Exploring as much as is nearly free mended 1 of the 10 draws of `banners.csv` at best, and cost"
+        " up to 3 % elsewhere.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",

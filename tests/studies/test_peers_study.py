@@ -104,5 +104,5 @@ def test_the_page_says_first_where_autoisd_does_not_lead():
     )
     assert page.index("| lost | 30.0 against 5.0 of linucb, +25.0 ± 0.0 |") < page.index("## Regret")
     assert "| films | 2.0000 against 2.0100 of linucb, −0.0100 ± 0.0907 (tie) |" in page
-    assert "AutoISD leads in these worlds and data sets: won; births." in page
+    assert "| worlds and data sets in which AutoISD leads |\n|---|\n| won |\n| births |\n" in page
     assert len(study.draw(outcome, "light").axes) == 2
