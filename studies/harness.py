@@ -116,7 +116,10 @@ def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -
     reached = sum(verdict.reached for _, verdict in judged)
     lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
     if any(verdict.close for _, verdict in judged):
-        lines += ["A verdict (✓ or ✗) is in brackets if the goal's bound is within two standard errors.", ""]
+        lines += [
+            "A verdict on a goal is in brackets if the bound of the goal is within two standard errors.",
+            "",
+        ]
     columns = ["goal", *([place] if place else []), "measured"]
     lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
     for goal, verdict in judged:

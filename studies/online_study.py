@@ -376,8 +376,8 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         *missed,
         *([""] if missed else []),
         "The column *difference* has the paired difference between the policy and its bound, with its"
-        " standard error. A verdict (✓ or ✗) is in brackets if the goal's bound is within two standard"
-        " errors.",
+        " standard error. A verdict on a goal is in brackets if the bound of the goal is within two"
+        " standard errors.",
         "",
         "| goal | row | measured | difference | |",
         "|---|---|---|---|---|",
