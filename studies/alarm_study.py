@@ -180,8 +180,8 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The alarm of labelled arms, measured",
         "",
-        "How often does AutoISD raise its alarm, rightly and wrongly, if the actions are labelled arms"
-        " (each with coefficients of its own)?",
+        "How often does the policy AutoISD raise its alarm, rightly and wrongly, if the actions are"
+        " labelled arms (each with coefficients of its own)?",
         "",
         "| | how it was measured |",
         "|---|---|",

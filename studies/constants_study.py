@@ -363,7 +363,8 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The constants of AutoISD, halved and doubled",
         "",
-        "How does AutoISD's regret change if one of its built-in constants is halved or doubled?",
+        "How does the regret of the policy AutoISD change if one of its built-in constants is halved or"
+        " doubled?",
         "",
         "| | how it was measured |",
         "|---|---|",

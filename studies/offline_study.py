@@ -289,12 +289,12 @@ def report(outcome: StudyOutcome) -> str:
         " because the generator had drawn a block of features that is singular to rounding. The tables"
         f" count refused logs as wrong. In the slowest cell a fit takes {1e3 * slowest:.0f} ms (median).",
         "",
-        "Weak drift and well-conditioned blocks of features are the known limits of the estimator. The"
-        " data do not show which directions drift if the drift is smaller than the sampling error of the"
-        " coefficients. The data also hide the drifting directions if the covariances of two blocks of"
-        " features hardly differ between windows (periods of the log). Where the data hide the drifting"
-        " directions, the estimator mostly finds too few stable directions, which slows learning. A weak"
-        " drift that the estimator misses costs little reward.",
+        "The estimator is known to have two limits: weak drift, and well-conditioned blocks of features."
+        " The data do not show which directions drift if the drift is smaller than the sampling error of"
+        " the coefficients. The data also hide the drifting directions if the covariances of two blocks"
+        " of features hardly differ between windows (periods of the log). Where the data hide the"
+        " drifting directions, the estimator mostly finds too few stable directions, which slows"
+        " learning. A weak drift that the estimator misses costs little reward.",
         "",
     ]
     return "\n".join(lines)

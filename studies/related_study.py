@@ -290,7 +290,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "| whole run before this run (seed 20261301) | tuning often chose 0.03, the lowest exploration"
         " there was; the grid now begins lower, for all policies; nothing else was changed |",
         "",
-        "AutoISD, which is not tuned, has the lowest mean regret in"
+        "The policy AutoISD, which is not tuned, has the lowest mean regret in"
         f" {sum(ratio == 1 for ratio in ours.values())} of {len(ours)} worlds. The regret of AutoISD is"
         f" up to {ours[worst]:.1f} times the lowest regret, most in the world of {worst}.",
         "",

@@ -265,7 +265,7 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# AutoISD where the logs mislead, measured",
         "",
-        "How much reward does AutoISD lose if the logs mislead it?",
+        "How much reward does the policy AutoISD lose if the logs mislead it?",
         "",
         "| | how it was measured |",
         "|---|---|",
