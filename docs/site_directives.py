@@ -19,10 +19,12 @@ PICTURE = re.compile(
     r' src="(?P<light>[^"]+)">\s*</picture>'
 )
 """The form in which every page writes a picture in two themes; repository hosts show it as well."""
-STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options"
+STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options, shown, takes_memory, expect"
 """How objects are stored: not for callers."""
 NOT_SHOWN = {
+    "AutoISD": "learn_beside, remaining_rounds",
     "ArmStatistics": "common_directions, from_features, from_moments",
+    "Discount": "array_specs",
     "DriftPrior": "where_logs_ended, drift_bounds, level_unit, common_drift, unlogged, usual_precision, arms,"
     " layout, mean_precision, without_arm",
     "Episode": "offered, rewards",
@@ -33,10 +35,12 @@ NOT_SHOWN = {
     " feature_stability_",
     "LabelledArms": "width",
     "Log": "resolved, first_rows, sample, times_are_dates, survey, with_source",
+    "Past": "needed_horizon",
     "PaperWorld": "varying_blocks, moving_coordinates, draw_noise, covariance_root",
     "Schema": "one_row_per_action, has_offered, labelled, row_label, resolved, require_action, used_columns,"
     " rows",
     "SimulationResult": "may_replace",
+    "SlidingWindow": "array_specs",
     "Split": "tested",
     "WindowedMoments": "merge_windows, regrouped, transformed, about_zero, padded, rescaled, to_bytes,"
     " from_bytes",
