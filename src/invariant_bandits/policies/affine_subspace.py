@@ -107,8 +107,8 @@ class AffineLinUCB(LinearPolicy):
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
         """Estimate center and axes from the windows (periods) of the logs and return an AffineLinUCB policy.
 
-        By default the subspace has every direction whose variation clearly exceeds sampling error. The
-        parameter `rank` sets another dimension of the subspace.
+        By default the subspace has every direction in which the coefficients vary clearly more than by
+        sampling error. The parameter `rank` sets the dimension of the estimated subspace.
         """
         tasks = Tasks.of(past, centered=True)
         along, sizes = tasks.directions(rank)

@@ -203,13 +203,15 @@ class AutoISD(ReasoningPolicy):
     The hypotheses are: nothing changed; drift as in the logs; invariance broken (stable coefficients have
     changed); logs useless. Each hypothesis has several Kalman filters, which estimate the coefficients and
     the mean reward. A filter gains weight when it predicts rewards well. The weaker the signal in the logs,
-    the slower the weights change.
+    the slower the filters' weights change.
 
-    The policy plays the action with the largest sum of expected reward and width. The width is half the
-    standard deviation that the expected reward would have if nothing had changed (the whole one for labelled
-    arms). If hypotheses that distrust the logs hold more than half of the weight, the width is the standard
-    deviation over all filters. The policy tests a rarely played action if a wrong estimate would cost more
-    than the test, within the limit set by the parameter `caution`.
+    The policy plays the action with the highest upper confidence bound (expected reward plus a width). By
+    default the width of the bound is half the standard deviation that the expected reward would have if
+    nothing had changed. For labelled arms (actions with an identity, such as adverts), the width of the bound
+    is the whole standard deviation. If the hypotheses "invariance broken" and "logs useless" together hold more than
+    half of the weight, the width of the bound is the standard deviation over all Kalman filters. The policy tests
+    a rarely played action if a wrong estimate would cost more than the test, within the limit set by the
+    parameter `caution`.
 
     Create the policy with `from_history` or `from_past`.
 
@@ -217,7 +219,7 @@ class AutoISD(ReasoningPolicy):
     ----------
     prior : DriftPrior
         Means and drift of the coefficients, estimated from the logs. If `prior.link` is "logit", rewards are
-        clicks from 0 to 1, and filters and choices use their log-odds.
+        clicks (numbers from 0 to 1), and the policy estimates and compares the log-odds of a click.
     intercept : bool
         Whether the filters learn the mean reward (the baseline) as an additional coefficient.
     caution : float or None
@@ -232,7 +234,8 @@ class AutoISD(ReasoningPolicy):
         Whether filters learn the noise variance online or use that of the logs. With `noise="learned"`,
         Student's t distribution with five degrees of freedom limits the effect of outliers on the weights.
     horizon : int, optional
-        Number of rounds that will be played, so that the policy leaves out tests that can no longer pay off.
+        Number of rounds that will be played, so that rarely played actions are not tested too late to pay
+        off.
     members : sequence of Member, optional
         Kalman filters to use instead of the default ones, or the stored state of a FilterMixture.
 
@@ -241,10 +244,11 @@ class AutoISD(ReasoningPolicy):
     mixture : FilterMixture
         The Kalman filters and their weights, to be read only while no other thread changes the policy.
     winsorised : int
-        Number of outliers: rounds learned as if they had been nearer to what was expected. If outliers are
-        frequent, the policy warns once.
+        Number of outliers: rounds whose reward or features were so unusual that the policy limited their
+        effect. If outliers are frequent, the policy warns once.
     refused : int
-        Number of rounds and offers that were refused because an action was too far from all logged actions.
+        Number of method calls that failed because the features of an action were more than a million times
+        as large as usual in the logs.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -400,9 +404,9 @@ class AutoISD(ReasoningPolicy):
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards (K,) of K actions and their posterior standard deviations.
 
-        While the policy trusts the logs, `select` uses another width: the uncertainty if nothing has changed
-        since the logs. If rewards are clicks, `mean` is the click probability at the mean log-odds, and `mean
-        + width` the probability at one standard deviation above.
+        While the policy trusts the logs, `select` does not use the widths of `scores`, but the uncertainty
+        that would remain if nothing had changed since the logs. For clicks, `mean` and `mean + width` are the
+        click probabilities at the mean log-odds and at one standard deviation above the mean.
         """
         mean, width = self._predict(offered_array(features, self.dim))
         if self.link == "logit":
@@ -498,8 +502,8 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def peak_evidence(self) -> float:
-        """Largest evidence so far that stable coefficients have changed, now or in the rounds at which the
-        alarm was checked.
+        """Largest evidence of a change in stable coefficients, over the current round and all rounds in which
+        the policy checked for an alarm.
         """
         with self._lock:
             return max(self.log_evidence, self._peak_evidence)
@@ -515,9 +519,10 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def alarm_supported(self) -> bool:
-        """Whether the logs tell enough about drift for an alarm.
+        """Whether the logs suffice to raise an alarm when stable coefficients change.
 
-        An alarm needs at least five windows (periods of the log) that fit the estimated directions of drift.
+        An alarm needs at least five windows (periods of the log), and estimated directions of drift that
+        agree with the windows.
         """
         return not why_no_alarm(self.prior)
 
@@ -563,7 +568,7 @@ class AutoISD(ReasoningPolicy):
 
         The coefficients of the new arm start from their distribution over the known arms. The parameter
         `features` (c,) describes the new arm, if the logs have features of arms. Feature vectors for the new
-        policy also need the coordinates of the new arm.
+        policy have additional entries for the coefficients of the new arm.
         """
         with self._lock:
             prior = self.prior.with_arm(features)
@@ -571,7 +576,7 @@ class AutoISD(ReasoningPolicy):
             return self.from_state(*self._state(prior, self.mixture.grown(self.prior, starts)))
 
     def without_arm(self, arm: int) -> Self:
-        """Return a copy of this policy without one arm and its coordinates.
+        """Return a copy of this policy without one arm and without that arm's entries in feature vectors.
 
         The copy keeps what the policy has learned about the other arms.
         """

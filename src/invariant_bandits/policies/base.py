@@ -67,8 +67,8 @@ class Scores:
 class Policy(Protocol):
     """Interface of a policy: choose one of K offered actions from their features, then learn its reward.
 
-    The functions `simulate` and `compare` and experiment grids accept any object with the methods `select`
-    and `update`. The method `update` may have two more parameters: `offered`, the features (K, p) of all
+    Any object with the methods `select` and `update` can be used in `simulate`, `compare` and experiment
+    grids. The method `update` may have two more parameters: `offered`, the features (K, p) of all
     offered actions, and `action`, the index of the played action. A policy that chooses at random also has
     the method `propensities(features)`, which returns the probability (K,) of choosing each action.
 

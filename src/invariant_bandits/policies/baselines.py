@@ -235,8 +235,9 @@ class Uniform(BasePolicy):
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Every round must offer the same K actions in the same order. The confidence width of action k is
-    α√(φᵀA_k⁻¹φ), where A_k is the regularised Gram matrix of action k and α = 1 + √(log(2/η)/2).
+    Every round must offer the same K actions in the same order. The confidence width of an action
+    with features φ is α√(φᵀA⁻¹φ), where A is the regularised Gram matrix of that action. The factor α of the
+    confidence width is 1 + √(log(2/η)/2), where η is the parameter `confidence`.
 
     Parameters
     ----------

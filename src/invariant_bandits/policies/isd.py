@@ -33,7 +33,7 @@ LARGEST_RECORDED = 1e60
 
 
 class RecomputeWarning(UserWarning):
-    """Warning that an ISD policy could not estimate its stable and drifting directions again.
+    """Warning that a policy such as ISDLinUCB could not update its estimate of which coefficients drift.
 
     After a RecomputeWarning the policy continues with its previous estimate.
 
@@ -426,14 +426,15 @@ class ISDLinUCB(ISDPolicy):
     component : array, shape (p,)
         Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of the stable coefficients `component`, along the stable directions or for all p
-        features. By default the stable coefficients count as exact (Theorem 1 of the paper).
+        Inverse covariance matrix of the estimate `component`, either along the p_inv stable directions or
+        for all p features. By default the stable coefficients count as exact (Theorem 1 of the paper).
     radius : "self-normalised" or "theorem"
-        Which confidence radii the policy uses. The radius "self-normalised" takes Chernoff's bound for the
-        stable coefficients, and for the drifting ones the radius published for the chosen memory, such as
-        SlidingWindow. The radius "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but
-        far too wide in practice. The radius "theorem" needs `feature_bound` and, unless the stable
-        coefficients are exact, `logged_rounds`, `min_eigenvalue` and `subspace_error`.
+        Which confidence radii the policy uses. With "self-normalised", the confidence radius of the stable
+        coefficients is Chernoff's bound. With "self-normalised", the confidence radius of the drifting
+        coefficients is the published one for the chosen memory, such as SlidingWindow. The radius
+        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
+        The radius "theorem" needs `feature_bound` and, unless the stable coefficients are exact,
+        `logged_rounds`, `min_eigenvalue` and `subspace_error`.
     logged_rounds : int, optional
         Number T0 of logged rounds.
     min_eigenvalue : float, optional

@@ -22,9 +22,11 @@ INNER = "inner."
 class LatentARLinUCB(ComposedPolicy):
     """LinUCB for coefficients that follow a hidden autoregressive state (Trella et al. 2024).
 
-    The expected reward is φᵀ(γ + z·b), where the state z is an autoregressive process that is never observed.
-    The policy predicts the state z from its latest prediction errors. LinUCB learns from the features φ and
-    from their products with h, a discounted sum of prediction errors times features.
+    The expected reward of an action with features φ is φᵀ(γ + z·b), where γ and b are fixed coefficients and
+    the hidden state z is an autoregressive process. The policy predicts the state z from its latest
+    prediction errors. The inputs of LinUCB are the features φ and the products of φ with a vector h, which
+    summarises past prediction errors. The vector h is the discounted sum of past features times their
+    prediction errors.
 
     Parameters
     ----------

@@ -23,10 +23,10 @@ NARROW, WIDE = "narrow.", "wide."
 class LatentLinUCB(ComposedPolicy):
     """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 
-    The coefficients of all tasks are assumed to lie in one subspace. Two regressions learn every round: one
-    in the subspace and one in all features. Each regression gives an upper confidence bound, and the policy
-    uses the smaller of the two bounds. The bound in the subspace is widened by the error of the estimated
-    subspace.
+    The policy assumes that the coefficients online lie in the same subspace as in every window (period) of
+    the logs. Two regressions learn every round: one in the subspace and one in all features. Each regression
+    gives an upper confidence bound, and the policy uses the smaller of the two bounds. The bound in the
+    subspace is widened by the error of the estimated subspace.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class LatentLinUCB(ComposedPolicy):
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
         """Estimate the subspace from the windows (periods) of the logs and return a LatentLinUCB policy.
 
-        By default the subspace has every direction whose size clearly exceeds sampling error. The parameter
-        `rank` sets another dimension of the subspace.
+        By default the subspace has every direction in which the estimated coefficients clearly exceed their
+        sampling error. The parameter `rank` sets the dimension of the estimated subspace.
         """
         tasks = Tasks.of(past, centered=False)
         axes, sizes = tasks.directions(rank)
@@ -97,7 +97,7 @@ class LatentLinUCB(ComposedPolicy):
         return np.asarray((means + self._wide.exploration * widths).reshape(rounds.shape[:2]).argmax(axis=1))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the played action with features (p,) in both regressions."""
+        """Learn the reward of the played action with features (p,)."""
         with self._lock:
             self._wide.update(features, reward)
             self._narrow.update(features, reward)

@@ -429,7 +429,7 @@ class LinTS(LinearPolicy):
 class SWLinUCB(LinearPolicy):
     """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
 
-    The class `LinearPolicy` documents the other parameters.
+    The class `LinearPolicy` documents all parameters except `window`.
 
     >>> SWLinUCB(3, window=100)
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
@@ -455,7 +455,7 @@ class SWLinUCB(LinearPolicy):
 class DLinUCB(LinearPolicy):
     """Discounted LinUCB: a round that is s rounds old has the weight discount^s (Russac et al. 2019).
 
-    The class `LinearPolicy` documents the other parameters.
+    The class `LinearPolicy` documents all parameters except `discount`.
 
     >>> DLinUCB(3, discount=0.99)
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
@@ -483,7 +483,7 @@ class DLinUCB(LinearPolicy):
 class RestartLinUCB(LinearPolicy):
     """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
 
-    The class `LinearPolicy` documents the other parameters.
+    The class `LinearPolicy` documents all parameters except `every`.
 
     >>> RestartLinUCB(3, every=100)
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)

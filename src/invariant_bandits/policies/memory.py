@@ -332,8 +332,8 @@ class Discount(Memory):
     Parameters
     ----------
     discount : float
-        Factor on the weight of a round per round of age, strictly between 0 and 1. The memory Discount holds
-        about 1/(1 − discount) rounds.
+        Factor, strictly between 0 and 1, by which the weight of every old round shrinks in each new round.
+        The memory Discount holds about 1/(1 − discount) rounds.
 
     >>> import invariant_bandits as ib
     >>> ib.LinUCB(3, memory=ib.Discount(0.99))

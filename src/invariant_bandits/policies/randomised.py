@@ -46,9 +46,9 @@ class Randomised(BasePolicy):
         Rule for the share w that the wrapper adds to each of K actions. With kind "uniform" the share of each
         action is w = floor/K. With kind "inverse-gap" the share is w = 1/(K + sharpness · gap), so that
         actions that look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The gap of an action is
-        the largest expected reward minus its own, divided by the policy's `noise_scale` if there is one. Kind
-        "inverse-gap" costs at most (K − 1)/sharpness noise standard deviations per round, if the expected
-        rewards are right.
+        the largest expected reward minus its own, divided by the policy's `noise_scale` if there is one. If
+        the policy's expected rewards are right, kind "inverse-gap" lowers the mean reward per round by at
+        most (K − 1)/sharpness standard deviations of the noise.
     sharpness : float
         How fast the probability of an action falls as its expected reward falls below the best.
     seed : int or numpy.random.Generator

@@ -76,7 +76,9 @@ class SequentialLinUCB(ComposedPolicy):
 
     @property
     def representation(self) -> Array | None:
-        """Basis (p, r) of the subspace of finished tasks, or None while fewer than r tasks are finished."""
+        """Basis (p, rank) of the subspace that contains the coefficients of finished tasks, or None while
+        fewer than `rank` tasks are finished.
+        """
         if self.tasks < self.rank:
             return None
         vectors = np.linalg.eigh(self._moment)[1][:, -self.rank :]
@@ -92,7 +94,9 @@ class SequentialLinUCB(ComposedPolicy):
         return self._wide if self._narrow is None else self._narrow
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the played action, and estimate the subspace again at the end of a task."""
+        """Learn the reward of the played action, and after each task update the estimate of the subspace that
+        all tasks share.
+        """
         with self._lock:
             self._wide.update(features, reward)
             if self._narrow is not None:
