@@ -208,10 +208,10 @@ class AutoISD(ReasoningPolicy):
     The policy plays the action with the highest upper confidence bound (expected reward plus a width). By
     default the width of the bound is half the standard deviation that the expected reward would have if
     nothing had changed. For labelled arms (actions with an identity, such as adverts), the width of the bound
-    is the whole standard deviation. If the hypotheses "invariance broken" and "logs useless" together hold more than
-    half of the weight, the width of the bound is the standard deviation over all Kalman filters. The policy tests
-    a rarely played action if a wrong estimate would cost more than the test, within the limit set by the
-    parameter `caution`.
+    is the whole standard deviation. If the hypotheses "invariance broken" and "logs useless" together hold
+    more than half of the weight, the width of the bound is the standard deviation over all Kalman filters.
+    The policy tests a rarely played action if a wrong estimate would cost more than the test, within the
+    limit set by the parameter `caution`.
 
     Create the policy with `from_history` or `from_past`.
 
