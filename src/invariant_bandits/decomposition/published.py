@@ -47,8 +47,9 @@ def published_decomposition(
     -------
     SimpleNamespace
         The attributes of a fitted InvariantSubspaceDecomposition, without the underscore at the end of their
-        names. The additional attributes `moments`, `block_threshold`, `thresholds` (k,) and
-        `explained_variance` (FOLDS, k) describe the windows and the choice of thresholds.
+        names. The additional attribute `moments` has the statistics of each window, and `block_threshold` is
+        the limit of covariance above which features form one block. Cross-validation tried the drift limits
+        `thresholds` (k,), and `explained_variance` (FOLDS, k) has the result for each fold and limit.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape

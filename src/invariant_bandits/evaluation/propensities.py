@@ -409,10 +409,11 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     If the log has the propensities of all offered actions, they must add up to 1 and predict how often
     actions are chosen. Frequencies of choices are compared by propensity, by position and by feature. If the
     log has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
-    over all offered actions. Weighted averages also differ if some offered actions are never played.
+    over all offered actions. An offered action that is never played makes weighted averages differ from
+    averages over all offered actions, even if the propensities are right.
 
     In large samples, right propensities are flagged with probability at most `level` (z-tests with
-    Bonferroni's correction). Estimated propensities are flagged a little more often.
+    Bonferroni's correction), and estimated propensities a little more often.
 
     Parameters
     ----------

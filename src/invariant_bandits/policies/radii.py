@@ -45,8 +45,8 @@ def lemma1_radius(
     """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
     Theorem 2).
 
-    With probability 1 − confidence, the radius bounds the error ‖γ̂ − γ‖_A of the coefficients in all rounds
-    at once::
+    With probability 1 − confidence, the radius bounds the error of the coefficients in all rounds at once,
+    in the norm of the regularised Gram matrix A::
 
         σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
     """
