@@ -519,7 +519,7 @@ def expected_value(
     ----------
     model : Model
         As `fit_logs` returned it.
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Its log.
     exploration : float, optional
         As `fit_logs` was given it.

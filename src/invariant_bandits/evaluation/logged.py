@@ -90,7 +90,7 @@ def read_feedback(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Log to read.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns. Roles of columns that `schema` does not give are inferred.

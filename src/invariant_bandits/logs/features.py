@@ -257,11 +257,11 @@ class FeatureOptions:
     drop_collinear : bool
         Whether to leave out features that are constant or linear combinations of other features.
     arm_model : str
-        Which coefficients each labelled arm has for itself: "own", "shared", "pooled" or "auto". With
+        Which coefficients differ between labelled arms: "own", "shared", "pooled" or "auto". With
         `arm_model="own"`, each arm has its own intercept and slopes. With `arm_model="shared"`, each arm has
-        its own intercept, and all arms have the same slopes. With `arm_model="pooled"`, intercepts of
-        thousands of arms are shrunk towards their mean. With `arm_model="auto"`, each arm has as many own
-        coefficients as the log can estimate.
+        its own intercept, and all arms have the same slopes. With `arm_model="pooled"`, meant for thousands
+        of arms, the arms' intercepts are shrunk towards their mean. With `arm_model="auto"`, each arm has as
+        many own coefficients as the log can estimate.
     impute : bool
         Whether missing values of features are filled in; otherwise rounds with missing values are left out.
         Missing values are replaced by the mean of the column in the first rows of the log. For a column
@@ -368,7 +368,7 @@ class FeatureMap:
     # -- applying --
 
     def apply(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
-        """Return the feature vectors (rows, q) of rows of raw columns.
+        """Compute a vector of q features from every row of raw columns, and return an array (rows, q).
 
         Parameters
         ----------

@@ -194,7 +194,8 @@ class Feedback:
         times : array, shape (n,), optional
             Times of the rounds: numbers or datetimes that do not decrease.
         propensities : array, shape (n,), or (n, K) or (rows,), optional
-            Probabilities with which the logged actions, or all offered actions, were chosen.
+            Probabilities with which the n logged actions were chosen, or, with shape (n, K) or (rows,), the
+            probabilities of all offered actions.
         offered_rewards : array, shape (n, K) or (rows,), optional
             Rewards of all offered actions.
 
@@ -295,7 +296,7 @@ class Feedback:
         return self.between(0, at), self.between(at, self.rounds)
 
     def with_propensities(self, propensities: Any) -> Feedback:
-        """Return the rounds with other propensities, of the logged or of all offered actions.
+        """Return the same rounds with the given propensities.
 
         Propensities are the probabilities with which the logging policy chose actions.
 

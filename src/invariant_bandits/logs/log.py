@@ -509,7 +509,7 @@ def open_log(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log. If `source` is a Log,

@@ -672,7 +672,7 @@ def read_arm_sample(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Where the rows come from.
     features : ArmFeatures
         As learned by `read_moments`.
@@ -748,7 +748,7 @@ def read_schema(source: Any, schema: SchemaLike = None) -> Schema:
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Where the rows come from.
     schema : Schema, mapping, path of a TOML file or None
         A whole Schema is checked; fields that are known are taken, and the others are inferred.
@@ -782,7 +782,7 @@ def read_moments(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
@@ -790,16 +790,16 @@ def read_moments(
         Number of time windows with about equally many rows; 8 by default.
     every : str or number, optional
         Length of the time windows, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
-        log are numbers, the length is a number too.
+        log are numbers, give `every` as a number.
     edges : array, shape (windows + 1,), optional
         Times at which the windows begin and end, instead of the arguments `windows` and `every`.
     features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
         Names or patterns of the feature columns, options for computing features, or a map from columns to
         features that was learned before.
-    logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
+    logit_at : array, shape (p,), or (arms, p / arms), optional
         Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With `logit_at`,
-        the moments are those of one step of iteratively reweighted least squares at the coefficients θ. The
-        argument `logit_at` also needs, as `features`, a map from columns to features that was learned before.
+        the moments are those of one step of iteratively reweighted least squares at the coefficients θ. With
+        `logit_at`, the argument `features` must be an ArmFeatures that was learned before.
     engine : str, distributed.Client or SparkSession
         Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
     address : str, optional
@@ -809,7 +809,7 @@ def read_moments(
     keep_going : bool
         Whether to continue although most rounds of the log cannot be used.
     progress : callable (rows, total or None, seconds), optional
-        Function called after every part of the log, with the rows read, the total rows and the seconds.
+        Function called after every part of the log with the rows read, all rows and the elapsed seconds.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> x = np.random.default_rng(0).normal(size=(400, 2))
@@ -873,16 +873,17 @@ def read_rounds(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
     feature_map : FeatureMap, FeatureOptions or None
-        Map from columns to features that `read_moments` learned, or options without scaling.
+        Map from columns to features that `read_moments` learned, or options that leave features unscaled.
     report : QualityReport, optional
         Object that counts the problems found while reading.
     latest : int, optional
-        Number of last rounds that are needed; for labelled arms, much earlier rounds are skipped.
+        Number of rounds that are needed from the end of the log. In a log with labelled arms, batches before
+        the last `latest` rounds are skipped.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})

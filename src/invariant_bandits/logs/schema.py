@@ -60,7 +60,7 @@ class Schema:
     - One row per round: the column `offered` lists the features of all offered actions, and the column
       `action` has the index of the chosen action.
     - One row per offered action: the column `round` identifies the round, and the column `chosen` marks the
-      chosen action. The rows of a round must follow each other.
+      chosen action.
     - Labelled arms: the column `arm` has the label of the chosen arm, and the features describe the context.
 
     Parameters
@@ -102,7 +102,7 @@ class Schema:
     reasons : mapping of str to str
         Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
-        Columns that may hold the action, and why, if no column was recognised as the action.
+        Columns that might hold the action, each with a reason, if no column was recognised as the action.
 
     >>> schema = Schema("clicked", ("price", "country"), time="ts", categorical=("country",))
     >>> print(schema.describe())
@@ -219,7 +219,7 @@ class Schema:
             require_role("arm", self.candidates, none)
 
     def roles(self) -> dict[str, str]:
-        """Return the column of every role that the log has, by the name of the role."""
+        """Return a dictionary from roles, such as "reward", to the names of their columns in the log."""
         columns = {role: getattr(self, role) for role in ROLES}
         return {role: name for role, name in columns.items() if name is not None}
 

@@ -241,7 +241,7 @@ def update_model(
     ----------
     model : Model
         Model that `fit_logs` or `update_model` returned.
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Log of the new rounds, none of which the model has learned.
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns, by default those of the model.

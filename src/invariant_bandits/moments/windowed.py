@@ -42,9 +42,9 @@ class WindowedMoments:
     Parameters
     ----------
     chosen : PowerSums of p + 1 variables in m windows
-        Sums over the chosen actions; the variables are the p features and, last, the reward.
+        Counts, means and sums of products of the chosen actions' p features and, last, the reward.
     offered : PowerSums of p variables in m windows, optional
-        Sums over all offered actions, if the log has them; the variables are the p features.
+        Counts, means and sums of products of the p features of all offered actions, if the log has them.
     edges : array of numbers or datetimes, shape (m + 1,), optional
         Times at which the m windows begin and end.
 
@@ -96,21 +96,21 @@ class WindowedMoments:
 
     @property
     def gram(self) -> Array:
-        """Sums of products of the chosen actions' features, centred in each of the m windows (m, p, p)."""
+        """Sums of products of logged features, each minus its window mean, in m windows (m, p, p)."""
         return self.chosen.scatter[:, :-1, :-1]
 
     @property
     def cross(self) -> Array:
-        """Sums of products of features and rewards, centred in each of the m windows (m, p)."""
+        """Sums of products of features and rewards, each minus its window mean, in m windows (m, p)."""
         return self.chosen.scatter[:, :-1, -1]
 
     @property
     def reward_square(self) -> Array:
-        """Sum of squared rewards, centred in each of the m windows (m,)."""
+        """Sums of squared rewards, each reward minus its window mean, in m windows (m,)."""
         return self.chosen.scatter[:, -1, -1]
 
     def second_moment(self) -> Array:
-        """Return the matrix (p, p) that sums φφᵀ over all rounds, with the chosen action's features φ."""
+        """Return the sum (p, p) of φφᵀ over all rounds, where φ are the features of the chosen action."""
         mean = self.feature_mean
         return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
 
@@ -246,7 +246,7 @@ class WindowedMoments:
             self.offered.put(windows, part.offered)
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
-        """Return the windows of these moments, followed by the windows of the argument `later`."""
+        """Return moments with the windows of this object, followed by the windows of the argument `later`."""
         self._check_alike(later)
         if (self.edges is None) != (later.edges is None):
             raise InputError("either both or neither of the moments must have window edges")
@@ -308,7 +308,7 @@ class WindowedMoments:
     # -- changing variables --
 
     def residual_after(self, component: Any) -> WindowedMoments:
-        """Return the moments after subtracting the prediction `features @ component` from the rewards."""
+        """Return moments of the rewards minus the linear prediction `features @ component`."""
         component = finite_array("component", component, (self.dim,))
         change = np.eye(self.dim + 1)
         change[-1, :-1] = -component

@@ -114,7 +114,8 @@ class Episode(Protocol):
       from realised rewards.
     - `logs`, a Feedback: logged rounds from which policies may learn before the first round.
     - `past`, a Past: what a policy may know before the first round, if that is more than logged rounds.
-    - `split`, a Split: the true stable and drifting directions, for policies that may know the truth.
+    - `split`, a Split: the true directions of feature space in which coefficients are stable or drift, for
+      policies that may know the truth.
     - `component`, array (p,): the true stable coefficients, for policies that may know the truth.
 
     Attributes
@@ -282,7 +283,8 @@ class PaperEpisodes:
     changes : int or tuple of int
         Number of change points to draw at random, or the online rounds of the change points, counted from 0.
     states : int
-        Number of earlier values to which `online="recurring"` returns in turn, evenly spread over the logs.
+        Number of logged rounds, evenly spread over the logs, whose coefficients return in turn with
+        `online="recurring"`.
     breach : "jump" or "creep"
         When the stable coefficients move: before the first online round ("jump"),
         or linearly from the first to the last online round ("creep").

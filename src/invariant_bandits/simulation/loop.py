@@ -212,9 +212,9 @@ class SimulationResult(plotting.ShownInNotebooks):
     Parameters
     ----------
     regret : mapping of policy to array, shape (replications, R)
-        Cumulative regret per policy and episode, in units of the reward. The regret of a round is the largest
-        expected reward of an offered action minus the expected reward of the chosen action. Where expected
-        rewards are not known, realised rewards take their place.
+        Cumulative regret of each policy in each episode, after each of R recorded rounds. The regret of a
+        round, in units of the reward, is the largest expected reward of an offered action minus the expected
+        reward of the chosen action. Where expected rewards are not known, realised rewards take their place.
     rounds : array of int, shape (R,)
         Rounds, counted from 1, to which the columns of `regret` belong.
     settings : dict
@@ -267,7 +267,7 @@ class SimulationResult(plotting.ShownInNotebooks):
         return sorted(rows, key=lambda row: float(row["mean"]))
 
     def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
-        """Return the table of final regrets (`rows`) as a pandas frame.
+        """Return mean, standard error, median and maximum of every policy's final regret as a pandas frame.
 
         With `by_round=True` the frame has a row per policy, episode and round. The method needs pandas.
         """

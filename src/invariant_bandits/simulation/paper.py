@@ -65,8 +65,8 @@ class LoggedRounds:
 class PaperWorld:
     """Settings of the simulated data in Section 5 of the paper behind this library.
 
-    The features have a block-diagonal covariance in a hidden basis. In some blocks of directions, the
-    coefficients drift.
+    In a random orthogonal basis, the features have a block-diagonal covariance matrix. The coefficients that
+    belong to some of the matrix blocks drift.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class PaperWorld:
         return sum(self.blocks)
 
     def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
-        """Draw a hidden basis, coefficients and covariances, then logged rounds.
+        """Draw a basis of the feature space, coefficients and feature covariances, then logged rounds.
 
         Parameters
         ----------
