@@ -355,13 +355,13 @@ SECTIONS: Mapping[str, tuple[str, Callable[[int], Table]]] = {
     "Reading logs": (
         "Each package computes all second moments in 8 windows (periods of the log) from one million rows"
         " of 20 features in Parquet. The numbers are the least of three turns, because the first turn may"
-        " compile, which made ours take 3.3 s in an earlier run.",
+        " include compilation. In an earlier run our library took 3.3 s because of compilation.",
         lambda turns: reading(),
     ),
     "Simulation": ("The simulation runs in one process.", lambda turns: throughput()),
     "Starting": (
-        "Import time and memory are the least of three runs, and *installed* is the size of the"
-        " package's own files.",
+        "Import time and memory are the least of three runs, and the column *installed* has the size of"
+        " the package's own files.",
         lambda turns: starting(),
     ),
     "Growth": ("The exponent is the slope of log time over log size.", growth),
@@ -426,9 +426,9 @@ def main() -> None:
         "All numbers are from one run of `make bench`, in which the packages take turns. Each number is a"
         " median of processor time, and only the ratios between packages count. The packages mabwiser,"
         " contextualbandits, river and paretobandit have one model of p features per arm, and all other"
-        f" packages have one model for all actions. A turn of deciding and learning has {ROUNDS} rounds,"
-        " because in turns of 30 rounds the checks of AutoISD's alarm dominated its median at p = 10"
-        " features (22 to 24 µs).",
+        f" packages have one model for all actions. Each turn of *Decide and learn* has {ROUNDS} rounds."
+        " In turns of 30 rounds the median time of AutoISD at p = 10 features was 22 to 24 µs, mostly for"
+        " checks of its alarm.",
         "",
         *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
     ]

@@ -117,7 +117,8 @@ def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -
     lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
     if any(verdict.close for _, verdict in judged):
         lines += [
-            "A verdict on a goal is in brackets if the bound of the goal is within two standard errors.",
+            "A verdict on a goal is in brackets if the measured value is within two standard errors of the"
+            " bound.",
             "",
         ]
     columns = ["goal", *([place] if place else []), "measured"]

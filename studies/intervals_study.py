@@ -524,8 +524,9 @@ def report(outcome: StudyOutcome) -> str:
         "## What must be true",
         "",
         "Each cell has the lowest coverage (share of intervals that contain the true value) of an"
-        " estimator for one kind of reward. This lowest coverage is over three logging policies, two"
-        f" lengths of the log, values and differences to the log; the goal is {ENOUGH}:",
+        " estimator for one kind of reward. The lowest coverage is taken over three logging policies,"
+        " two lengths of the log, and two estimated quantities: the value of a policy, and its difference"
+        f" to the value of the logging policy. The goal is a coverage {ENOUGH}:",
         "",
         f"| | {' | '.join(PROMISED)} |",
         "|---|" + "---|" * len(PROMISED),
@@ -552,8 +553,8 @@ def report(outcome: StudyOutcome) -> str:
         "## Rare rewards and long dependence, cell by cell",
         "",
         "Each cell has the coverage (share of intervals that contain the true value) of our interval / of"
-        " the interval that ours replaced. The number after × is the ratio of the median widths of the"
-        " two intervals:",
+        " the interval that ours replaced. The number after × is the median width of our interval divided"
+        " by the median width of the replaced interval:",
         "",
         f"| world | log | rounds | of | {' | '.join(PROMISED)} |",
         "|---|---|---|---|" + "---|" * len(PROMISED),

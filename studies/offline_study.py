@@ -284,17 +284,17 @@ def report(outcome: StudyOutcome) -> str:
     refused = sum(fit.refused for fits in results.values() for fit in fits)
     lines += [
         "",
-        f"The rotation search reported that it had not converged in {unfinished} of {total} fits, and the"
+        f"The iterative search for directions had not converged in {unfinished} of {total} fits, and the"
         f" tables count these fits like all others. The estimator refused {refused} logs as collinear,"
         " because the generator had drawn a block of features that is singular to rounding. The tables"
         f" count refused logs as wrong. In the slowest cell a fit takes {1e3 * slowest:.0f} ms (median).",
         "",
-        "The estimator is known to have two limits: weak drift, and well-conditioned blocks of features."
-        " The data do not show which directions drift if the drift is smaller than the sampling error of"
+        "The data do not show which directions drift if the drift is smaller than the sampling error of"
         " the coefficients. The data also hide the drifting directions if the covariances of two blocks"
-        " of features hardly differ between windows (periods of the log). Where the data hide the"
-        " drifting directions, the estimator mostly finds too few stable directions, which slows"
-        " learning. A weak drift that the estimator misses costs little reward.",
+        " of features hardly differ between windows (periods of the log), as in the row *well-conditioned"
+        " blocks*. Where the data hide the drifting directions, the estimator mostly finds too few"
+        " stable directions, which slows learning. A weak drift that the estimator misses"
+        " costs little reward.",
         "",
     ]
     return "\n".join(lines)

@@ -332,7 +332,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     lines = [
         "# The online phase, measured",
         "",
-        "How much reward do policies lose in the paper's simulations and in variants of them?",
+        "How much reward do policies lose in simulations of the paper that introduced ISD-linUCB, and in"
+        " variants of these simulations?",
         "",
         "| | how it was measured |",
         "|---|---|",
@@ -351,8 +352,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "",
         *picture_lines(
             *(pictures, "online", "Mean regret of five policies in every row, and worst runs"),
-            "Dots are the mean regret of a policy in a row and whiskers end at the worst run, on a"
-            " logarithmic axis; to the left is better.",
+            "Each row is a simulation, each dot the mean regret of a policy, and each whisker ends at the"
+            " worst run. The axis is logarithmic, and further left is better.",
         ),
         *_goal_lines(outcome),
         *_row_lines(outcome),
@@ -375,9 +376,9 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "",
         *missed,
         *([""] if missed else []),
-        "The column *difference* has the paired difference between the policy and its bound, with its"
-        " standard error. A verdict on a goal is in brackets if the bound of the goal is within two"
-        " standard errors.",
+        "The column *difference* has the paired difference between a policy's regret and the bound of the"
+        " goal, with the standard error. A verdict on a goal is in brackets if the measured value is"
+        " within two standard errors of the bound.",
         "",
         "| goal | row | measured | difference | |",
         "|---|---|---|---|---|",
@@ -394,7 +395,8 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
         "## Every row",
         "",
         "The lowest mean regret of a row is bold, among the policies that do not know the simulation's"
-        " truth. In the row with fast rotation the policy ISD-linUCB remembers only 25 rounds.",
+        " truth. In the row *fast rotation*, where the drifting coefficients change quickly, the policy"
+        " ISD-linUCB remembers only 25 rounds.",
         "",
         "| logs → online | " + " | ".join(CONTENDERS) + " |",
         "|---|" + "---|" * len(CONTENDERS),
@@ -465,14 +467,20 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
     above = [
-        f"{row} ({regret[AUTO].max():.0f}, LinUCB {regret[LINUCB].max():.0f})"
+        f"| {row} | {regret[AUTO].max():.0f} | {regret[LINUCB].max():.0f} |"
         for row, regret in outcome.values.items()
         if regret[AUTO].max() > regret[LINUCB].max()
     ]
-    lines += [
-        "",
-        f"The worst run of {AUTO} has more regret than the worst run of LinUCB in these rows:"
-        f" {'; '.join(above) if above else 'none'}.",
-        "",
-    ]
-    return lines
+    if above:
+        lines += [
+            "",
+            f"The table has the rows in which the worst run of {AUTO} has more regret than the worst run of"
+            " LinUCB:",
+            "",
+            f"| row | worst run of {AUTO} | worst run of LinUCB |",
+            "|---|---|---|",
+            *above,
+        ]
+    else:
+        lines += ["", f"In no row is the worst run of {AUTO} worse than the worst run of LinUCB."]
+    return [*lines, ""]

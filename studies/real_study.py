@@ -671,7 +671,7 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
     lines = [
         "Each cell has the gain of AutoISD on the first half of the data for other values of its options"
         f" `caution` and windows. By default `caution` is 0 and the logs are divided into {DEFAULT_WINDOWS}"
-        " windows (periods). The standard errors of these gains cover only the random choice of the"
+        " windows (periods). The standard errors in the table cover only the random choice of the"
         " logged actions.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),

@@ -258,9 +258,10 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 FIRST_TRY = (
     "Thirteen kinds of logs were written before their author had read the code that finds the roles of"
-    " columns, with sizes of drift fixed beforehand. The author of these thirteen kinds then mended the"
-    " code, so they are no longer held out. After the draws of this page `fit` was changed: constant"
-    " columns are not features, and `fit` asks for the reward column where another column is close to it.",
+    " columns, with sizes of drift fixed beforehand. The author of the thirteen kinds of logs then mended"
+    " the code of `fit`, so the thirteen kinds are no longer held out. The command `fit` was changed after"
+    " the draws of this page: constant columns are not features, and `fit` asks for the reward column where"
+    " another column is close to the reward.",
     "",
     "| kinds | draws | result |",
     "|---|---|---|",
@@ -293,9 +294,10 @@ def report(outcome: StudyOutcome) -> str:
         "How well does the command `fit` find the role of each column (such as reward, action or time) in"
         " logs of systems that it has never seen? Every generator of `studies/wild_logs.py` and"
         " `studies/wild_more.py` writes a log with planted roles, leaks (columns that reveal the reward)"
-        " and drift. The command `fit` reads each log without any option, and with the roles named where"
-        f" it stops. Each kind of log is drawn {outcome.replications} times with seed {outcome.seed}, and"
-        f" no draw is discarded (`python -m studies wild --replications {outcome.replications} --compared"
+        " and drift. The command `fit` reads each log without any option. If `fit` stops to ask for a"
+        " role, it reads the log again with all roles named. Each kind of log is drawn"
+        f" {outcome.replications} times with seed {outcome.seed}, and no draw is discarded"
+        f" (`python -m studies wild --replications {outcome.replications} --compared"
         f" {compared} --seed {outcome.seed}`).",
         "",
         *verdict_lines(sorted(verdicts(outcome), key=lambda pair: pair[1].reached)),
@@ -306,8 +308,8 @@ def report(outcome: StudyOutcome) -> str:
         "## Columns and drift",
         "",
         "`fit` *stops rightly* if it names the right columns as candidates for a role (such as the"
-        " reward) that it did not find. The column *wrong* counts the other logs in which a role is wrong"
-        " or missing.",
+        " reward) that it did not find. The column *wrong* counts the logs in which a role is wrong or"
+        " missing and `fit` does not stop rightly.",
         "",
         "| kind | roles found | stops rightly | wrong | leaks | drift exact | missed | named beside |",
         "|---|---|---|---|---|---|---|---|",
@@ -323,8 +325,8 @@ def report(outcome: StudyOutcome) -> str:
         lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     lines += [
         "",
-        "The logs of the weak and the weaker call centre have two thirds and two fifths of the drift of"
-        " the call centre.",
+        "The drift in *weak call centre* is two thirds, and in *weaker call centre* two fifths, of the"
+        " drift in *call centre*.",
         "",
         f"## Order of policies, {compared} draws per kind of {COMPARED_ROUNDS:,} rounds",
         "",
@@ -336,18 +338,20 @@ def report(outcome: StudyOutcome) -> str:
         "| LinUCB | lowest true value of tuned LinUCB by that of the best exploration of the same grid"
         " (in brackets the mean, then the mean of their gains over uniform play) |",
         "",
-        "With a separate interval for each pair of policies, 2 of 317 pairs were in the wrong order, on"
-        " other seeds.",
+        "With a separate interval for each pair of policies, instead of intervals that hold for all pairs"
+        " at once, 2 of 317 pairs were in the wrong order (random seeds other than those of the table).",
         "",
         "In the logs of the call centre the level of an arm jumps where the evaluated rounds begin. With"
-        " more exploration a policy would have left that arm sooner, but the earlier rounds, which tune"
-        " the exploration, hardly show this advantage. In `banners.csv` with 4,000 rounds an arm is"
-        " launched shortly before the evaluated rounds, which may mislead the tuning as well. In"
-        " `banners.csv` **warm LinUCB earned less than 98 % of the best exploration in 10 of 12 draws**,"
-        " at worst 90 %, and cold LinUCB in none (seeds 700 to 711). We also tried to explore as much as"
-        " a reward model says is nearly free, in `banners.csv` and in the five kinds on other seeds."
-        " Exploring as much as is nearly free mended 1 of the 10 draws of `banners.csv` at best, and cost"
-        " up to 3 % elsewhere.",
+        " more exploration a policy would sooner have left the arm whose level jumps. The earlier rounds,"
+        " on which exploration is tuned, hardly show this advantage of exploration. In `banners.csv` with"
+        " 4,000 rounds an arm is launched shortly before the evaluated rounds, which may mislead the"
+        " tuning of exploration. In `banners.csv` **warm LinUCB, which has learned the logs, earned less"
+        " than 98 % of LinUCB with the best exploration in 10 of 12 draws**, at worst 90 %. Cold LinUCB,"
+        " which has not learned the logs, earned less than 98 % in none of the 12 draws (seeds 700 to"
+        " 711). We also tried as much exploration as costs almost nothing according to a reward model, in"
+        " `banners.csv` and, on other seeds, in the five kinds of logs in the table. Exploring as"
+        " much as is nearly free mended at best 1 of the 10 draws of `banners.csv` in which warm LinUCB"
+        " earned too little, and cost up to 3 % in other logs.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",

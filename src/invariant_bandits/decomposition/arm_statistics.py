@@ -363,9 +363,10 @@ LEAST_VARIATION = 1e-9
 class ArmStatistics:
     """Information in a log about the coefficients of labelled arms, per window (period of the log).
 
-    The log-likelihood of the rewards in window i is ηᵢᵀθ − ½θᵀΛᵢθ plus a constant, where θ (p,) are the
-    coefficients of all arms. The quadratic log-likelihood is exact for rewards with normal noise, and a
-    second-order approximation for clicks. Create an ArmStatistics with the method `from_rounds`.
+    The log-likelihood of the rewards in window i is ηᵢᵀθ − ½θᵀΛᵢθ plus a constant, with the coefficients θ
+    (p,) of all arms, the score vector ηᵢ and the information matrix Λᵢ. The quadratic log-likelihood is exact
+    for rewards with normal noise, and a second-order approximation for clicks. Create an ArmStatistics with
+    the method `from_rounds`.
 
     Parameters
     ----------
@@ -378,7 +379,8 @@ class ArmStatistics:
     rounds : array, shape (m, A)
         Number of rounds in which each of the A arms was played, per time window.
     noise_variance : float
-        Variance of a reward about its expectation; for clicks with probability π, the mean of 1/π(1 − π).
+        Variance of a reward about its expectation; for clicks with probability π, 1 divided by the mean of
+        π(1 − π).
     context_square : array, shape (d, d)
         Mean of zzᵀ over the log, where z are the d numbers of a context, beginning with 1.
     link : "identity" or "logit"
@@ -388,7 +390,8 @@ class ArmStatistics:
     catalogue : array, shape (A, c)
         Features of the arms from a catalogue (a table with one row per arm).
     terms : array, shape (g, 1 + c)
-        Ways in which arms may drift together: g combinations of the constant 1 and the c features of arms.
+        Coefficients of g linear combinations of the constant 1 and the c arm features, along which arms may
+        drift together.
     missing : tuple of MissingColumn
         Context features that indicate missing values of other context features.
 

@@ -55,7 +55,7 @@ not see.
 class InvariantSubspaceDecomposition:
     """Estimator that finds, from logs, the directions of feature space along which coefficients drift.
 
-    Coefficients along all other directions are stable (invariant).
+    The estimator splits the feature space into stable (invariant) directions and drifting directions.
 
     Parameters
     ----------

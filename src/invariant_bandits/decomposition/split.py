@@ -30,7 +30,7 @@ class Split:
     invariant : array, shape (p, p_inv)
         Orthonormal basis of the directions, one per column, along which the coefficients never change.
     residual : array, shape (p, p_res)
-        Orthonormal basis of all other directions, along which the coefficients may drift.
+        Orthonormal basis of the directions, one per column, along which the coefficients may drift.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(invariant=np.eye(3)[:, :2], residual=np.eye(3)[:, 2:])
