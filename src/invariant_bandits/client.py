@@ -222,7 +222,7 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def decide_many(questions: Iterable[Mapping[str, Any]]) -> ClientCall[list[ServedDecision]]:
-        """Ask for several decisions in one request, all or none.
+        """Ask for several decisions in one request, which makes either all decisions or none.
 
         Each question is a mapping with the parameters of `decide`.
         """
@@ -248,7 +248,7 @@ class _Calls:
     def reward(
         decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
     ) -> ClientCall[str]:
-        """Report the reward of a decision, and return its status: "learned", "waiting", "late" and so on.
+        """Report the reward of a decision, and return the status of the reward, such as "learned" or "late".
 
         The argument `decision` is a decision or its id. If several models have decided under the same id, the
         argument `model` names one of them.
@@ -288,7 +288,7 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def model(name: str = "default") -> ClientCall[dict[str, Any]]:
-        """Return the version, the beliefs and the counts of decisions and rewards of a model."""
+        """Return a model's version, its beliefs, and how many decisions and rewards it has."""
         return ClientCall("GET", f"/v1/models/{quote(name, safe='')}", dict)
 
     @ClientMethod
@@ -312,8 +312,8 @@ class _Calls:
         activate : bool
             Whether the new version makes the decisions from now on.
         allow_differences : bool
-            Whether to accept a version whose kind, columns or arms differ from the active version. By default
-            the service refuses different versions with status 409.
+            Whether to accept a version with another kind of model, other columns or other arms than the
+            active version. By default the service refuses different versions with status 409.
         note : str
             Remark that the service stores with the new version.
         """
@@ -326,8 +326,9 @@ class _Calls:
 class Client(_Calls, AbstractContextManager["Client"]):
     """Client that asks a service for decisions and reports rewards.
 
-    Every decision has an id and every reward has a key, which the client makes if the caller gives none. A
-    call of the client that failed half-way can be repeated and counts once.
+    Every decision has an id, and every reward has a key that identifies its request. The client makes ids and
+    keys that the caller does not give. A call of the client that failed half-way can be repeated and counts
+    once.
 
     Parameters
     ----------
@@ -337,9 +338,10 @@ class Client(_Calls, AbstractContextManager["Client"]):
         Access token, if the service needs one.
     timeout : float
         Seconds to wait for one answer of the service.
-    retries, backoff : int, float
-        How often a call is repeated if the service is busy (429, 502, 503, 504) or does not answer, and the
-        longest wait in seconds before the first repetition. The wait between two tries doubles each time.
+    retries : int
+        How often a call is repeated if the service is busy (status 429, 502, 503 or 504) or does not answer.
+    backoff : float
+        Longest wait in seconds before the first repetition. The wait between two tries doubles each time.
     transport : httpx.BaseTransport, optional
         Transport that replaces the network in tests.
 

@@ -377,9 +377,9 @@ def compare(
     feedback : Feedback, LoggedFeedback, or a log as `read_feedback` takes it
         The logged rounds.
     policies : name -> maker, or registered names, optional
-        Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers. A
-        maker is a function that gets the `Past` (the rounds to fit on) and returns a new policy. By default
-        eight policies are compared, from "auto-isd" to "uniform".
+        Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers
+        (functions that return a new policy). The argument of a maker is the `Past` (the rounds to fit on). By
+        default eight policies are compared, from "auto-isd" to "uniform".
     fit_fraction : float
         Share of the rounds, from the beginning of the log, on which policies are fitted.
     fit_until : number or datetime, optional
@@ -387,7 +387,8 @@ def compare(
     windows : int
         Number of windows (periods) into which the rounds for fitting are cut.
     edges : array, shape (m + 1,), optional
-        Times that bound the windows (periods) of the rounds for fitting, instead of `windows`.
+        Times at which the m windows (periods) of the rounds for fitting begin and end. Without
+        `edges` the parameter `windows` determines the times.
     propensities : "logged", "estimated" or "uniform"
         Source of the choice probabilities: a column of the log ("logged"), a conditional logistic model of
         the logged choices ("estimated"), or equal probabilities for all actions ("uniform").
@@ -401,11 +402,11 @@ def compare(
         Policy with which the other policies are compared. By default the reference is the simple policy that
         earned most in the rounds for fitting.
     settings : "tuned", "published" or "both"
-        How exploration and memory of simple policies and of ISD-linUCB are set: chosen on the rounds for
-        fitting ("tuned"), as in the literature ("published"), or "both". A policy with options in its name
-        keeps these options. Simple policies are frozen, LinUCB, SW-LinUCB and D-LinUCB. With
-        `settings="both"` the results have two entries per policy, such as "linucb-warm" and "linucb-warm,
-        published".
+        Whether the exploration and the memory (window length or discount) of policies are tuned on the rounds
+        for fitting, or set as in the literature ("published"). The parameter `settings` concerns ISD-linUCB
+        and the simple policies: LinUCB, SW-LinUCB, D-LinUCB and "frozen" (a regression on the rounds for
+        fitting). A policy with options in its name keeps these options. With `settings="both"` the results
+        have two entries per policy, such as "linucb-warm" and "linucb-warm, published".
     confidence : float
         Coverage of the confidence intervals, such as 0.95.
     seed : int

@@ -277,15 +277,16 @@ def estimator(
     needs : "propensities", "rewards" or "nothing"
         What the log must have for this estimator, where "rewards" means the rewards of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). The registered function
-        can also have the parameters `earlier`, `predictions`, `weights`, `baseline`, `seed` and `confidence`.
-        For very large logs `target` and `feedback.offered` are StoredRows (rows in a file), which
-        `Feedback.parts` reads.
+        Second argument of the function, after the logged rounds: the new policy's probability of each offered
+        action ("target"), or the policy itself ("policy"). The function also gets `earlier` (the rounds for
+        fitting), `predictions` (of rewards), importance `weights`, `baseline`, `seed` and `confidence`, if it
+        has parameters with these names. For very large logs the probabilities and the offered features are
+        StoredRows (rows in a file), which the method `Feedback.parts` reads.
     rank : int
         Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str, optional
-        Assumption of the estimator beyond the log. An estimator with an assumption is used only if the caller
-        of `compare` asks for it.
+        Assumption, in words, that the estimator needs in addition to the logged data. An estimator with an
+        assumption is used only if the caller of `compare` asks for it.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.estimators import importance_weights

@@ -26,8 +26,8 @@ class Decision:
     id : str
         Identifier under which the reward of the decision is reported.
     action : str or int
-        Label of the chosen arm or, for a model of feature rows, index of the chosen row among the offered
-        rows.
+        Label of the chosen arm or, if the model has no labelled arms, index of the chosen row among the
+        offered rows.
     propensity : float
         Probability with which the action was chosen.
     scores : mapping of str or int to float

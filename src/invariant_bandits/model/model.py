@@ -61,15 +61,16 @@ class Model(ThreadSafe):
     Attributes
     ----------
     policy : Policy
-        Policy that chooses among actions with the features of `feature_map`.
+        Policy that chooses among actions, whose features `feature_map` computes.
     policy_name : str
         Registered name of the policy, such as "auto-isd".
     feature_map : FeatureMap or ArmFeatures
-        Map from the raw columns of the log to features, and for labelled arms from context and label.
+        Map from raw columns of the log to features. An ArmFeatures computes the features of a labelled arm
+        from the context and the label.
     schema, quality : Schema, QualityReport
         Roles of the log's columns, and how many of its rows were used or left out.
     moments : WindowedMoments
-        Sums over the logged rounds per window (period of the log), in the features of `feature_map`.
+        Counts, means and sums of products of logged features and rewards, per window (period of the log).
     baseline : float
         Number that is subtracted from rewards before a policy without an intercept learns them.
     dropped : tuple of Dropped
@@ -81,13 +82,14 @@ class Model(ThreadSafe):
     version : str
         Version of the package that fitted the model.
     fit : InvariantSubspaceDecomposition or None
-        Decomposition of `moments` into stable and drifting directions, if the fit computed one.
+        Decomposition of the features into stable and drifting directions, if the fit computed the
+        decomposition.
     ledger : Ledger
         Record of the decisions that wait for their rewards.
     unknown_categories : mapping of str to Counter
         For each column, how often `decide` was called with a category that the log does not have.
     arms : ArmTable or None
-        Labelled arms of the model, including retired arms, or None for a model of feature rows.
+        Labelled arms of the model, including retired arms, or None for a model without labelled arms.
     log_odds : LogOdds or None
         Statistics of each window (period of the log) on the log-odds scale, if the rewards of labelled arms
         are 0 or 1.
@@ -135,7 +137,7 @@ class Model(ThreadSafe):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features (p,)."""
+        """Names of the features."""
         return self.feature_map.names
 
     def decide(self, context: Any = None, arms: Any = None, *, id: str | None = None) -> Decision:
@@ -148,8 +150,9 @@ class Model(ThreadSafe):
         context : mapping of str to value, or row of a frame
             Values of the raw columns that all offered actions share, one value per column.
         arms : list of labels; or list of rows, columns or frame
-            Labels of the offered arms, by default all active arms. For a model of feature rows `arms` has the
-            columns that differ between actions, as a list of mappings, a mapping of lists, or a frame.
+            Labels of the offered arms, by default all active arms. If the model has no labelled arms, `arms`
+            has the columns that differ between actions, as a list of mappings, a mapping of lists, or a
+            frame.
         id : str, optional
             Identifier under which the reward will be reported, by default a random one. A repeated call with
             the id of a decision that waits for its reward returns the same decision.
@@ -292,19 +295,19 @@ class Model(ThreadSafe):
         return place, float(chances[place])
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
-        """Return the labels and the features (K, p) of the K offered arms; parameters as in `decide`.
+        """Return the labels of the K offered arms and their p features, an array (K, p).
 
-        For a model of feature rows the tuple of labels is empty.
+        The parameters are those of `decide`. If the model has no labelled arms, the tuple of labels is empty.
         """
         labels, columns = self._offered(context, arms)
         return labels, self._mapped(columns)
 
     def features(self, offered: Any) -> Array:
-        """Return the features (K, p) of the K offered actions of one round.
+        """Return the p features of the K offered actions of one round, as an array (K, p).
 
         The argument `offered` is a mapping of raw columns, a list of rows, or a data frame. A column in a
-        mapping has one value per action, or one value for all actions. For labelled arms `offered` can have a
-        column of labels; without this column all active arms are offered.
+        mapping has one value per action, or one value for all actions. If the model has labelled arms,
+        `offered` can have a column of labels; without this column all active arms are offered.
         """
         with self._lock:
             columns = self._columns(offered)
@@ -313,12 +316,18 @@ class Model(ThreadSafe):
             return self._mapped(columns)
 
     def select(self, offered: Any) -> int:
-        """Return the index of the action to play among `offered`, given as in `features`."""
+        """Return the index of the action to play among the offered actions.
+
+        The argument `offered` has any form that the method `features` takes.
+        """
         with self._lock:
             return self.policy.select(self.features(offered))
 
     def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
-        """Return the actions (N,) to play in N rounds, each in any form that `features` takes."""
+        """Return the indices (N,) of the actions to play in N rounds.
+
+        Each of the rounds has any form that the method `features` takes.
+        """
         offers = list(rounds)
         if not offers:
             raise InputError("rounds is empty: at least one is needed")
@@ -343,7 +352,10 @@ class Model(ThreadSafe):
         return Scores(scores.mean + self.baseline, scores.width, scores.propensities)
 
     def update(self, offered: Any, action: int, reward: float) -> None:
-        """Learn the reward of the action that was played, given as its index among `offered`."""
+        """Learn the reward of the action that was played.
+
+        The argument `action` is the index of the played action among the offered actions.
+        """
         with self._lock:
             features = self.features(offered)
             action, last = whole_number("action", action, 0), len(features) - 1
@@ -356,7 +368,7 @@ class Model(ThreadSafe):
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
-        """Decomposition of the features into stable and drifting directions, fitted to `moments`."""
+        """Decomposition of the features into stable and drifting directions."""
         if self.fit is not None:
             return self.fit
         return decomposed(self.moments, self.feature_map)
@@ -373,7 +385,7 @@ class Model(ThreadSafe):
             return self._identity
 
     def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
-        """Return the prior over labelled arms and their drift, and the statistics per period of the log."""
+        """Return the prior of the arms' coefficients and drift, and the statistics per period of the log."""
         features = self._arms("arm_evidence")[1].population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
@@ -389,14 +401,15 @@ class Model(ThreadSafe):
 
         Effects that drift come first in the list. Effects are in units of the reward, or probabilities if the
         reward is 0 or 1. The effects of a labelled arm are its level (expected reward in the mean context)
-        and what one standard deviation of each column adds. The effects of feature rows are what one standard
-        deviation along each direction adds, where a direction is named by its main features.
+        and what one standard deviation of each column adds. If the model has no labelled arms, an
+        effect is what one standard deviation along a direction (a linear combination of features) adds.
+        Directions are named by their main features.
 
         Parameters
         ----------
         by_window : bool
-            Whether the result has one row per effect and window (period of the log), with the effect's value
-            in the window and its 95 % interval, instead of one row per effect.
+            Whether the result has one row per effect and window (period of the log) instead of one row per
+            effect. With `by_window=True` each row has the effect's value in one window and its 95 % interval.
 
         >>> import numpy as np, pandas as pd, invariant_bandits as ib
         >>> rng = np.random.default_rng(0)
@@ -424,6 +437,7 @@ class Model(ThreadSafe):
         most : int
             Number of effects in a new figure, drifting effects first.
         theme : "light" or "dark"
+            Colour theme of the figure.
 
         Returns
         -------
@@ -487,7 +501,10 @@ class Model(ThreadSafe):
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
-        """Return the model in the content of a file; error messages mention the file by `name`."""
+        """Return the model that the content of a file holds.
+
+        The argument `name` is the name of the file in error messages.
+        """
         arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:
             policy = base.from_state(settings.pop("policy"), storage.under(arrays, POLICY))

@@ -169,11 +169,13 @@ class Update:
     model, before : Model
         Model with the new rounds, and model before the update.
     new : WindowedMoments
-        Sums over the new rounds per window (period of the log), before short windows were joined.
+        Counts, means and sums of products of features and rewards in the new rounds, per window (period of
+        the log). Short windows of `new` are not joined to their neighbours.
     quality : QualityReport
         Quality of the new log alone.
     moves : tuple of Move
-        Value of each coefficient before and in the new rounds, the strongest evidence of a change first.
+        Value of each coefficient in the old rounds and in the new rounds. The coefficient with the strongest
+        evidence of a change comes first.
     stable_p_value : float or None
         p-value of the new rounds under the hypothesis that no stable coefficient has changed, or None if no
         coefficient is stable.
@@ -248,10 +250,10 @@ def update_model(
     windows : int, optional
         Number of windows (periods) into which the new rounds are cut.
     every : str or number, optional
-        Length of the new windows (periods), instead of `windows`. By default new windows are as long as the
-        old windows of the model.
+        Length of the new windows (periods), if `windows` is not given. By default new windows are as long as
+        the old windows of the model.
     exploration, horizon :
-        As in `fit_logs`, where the default exploration is the exploration of the model.
+        As in `fit_logs`. By default the exploration is that of the model before the update.
     engine, address, strict, progress :
         As in `read_moments`.
 
