@@ -337,17 +337,34 @@ def growth(turns: int) -> Table:
 
 
 SECTIONS: Mapping[str, tuple[str, Callable[[int], Table]]] = {
-    "Decide and learn": ("Microseconds per round, five actions.", decide_and_learn),
-    "Batches": ("Milliseconds for 10,000 decisions, five actions each, one state.", batch_decisions),
-    "The offline phase": ("Milliseconds, 8 windows, 4,000, 20,000 and 40,000 rows.", offline_fit),
+    "Decide and learn": (
+        "Each number is the time in microseconds to decide and learn one round with five actions and p"
+        " features.",
+        decide_and_learn,
+    ),
+    "Batches": (
+        "Each number is the time in milliseconds for 10,000 decisions among five actions each, from one"
+        " state of the policy.",
+        batch_decisions,
+    ),
+    "The offline phase": (
+        "Each number is the time in milliseconds to process a log of 8 windows (periods) with 4,000,"
+        " 20,000 and 40,000 rows.",
+        offline_fit,
+    ),
     "Reading logs": (
-        "One million rows of 20 features in Parquet: all second moments in 8 windows. Least of three turns:"
-        " the first one may compile, which made ours 3.3 s in a run before.",
+        "Each package computes all second moments in 8 windows (periods of the log) from one million rows"
+        " of 20 features in Parquet. The numbers are the least of three turns, because the first turn may"
+        " include compilation. In an earlier run our library took 3.3 s because of compilation.",
         lambda turns: reading(),
     ),
-    "Simulation": ("One process.", lambda turns: throughput()),
-    "Starting": ("Least of three runs; megabytes of the package's own files.", lambda turns: starting()),
-    "Growth": ("Slope of log time over log size.", growth),
+    "Simulation": ("The simulation runs in one process.", lambda turns: throughput()),
+    "Starting": (
+        "Import time and memory are the least of three runs, and the column *installed* has the size of"
+        " the package's own files.",
+        lambda turns: starting(),
+    ),
+    "Growth": ("The exponent is the slope of log time over log size.", growth),
 }
 
 
@@ -406,11 +423,12 @@ def main() -> None:
     lines = [
         "# Speed, beside other packages",
         "",
-        "One run of `make bench`. Contenders take turns; figures are medians of processor time, and what"
-        " counts are the ratios. Disjoint peers (mabwiser, contextualbandits, river, paretobandit) have one"
-        " model of p features per arm, the others one model for all actions. A turn of deciding and learning"
-        f" has {ROUNDS} rounds: in turns of 30, looks of AutoISD's alarm ruled its median at p = 10 (22 to"
-        " 24 µs).",
+        "All numbers are from one run of `make bench`, in which the packages take turns. Each number is a"
+        " median of processor time, and only the ratios between packages count. The packages mabwiser,"
+        " contextualbandits, river and paretobandit have one model of p features per arm, and all other"
+        f" packages have one model for all actions. Each turn of *Decide and learn* has {ROUNDS} rounds."
+        " In turns of 30 rounds the median time of AutoISD at p = 10 features was 22 to 24 µs, mostly for"
+        " checks of its alarm.",
         "",
         *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
     ]

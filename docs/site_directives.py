@@ -19,8 +19,35 @@ PICTURE = re.compile(
     r' src="(?P<light>[^"]+)">\s*</picture>'
 )
 """The form in which every page writes a picture in two themes; repository hosts show it as well."""
-STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options"
+STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options, shown, takes_memory, expect"
 """How objects are stored: not for callers."""
+NOT_SHOWN = {
+    "AutoISD": "learn_beside, remaining_rounds",
+    "ArmStatistics": "common_directions, from_features, from_moments",
+    "Discount": "array_specs",
+    "DriftPrior": "where_logs_ended, drift_bounds, level_unit, common_drift, unlogged, usual_precision, arms,"
+    " layout, mean_precision, without_arm",
+    "Episode": "offered, rewards",
+    "FeatureMap": "encoded_names, encode, is_plain, apply_numbers, standardise, standardise_moments,"
+    " standardisation, cross, require_columns, with_missing_indicators, learned, without, shifted",
+    "Feedback": "shifted, mapped, parts, per_row, per_round, starts, logged_rows, of_logged, sums_per_round",
+    "InvariantSubspaceDecomposition": "names, coefficients_, coefficient_covariances_, p_values_,"
+    " feature_stability_",
+    "LabelledArms": "width",
+    "Log": "resolved, first_rows, sample, times_are_dates, survey, with_source",
+    "Past": "needed_horizon",
+    "PaperWorld": "varying_blocks, moving_coordinates, draw_noise, covariance_root",
+    "Schema": "one_row_per_action, has_offered, labelled, row_label, resolved, require_action, used_columns,"
+    " rows",
+    "SimulationResult": "may_replace",
+    "SlidingWindow": "array_specs",
+    "Split": "tested",
+    "WindowedMoments": "merge_windows, regrouped, transformed, about_zero, padded, rescaled, to_bytes,"
+    " from_bytes",
+}
+"""Members of public classes that the reference leaves out: other packages of this library call them, users do
+not. Properties that a class already lists under Attributes are left out as well: no text stands twice.
+"""
 ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
 
@@ -68,7 +95,8 @@ class PublicNames(RstDirective):
                 kind = "exception" if issubclass(value, BaseException) else "class"
             lines += [f".. auto{kind}:: invariant_bandits.{name}"]
             if kind == "class":
-                lines += ["   :members:", f"   :exclude-members: {STATE_MEMBERS}"]
+                hidden = ", ".join(filter(None, [STATE_MEMBERS, NOT_SHOWN.get(name)]))
+                lines += ["   :members:", f"   :exclude-members: {hidden}"]
             if kind == "class" and "policies" not in self.arguments:  # what policies share is in one place
                 lines += ["   :inherited-members: tuple"]
             lines += [""]

@@ -330,30 +330,38 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Labelled arms, measured",
         "",
-        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded;"
-        " within a row all policies play the same logs and noise. Environment: `LabelledArms` with five"
-        " arms and six context features. The log-odds of a click are linear in the context, with"
-        " coefficients of each arm. The logs have 50,000 rounds in twelve months. Two coefficients"
-        " follow a random walk (steps of 0.25 a month), one arm is launched in month 8, and one is"
-        f" retired in month 6. Online the remaining arms are offered for {HORIZON:,} rounds. A new arm"
-        " has no logs; its intercept is 0.4 above the best or 0.6 below the worst arm.",
+        "How much reward do policies lose if the actions are labelled arms (each with coefficients of its"
+        " own) and some of these coefficients drift?",
         "",
-        "AutoISD has its default settings. Disjoint LinUCB has one ridge regression per arm and 0.25"
-        " times its published width. Logistic regression has one model per arm, shrunk towards the model"
-        " of all arms; it is fitted again every 500 rounds and plays greedily.",
-        "",
-        "AutoISD's rules for labelled arms and the test of drift were chosen on other seeds, among"
-        " about ten configurations with 6 to 16 repetitions. The sizes of drift were chosen on these"
-        " seeds as well: disjoint LinUCB loses about as much with logs as without logs. In an earlier version"
-        " of the environment, with slopes a quarter larger and steps of 0.2 a month, the same AutoISD"
-        " has 1.6, 2.0, 5.7 and 5.7 in the first four rows (20 repetitions, standard errors 0.1 to 0.4)."
-        " This page is a single run.",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | {outcome.replications} fresh repetitions per row with seed {outcome.seed}, none"
+        " discarded; within a row all policies play the same logs and noise |",
+        "| environment | `LabelledArms` with five arms and six context features; the log-odds of a click"
+        " are linear in the context, with coefficients of each arm |",
+        "| logs | 50,000 rounds in twelve months; two coefficients follow a random walk (steps of 0.25 a"
+        " month), one arm is launched in month 8, one is retired in month 6 |",
+        f"| online | the remaining arms are offered for {HORIZON:,} rounds |",
+        "| a new arm | has no logs; its intercept is 0.4 above the best or 0.6 below the worst arm |",
+        "| AutoISD | default settings |",
+        "| disjoint LinUCB | one ridge regression per arm, 0.25 times its published width |",
+        "| logistic regression | one model per arm, shrunk towards the model of all arms; fitted again"
+        " every 500 rounds; plays greedily |",
+        "| choice of AutoISD's rules and of the test of drift | on other seeds, among about ten"
+        " configurations with 6 to 16 repetitions |",
+        "| choice of the sizes of drift | on the same other seeds: disjoint LinUCB loses about as much"
+        " with logs as without logs |",
+        "| earlier version of the environment (slopes a quarter larger, steps of 0.2 a month) | the same"
+        " AutoISD has 1.6, 2.0, 5.7 and 5.7 in the first four rows (20 repetitions, standard errors 0.1"
+        " to 0.4) |",
+        "| this page | a single run |",
         "",
         *verdict_lines(verdicts(outcome)),
         "## Regret per 1,000 rounds",
         "",
-        "Mean ± standard error (worst run); bold: the lowest mean. The last two columns have the mean"
-        " reward of an oracle and of the best single arm.",
+        "Each cell has the mean regret ± its standard error (worst run in brackets), and the lowest mean"
+        " of a row is bold. The last two columns have the mean reward of an oracle, which knows the"
+        " truth, and of the best single arm.",
         "",
         "| world | " + " | ".join(PLAYERS) + f" | {ORACLE} | {FIXED} |",
         "|---|" + "---|" * (len(PLAYERS) + 2),
@@ -365,18 +373,22 @@ def report(outcome: StudyOutcome) -> str:
     named, flags, covered = (outcome.more[name] for name in ("named", "flags", "covered"))
     lines += [
         "",
-        f"In the rows with 3 % of clicks ({outcome.more['rare_replications']} repetitions) no arm is new"
-        " online, and drifting effects stay where the logs left them. Greedy logs play in nine rounds of"
-        " ten what an outdated model calls best. Deterministic logs always do, so some arms are missing"
-        " in some contexts.",
+        "| rows | logs and online rounds |",
+        "|---|---|",
+        f"| 3 % of clicks | {outcome.more['rare_replications']} repetitions; no arm is new online, and"
+        " drifting effects stay where the logs left them |",
+        "| greedy logs | play in nine rounds of ten the arm that an outdated model calls best |",
+        "| deterministic logs | always play the arm that an outdated model calls best, so some arms are"
+        " missing in some contexts |",
         "",
         "## Which effects drift, according to the logs",
         "",
-        f"In {named.mean():.1%} of {len(named)} logs exactly the two drifting effects were named;"
-        f" there were {flags.mean():.2f} false names per log (35 effects, Holm's rule at 5 %). In"
-        f" {len(covered) // LATE.width} logs of {LATE.logged:,} rounds an arm is launched after two thirds;"
-        f" {covered.mean():.1%} of its {len(covered):,} true coefficients are within two standard errors of"
-        " the estimates.",
+        f"In {named.mean():.1%} of {len(named)} logs the test named exactly the two drifting effects of"
+        f" the 35 effects (Holm's rule at 5 %). On average the test named {flags.mean():.2f} stable"
+        f" effects per log as drifting. In another {len(covered) // LATE.width} logs of {LATE.logged:,}"
+        f" rounds an arm is launched after two thirds of the rounds. Of the {len(covered):,} true"
+        f" coefficients of late-launched arms, {covered.mean():.1%} are within two standard errors of the"
+        " estimates.",
         "",
     ]
     return "\n".join(lines)

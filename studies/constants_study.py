@@ -293,7 +293,9 @@ CAUTION_WORLDS = (
     World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, times=FIXED_TIMES),
 )
 CAUTION_WORDS = (
-    f"Mean regret ± standard error (worst run); {FIXED_TIMES} times as many repetitions of fixed arms."
+    "Each cell has the mean regret of AutoISD ± its standard error (worst run in brackets) for one value"
+    f" of the option `caution`. Worlds with fixed arms have {FIXED_TIMES} times as many repetitions"
+    " as the other worlds."
 )
 CAUTION_SEEDS = 1000  # where the places of their seeds begin
 
@@ -362,18 +364,25 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The constants of AutoISD, halved and doubled",
         "",
-        f"Each simulated world is played {outcome.replications} times, and {FIXED_TIMES} times as often if"
-        f" rewards of its arms change after the logs (seed {outcome.seed}). No run is discarded, and all"
-        " variants play the same logs, features and noise. A cell is the change of mean regret ±"
-        " its paired standard error. **Bold**: more than three standard errors and more than 5 % of the"
-        " regret. A change of 0 means that no choice differs, “–” that no world has a bold change.",
+        "How does the regret of the policy AutoISD change if one of its built-in constants is halved or"
+        " doubled?",
         "",
-        "With fixed arms a few runs that settle on a wrong arm dominate the mean, so these rows have"
-        " more repetitions (except the unchanged arms where constants are varied). About one cell in 400"
-        " exceeds three standard errors by chance. This page is a single run, and no constant was chosen"
-        " by it. After this run the definition of AutoISD's trust was changed: it now uses the signal"
-        " among all offered actions, not only among the logged ones. For logs with uniformly random"
-        " choices, as here, the two differ only by sampling error.",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | each simulated world is played {outcome.replications} times, and {FIXED_TIMES}"
+        f" times as often if rewards of its arms change after the logs (seed {outcome.seed}); no run is"
+        " discarded |",
+        "| pairs | all variants play the same logs, features and noise |",
+        "| a cell | the change of mean regret ± its paired standard error; 0: no choice differs |",
+        "| bold | a change of more than three standard errors and more than 5 % of the regret; about one"
+        " cell in 400 exceeds three standard errors by chance |",
+        "| – | no world has a bold change |",
+        "| fixed arms | a few runs that settle on a wrong arm dominate the mean, so these rows have more"
+        " repetitions (except the unchanged arms where constants are varied) |",
+        "| this page | a single run, by which no constant was chosen |",
+        "| change after this run | AutoISD's trust uses the signal among all offered actions, not only"
+        " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
+        " by sampling error |",
         "",
         *short_lines(outcome),
         *_constant_lines(outcome),

@@ -22,6 +22,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 Progress = Callable[[str, int, int], None]
 PAGE_WIDTH = 100
+NO_BREAK = "\N{NO-BREAK SPACE}"
 """Longest line of prose in a page, in columns."""
 
 
@@ -70,16 +71,23 @@ def gather(
 
 
 def wrap_prose(page: str) -> str:
-    """Break lines of prose after at most 100 columns; tables, code and pictures stay as they are."""
+    """Break lines of prose after at most 100 columns; tables, code and pictures stay as they are.
+
+    A line never begins with "%", because Markdown with MyST takes such a line for a comment.
+    """
     lines: list[str] = []
     for line in page.splitlines():
         is_prose = not line.lstrip().startswith(("|", "<", "#", "!", "```")) and not line.startswith("    ")
         marker = re.match(r" *(?:[-*] |\d+\. )?", line)
         indent = " " * (marker.end() if marker else 0)
         wrapped = textwrap.wrap(
-            line, PAGE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            line.replace(" %", f"{NO_BREAK}%"),
+            PAGE_WIDTH,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-        lines += wrapped if is_prose and wrapped else [line]
+        lines += [part.replace(f"{NO_BREAK}%", " %") for part in wrapped] if is_prose and wrapped else [line]
     return "\n".join(lines) + "\n"
 
 
@@ -108,7 +116,11 @@ def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -
     reached = sum(verdict.reached for _, verdict in judged)
     lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
     if any(verdict.close for _, verdict in judged):
-        lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
+        lines += [
+            "A verdict on a goal is in brackets if the measured value is within two standard errors of the"
+            " bound.",
+            "",
+        ]
     columns = ["goal", *([place] if place else []), "measured"]
     lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
     for goal, verdict in judged:

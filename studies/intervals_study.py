@@ -367,24 +367,26 @@ WHY_MISSED = (
     " blocks show of it is added."
 )
 CHOSEN = (
-    "How the logging policies were chosen: in a trial (seed 7, 100 logs of 4,000 rounds) milder logging"
-    " policies (ε = 0.2, a softmax half as sharp) made the task easier, so they were made sharper."
-)
-LOOKS = (
-    "This is the second run of the study, with a changed interval. In the first (seed 20261201, 400"
-    " logs per cell) blocks of rounds were taken as independent. In that run coverage was too low for"
-    " AR(0.95) noise at 4,000 rounds (DR 0.902, SNIPS 0.905, replay 0.905) and at least 0.937 elsewhere. The"
-    " standard error now includes the correlation of neighbouring blocks; its formula was chosen among"
-    " about twenty on other seeds. The seed of this page was not used for these choices."
+    "| choice of settings | |\n"
+    "|---|---|\n"
+    "| logging policies | in a trial (seed 7, 100 logs of 4,000 rounds) milder ones (ε = 0.2, a softmax"
+    " half as sharp) made the task easier, so they were made sharper |\n"
+    "| first run (seed 20261201, 400 logs per cell) | took blocks of rounds as independent; coverage was"
+    " too low for AR(0.95) noise at 4,000 rounds (DR 0.902, SNIPS 0.905, replay 0.905) and at least 0.937"
+    " elsewhere |\n"
+    "| change after the first run | the standard error includes the correlation of neighbouring blocks;"
+    " its formula was chosen among about twenty on other seeds |\n"
+    "| this page | the second run, with a seed that was not used for these choices |"
 )
 WORLDS_IN_WORDS = (
-    "Four actions have three standard normal features each; rewards depend on the first feature, the"
-    " *score*. *Gaussian*: 1 + score/2 + noise of variance 1. *t2.5* and *AR(0.95)*: the same with"
-    " heavy-tailed or autocorrelated noise. *Drifting baseline*: a wave of amplitude 1.5 is added."
-    " *Lognormal*: exp(score/2 + 1.5·normal). *Clicks*: 0 or 1, at a rate that is logistic in the score."
-    " *Revenue*: clicks of 1 % times lognormal amounts of mean 1. The evaluated policy plays the best"
-    " action by a score of its own and does not learn. Logging policies are uniform, softmax with at"
-    " least 0.05 per action, and ε-greedy with ε = 0.1."
+    "| rewards | formula |\n"
+    "|---|---|\n"
+    "| *Gaussian* | 1 + score/2 + noise of variance 1 |\n"
+    "| *t2.5*, *AR(0.95)* | as *Gaussian*, with heavy-tailed or autocorrelated noise |\n"
+    "| *drifting baseline* | as *Gaussian*, and a wave of amplitude 1.5 is added |\n"
+    "| *lognormal* | exp(score/2 + 1.5·normal) |\n"
+    "| *clicks* | 0 or 1, at a rate that is logistic in the score |\n"
+    "| *revenue* | clicks of 1 % times lognormal amounts of mean 1 |"
 )
 
 
@@ -498,22 +500,33 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Intervals of off-policy estimates, measured",
         "",
-        f"{outcome.replications} logs per cell with seed {outcome.seed}; intervals at nominal 95 %."
-        f" {WORLDS_IN_WORDS}",
+        "How often do 95 % intervals of off-policy estimates contain the true value, and how wide are they?",
+        "",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | {outcome.replications} logs per cell with seed {outcome.seed} |",
+        "| actions | four, with three standard normal features each; rewards depend on the first feature,"
+        " the *score* |",
+        "| evaluated policy | plays the best action by a score of its own and does not learn |",
+        "| logging policies | uniform, softmax with at least 0.05 per action, and ε-greedy with ε = 0.1 |",
+        "",
+        WORLDS_IN_WORDS,
         "",
         CHOSEN,
         "",
-        LOOKS,
-        "",
-        "*Before* means the interval that ours replaced: a studentised bootstrap of 30 blocks of time,"
-        " or Student's t over the blocks where that was wider. Coverage counts only intervals that"
-        " conclude, which means that they are finite and no check refused the log, in cells with at"
-        f" least {FEWEST_CONCLUDING} of them.",
+        "| word | meaning |",
+        "|---|---|",
+        "| *before* | the interval that ours replaced: a studentised bootstrap of 30 blocks of time, or"
+        " Student's t over the blocks where that was wider |",
+        "| coverage | share of intervals that contain the true value, among intervals that are finite and"
+        f" that no check refused, in cells with at least {FEWEST_CONCLUDING} of them |",
         "",
         "## What must be true",
         "",
-        "Lowest coverage over three logging policies, two lengths, values and differences to the log"
-        f" [{ENOUGH}]:",
+        "Each cell has the lowest coverage (share of intervals that contain the true value) of an"
+        " estimator for one kind of reward. The lowest coverage is taken over three logging policies,"
+        " two lengths of the log, and two estimated quantities: the value of a policy, and its difference"
+        f" to the value of the logging policy. The goal is a coverage {ENOUGH}:",
         "",
         f"| | {' | '.join(PROMISED)} |",
         "|---|" + "---|" * len(PROMISED),
@@ -523,11 +536,14 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## All estimators",
         "",
-        "Each row has the lowest coverage of our interval and of the one before; the ratio of their"
-        " median widths, from the narrowest cell to the widest; the share of refused logs (before: of"
-        " infinite intervals); and the largest share of wrong verdicts: intervals of a difference that"
-        " lie on the wrong side of zero. Width ratios near 0 occur where the bootstrap was nearly"
-        " infinite, because many resamples contained no reward.",
+        "| column | content |",
+        "|---|---|",
+        "| coverage now, before | lowest coverage of our interval, and of the interval that ours replaced |",
+        "| width ratio | ratio of their median widths, from the narrowest cell to the widest; near 0"
+        " where the bootstrap was nearly infinite, because many resamples contained no reward |",
+        "| refused, before | share of refused logs, and of infinite intervals before |",
+        "| wrong, before | largest share of wrong verdicts: intervals of a difference that lie on the"
+        " wrong side of zero |",
         "",
         "| world | by | coverage now | before | width ratio | refused, before | wrong, before | lowest now"
         " in |",
@@ -536,7 +552,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## Rare rewards and long dependence, cell by cell",
         "",
-        "Coverage now / before, and the ratio of median widths:",
+        "Each cell has the coverage (share of intervals that contain the true value) of our interval / of"
+        " the interval that ours replaced. The number after × is the median width of our interval divided"
+        " by the median width of the replaced interval:",
         "",
         f"| world | log | rounds | of | {' | '.join(PROMISED)} |",
         "|---|---|---|---|" + "---|" * len(PROMISED),

@@ -240,12 +240,16 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO)
 CHOSEN = (
-    "How AutoISD's settings were chosen: on other seeds, in environments of the [stress"
-    " study](stress.md), in some of these rows and on the first halves of the [real data](real.md). Over"
-    " four versions about 350 configurations were tried, with 20 to 200 repetitions each. Earlier"
-    " versions ran through this study five times on other seeds. This page is the single run of this"
-    " version, with a seed that was not used for these choices. Worst runs vary much between seeds. With"
-    " 20 fixed actions the recommended caution is None."
+    "| choice of AutoISD's settings | |\n"
+    "|---|---|\n"
+    "| where | on other seeds, in environments of the [stress study](stress.md), in some of these rows"
+    " and on the first halves of the [real data](real.md) |\n"
+    "| how many | over four versions about 350 configurations, with 20 to 200 repetitions each |\n"
+    "| earlier versions | ran through this study five times on other seeds |\n"
+    "| this page | the single run of this version, with a seed that was not used for these choices |\n"
+    "\n"
+    "Worst runs vary much between seeds. With 20 fixed actions the recommended `caution` (the option that"
+    " limits tests of other actions) is None."
 )
 TUNING_REPLICATIONS = 20
 TUNING = 1000  # its place among the seeds of the rows
@@ -328,20 +332,28 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     lines = [
         "# The online phase, measured",
         "",
-        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded."
-        " Within a row all policies play the same logs, features and noise, so differences are paired."
-        " Numbers are cumulative dynamic regret: mean ± standard error (worst run). The environment is"
-        " the paper's generator with p = 10 features, K = 5 actions and T = 500 online rounds unless the"
-        " row names others; T0 is the number of logged rounds, in 8 windows. Linear policies have ridge"
-        " 0.1, noise scale 1, norm and feature bound 1, confidence 1/T. AutoISD gets the logs and the"
-        " horizon T.",
+        "How much reward do policies lose in simulations of the paper that introduced ISD-linUCB, and in"
+        " variants of these simulations?",
+        "",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | {outcome.replications} fresh repetitions per row with seed {outcome.seed}, none"
+        " discarded |",
+        "| pairs | within a row all policies play the same logs, features and noise, so differences are"
+        " paired |",
+        "| numbers | cumulative dynamic regret: mean ± standard error (worst run) |",
+        "| environment | the paper's generator with p = 10 features, K = 5 actions and T = 500 online"
+        " rounds unless the row names others |",
+        "| logs | T0 logged rounds in 8 windows (periods) |",
+        "| linear policies | ridge 0.1, noise scale 1, norm and feature bound 1, confidence 1/T |",
+        "| AutoISD | gets the logs and the horizon T |",
         "",
         CHOSEN,
         "",
         *picture_lines(
             *(pictures, "online", "Mean regret of five policies in every row, and worst runs"),
-            "Mean regret in every row (dots) and worst run (whiskers), on a logarithmic axis; to the left"
-            " is better.",
+            "Each row is a simulation, each dot the mean regret of a policy, and each whisker ends at the"
+            " worst run. The axis is logarithmic, and further left is better.",
         ),
         *_goal_lines(outcome),
         *_row_lines(outcome),
@@ -359,12 +371,14 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## What must be true",
         "",
-        f"{len(judged) - len(missed)} of {len(judged)} goals reached{'; missed:' if missed else '.'}",
+        f"{len(judged) - len(missed)} of {len(judged)} goals reached."
+        f"{' Policies missed these goals:' if missed else ''}",
         "",
         *missed,
         *([""] if missed else []),
-        "The difference is policy − bound over pairs, with its standard error; a verdict in brackets is"
-        " within two standard errors of its bound.",
+        "The column *difference* has the paired difference between a policy's regret and the bound of the"
+        " goal, with the standard error. A verdict on a goal is in brackets if the measured value is"
+        " within two standard errors of the bound.",
         "",
         "| goal | row | measured | difference | |",
         "|---|---|---|---|---|",
@@ -380,8 +394,9 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Every row",
         "",
-        "Bold: the lowest mean among the policies that do not know the simulation's truth. In the row"
-        " with fast rotation ISD-linUCB remembers only 25 rounds.",
+        "The lowest mean regret of a row is bold, among the policies that do not know the simulation's"
+        " truth. In the row *fast rotation*, where the drifting coefficients change quickly, the policy"
+        " ISD-linUCB remembers only 25 rounds.",
         "",
         "| logs → online | " + " | ".join(CONTENDERS) + " |",
         "|---|" + "---|" * len(CONTENDERS),
@@ -398,8 +413,9 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Forgetting, in the seventh experiment",
         "",
-        "Tuned means: with the memory and exploration that had the lowest mean over"
-        f" {outcome.more['tuning_replications']} other repetitions. ISD-linUCB knows the true split here.",
+        "A *tuned* policy has the memory and exploration that had the lowest mean regret over"
+        f" {outcome.more['tuning_replications']} other repetitions. In the seventh experiment ISD-linUCB"
+        " knows the true split into stable and drifting directions.",
         "",
         "| policy | tuned to | there | here |",
         "|---|---|---|---|",
@@ -442,7 +458,7 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     lost = list(losses(outcome))
     if lost:
         lines += [
-            f"Lower mean regret than {AUTO}:",
+            f"These policies have a lower mean regret than {AUTO}:",
             "",
             "| row | policy | difference |",
             "|---|---|---|",
@@ -451,13 +467,20 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
     above = [
-        f"{row} ({regret[AUTO].max():.0f}, LinUCB {regret[LINUCB].max():.0f})"
+        f"| {row} | {regret[AUTO].max():.0f} | {regret[LINUCB].max():.0f} |"
         for row, regret in outcome.values.items()
         if regret[AUTO].max() > regret[LINUCB].max()
     ]
-    lines += [
-        "",
-        f"Worst run of {AUTO} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.",
-        "",
-    ]
-    return lines
+    if above:
+        lines += [
+            "",
+            f"The table has the rows in which the worst run of {AUTO} has more regret than the worst run of"
+            " LinUCB:",
+            "",
+            f"| row | worst run of {AUTO} | worst run of LinUCB |",
+            "|---|---|---|",
+            *above,
+        ]
+    else:
+        lines += ["", f"In no row is the worst run of {AUTO} worse than the worst run of LinUCB."]
+    return [*lines, ""]

@@ -44,7 +44,7 @@ WHY: Mapping[str, str] = {
     **{
         name: f"The weight of “nothing changed” falls from 0.8 to {end}. Probably models that drift predict"
         f" the rewards better but choose worse; this was not tested. AutoISD is {early} the warm regression"
-        f" in the first half of these rounds and {late} below it in the second."
+        f" in the first half of these rounds and {late} below it in the second"
         for name, end, early, late in (
             ("stations", "0.05 in seven years", "0.1 above", "0.5"),
             ("employment", "0 in 13 years", "0.01 below", "0.02"),
@@ -52,10 +52,10 @@ WHY: Mapping[str, str] = {
     },
     "nothing drifts": "Where the logs show no drift, “nothing changed” and “drift as in the logs” predict"
     " nearly the same. After 500 rounds the second still has four fifths of the weight (mean of 40 other"
-    " episodes), and its wider posterior costs a little in every round.",
+    " episodes), and its wider posterior costs a little in every round",
     **dict.fromkeys(
         (f"the paper's drift, T0 = {logged}" for logged in ("1,000", "3,500", "8,000")),
-        "That policy relies on the stable part without checking it: see the world where it breaks.",
+        "`isd-linucb` relies on the stable part without checking it: see the world where it breaks",
     ),
 }
 """World or data set -> why AutoISD does not lead there, where it was looked into."""
@@ -331,26 +331,33 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
     def count(judged: Sequence[tuple[Goal, GoalVerdict]]) -> str:
         lost = sum(not verdict.reached and not verdict.close for _, verdict in judged)
         leads = sum(verdict.reached for _, verdict in judged)
-        return f"leads in {leads}, ties with the best in {len(judged) - leads - lost} and loses in {lost}"
+        ties = len(judged) - leads - lost
+        return f"leads in {leads}, ties with the best policy in {ties} and loses in {lost}"
 
     judged = verdicts(outcome)
     own = [name for name in names_in(outcome) if name not in PEERS]
     against_peers = verdicts(outcome, beside=own)
     lines = [
-        f"- {goal.where}: {verdict.numbers}{' (tie)' if verdict.close else ''}. {WHY.get(goal.where, '')}"
+        f"| {goal.where} | {verdict.numbers}{' (tie)' if verdict.close else ''} | {WHY.get(goal.where, '')} |"
         for goal, verdict in judged
         if not verdict.reached
     ]
     leads = [goal.where + " (tie)" * verdict.close for goal, verdict in judged if verdict.reached]
     return [
-        f"Of {len(judged)} worlds and data sets AutoISD, which is not tuned, {count(judged)}; against the"
-        f" peers alone it {count(against_peers)}. A tie is a difference within two standard errors. The best"
-        " is chosen after play, which favours it. Where AutoISD does not lead, its regret or gain against"
-        " that of the best policy, and the paired difference:",
+        f"Of {len(judged)} worlds and data sets AutoISD, which is not tuned, {count(judged)}. Against the"
+        f" policies of other packages alone, AutoISD {count(against_peers)}. A tie is a difference to the"
+        " best policy within two standard errors. The best policy is chosen after play, which favours it.",
         "",
+        "The table has the worlds and data sets in which AutoISD does not lead: its regret or gain against"
+        " that of the best policy, and the paired difference.",
+        "",
+        "| world or data set | AutoISD against the best policy | reason, where it was looked into |",
+        "|---|---|---|",
         *lines,
         "",
-        f"It leads in: {'; '.join(leads) or 'none'}.",
+        "| worlds and data sets in which AutoISD leads |",
+        "|---|",
+        *(f"| {where} |" for where in leads),
         "",
     ]
 
@@ -361,6 +368,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     missing = sorted({peer.package for peer in PEERS.values() if not peer.is_installed})
     packages = sorted({peer.package for peer in PEERS.values() if peer.is_installed})
     tried = Counter(variant.policy for variant in variants_in(labelled=True))
+    grids = ", ".join(f"{name} {count}" for name, count in tried.items())
     chosen = {
         where: [f"`{of[name]}`" if name in of else "–" for name in names]
         for where, of in outcome.more["chosen"].items()
@@ -372,48 +380,71 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *([f"Not installed, so not played: {', '.join(missing)}.", ""] if missing else []),
         *picture_lines(
             *(pictures, "peers", "Regret and missed gain of every policy in every world"),
-            "Left: mean regret over the lowest of the column. Right: how much of the best gain of the column"
-            " is missed. Bold: the best.",
+            "The left panel has the mean regret of each policy divided by the lowest mean regret of the"
+            " column. The right panel has the share of the best gain of the column that each policy"
+            " misses. The best policy of a column is bold.",
         ),
         "## How it was played",
         "",
-        "All settings were decided before any result was seen.",
+        "All settings of this comparison were decided before any result was seen.",
         "",
-        f"- **Simulated worlds**: {outcome.replications} fresh repetitions each with seed {outcome.seed},"
-        " none discarded. All policies of a world play the same logs and rounds. Every peer plays through"
-        " its real package. Peers with a model per arm play where arms have labels. AutoISD was developed in"
-        " worlds like these, on other seeds.",
-        "- **Real data**: the eight sets of [the real data](real.md), prepared as there: tuned on the first"
-        " half, played once through the second, with one draw of the logged actions. Gain is the reward"
-        " above the mean action of the round; standard errors are over 26 blocks of neighbouring rounds."
-        " Their actions have no labels. Earlier versions of AutoISD had been played on these second halves.",
-        f"- **Tuning**: every policy but AutoISD takes the best setting of its grid, on"
-        f" {outcome.more['tuning']} other repetitions of the world. Whether a peer learns the logs first"
-        " (warm) or not (cold) is part of its grid; mabwiser and contextualbandits need logs. Exploration"
-        " has four sizes, two beside three rates of forgetting (0.97, 0.99, 0.999); paretobandit also has"
-        " its default of 0.01, vowpalwabbit three explorations and two schedules of its learning rate."
-        " Settings in each grid: "
-        + ", ".join(f"{name} {count}" for name, count in tried.items())
-        + ", isd-linucb 4. Some choices are the end of a grid (`gamma_scale` 1000 of vowpalwabbit,"
-        " exploration 0.01 of linucb): a wider one might serve these better.",
-        "- **bayesianbandits** draws by Thompson sampling from one linear model. Its two rules that forget by"
-        " direction learn the logs a row at a time, because they forget nothing within a batch. FeatureWise"
-        " equals Exponential where no feature is 0."
-        " **vowpalwabbit** learns the logged rounds with all offered actions, as chosen uniformly.",
-        "- **Looks before**: that every peer learns was checked on one other seed. Two starts were stopped"
-        " unread, one to give all policies a lower exploration, one to halve the labelled rounds and to play"
-        " one draw of the real data instead of two, for time. The run then stopped at the first data set,"
-        " after the simulated worlds had been read: bayesianbandits had fewer arms than a round offered. It"
-        " now gets more, and the run went on with the same settings.",
+        "| simulated worlds | |",
+        "|---|---|",
+        f"| repetitions | {outcome.replications} fresh repetitions each with seed {outcome.seed}, none"
+        " discarded; all policies of a world play the same logs and rounds |",
+        "| peers | every peer plays through its real package; peers with a model per arm play where arms"
+        " have labels |",
+        "| AutoISD | developed in worlds like these, on other seeds |",
+        "",
+        "| real data | |",
+        "|---|---|",
+        "| data sets | the eight sets of [the real data](real.md), prepared as there; their actions have"
+        " no labels |",
+        "| play | tuned on the first half, played once through the second, with one draw of the logged"
+        " actions |",
+        "| gain | the reward above the mean action of the round; standard errors are over 26 blocks of"
+        " neighbouring rounds |",
+        "| AutoISD | earlier versions had been played on these second halves |",
+        "",
+        "| tuning | |",
+        "|---|---|",
+        f"| every policy but AutoISD | takes the best setting of its grid, on {outcome.more['tuning']}"
+        " other repetitions of the world |",
+        "| logs | whether a peer learns the logs first (warm) or not (cold) is part of its grid; mabwiser"
+        " and contextualbandits need logs |",
+        "| exploration | four sizes, two beside three rates of forgetting (0.97, 0.99, 0.999) |",
+        "| paretobandit | also its default of 0.01 |",
+        "| vowpalwabbit | three explorations and two schedules of its learning rate |",
+        f"| settings in each grid | {grids}, isd-linucb 4 |",
+        "| choices at the end of a grid | `gamma_scale` 1000 of vowpalwabbit, exploration 0.01 of linucb:"
+        " a wider grid might serve these better |",
+        "",
+        "| packages | |",
+        "|---|---|",
+        "| bayesianbandits | draws by Thompson sampling from one linear model |",
+        "| its two rules that forget by direction | learn the logs a row at a time, because they forget"
+        " nothing within a batch |",
+        "| its rules FeatureWise and Exponential | are equal where no feature is 0 |",
+        "| vowpalwabbit | learns the logged rounds with all offered actions, as chosen uniformly |",
+        "",
+        "| looks before this run | |",
+        "|---|---|",
+        "| one other seed | to check that every peer learns |",
+        "| two starts, stopped unread | one to give all policies a lower exploration; one to halve the"
+        " labelled rounds and to play one draw of the real data instead of two, for time |",
+        "| the run stopped at the first data set, after the simulated worlds had been read |"
+        " bayesianbandits had fewer arms than a round offered; it now gets more, and the run went on with"
+        " the same settings |",
         "",
         "## Regret",
         "",
-        "Mean ± standard error (worst run). Bold: the lowest mean.",
+        "Each cell has the mean regret of a policy ± its standard error (worst run in brackets). The"
+        " lowest mean regret of a column is bold.",
         "",
         *_table(outcome, {world: with_lowest_bold(of, names) for world, of in regret.items()}),
         "## Gain on real data",
         "",
-        "Per round, mean ± standard error. Bold: the highest mean.",
+        "Each cell has the gain per round: mean ± standard error. The highest mean gain of a column is bold.",
         "",
         *_table(
             outcome,
@@ -428,8 +459,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *_table(outcome, {where: cells for where, cells in chosen.items() if where in real}),
         "## Time",
         "",
-        "Processor time to decide and learn one round, microseconds, median over the repetitions, beside"
-        " other work on the machine; [speed](speed.md) is measured alone.",
+        "Each cell has the processor time in microseconds to decide and learn one round: the median over"
+        " the repetitions, beside other work on the machine. The page [Speed](speed.md) measures each"
+        " package alone.",
         "",
         *_table(
             outcome,
@@ -438,7 +470,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
                 for world, of in outcome.more["microseconds"].items()
             },
         ),
-        "Versions: " + ", ".join(f"{package} {version(package)}" for package in packages) + ".",
+        "The packages have these versions: "
+        + ", ".join(f"{package} {version(package)}" for package in packages)
+        + ".",
         "",
     ]
     return "\n".join(lines)

@@ -203,18 +203,22 @@ GAIN = 0.1
 """A gain per round that a user may want to see, in standard deviations of the noise."""
 FEWEST_CONCLUDING = 50
 WORLD_IN_WORDS = (
-    'Environment: `StressEpisodes(drift="walk")` with coefficients times 0.3, ten features, five'
-    " actions and noise of standard deviation 1. Three of the ten coefficients follow a random walk with"
-    " steps of 0.003 per round, through 4,000 logged rounds with uniform choices and through the rounds"
-    " that follow. The expected rewards of the actions differ by about 0.7. AutoISD starts from these"
-    " logs, is randomised, and plays; this gives a second log with propensities. From the second log a"
-    " challenger is evaluated: the greedy policy of a regression on the first logs, which does not"
-    " learn. Its true value is known, because features are Gaussian and rewards linear."
+    '| environment | `StressEpisodes(drift="walk")` with coefficients times 0.3, ten features, five'
+    " actions and noise of standard deviation 1; the expected rewards of the actions differ by about 0.7"
+    " |\n"
+    "| drift | three of the ten coefficients follow a random walk with steps of 0.003 per round, through"
+    " the first logs and the rounds that follow |\n"
+    "| first logs | 4,000 rounds with uniform choices |\n"
+    "| second log | AutoISD starts from the first logs, is randomised, and plays; its log has"
+    " propensities |\n"
+    "| challenger | the greedy policy of a regression on the first logs, which does not learn; evaluated"
+    " from the second log; its true value is known, because features are Gaussian and rewards linear |"
 )
 LOOKS = (
-    "The study had two trial runs, with 24 logs on seed 7 and 40 logs on seed 8. After the first,"
-    " coefficients were made smaller, because differences between actions had exceeded the noise, and DR"
-    " got the first logs for its reward model. No default was changed after the trial runs."
+    "| trial runs | 24 logs on seed 7, then 40 logs on seed 8 |\n"
+    "| changes after the first trial run | smaller coefficients, because differences between actions had"
+    " exceeded the noise; DR got the first logs for its reward model |\n"
+    "| changes of defaults after the trial runs | none |"
 )
 THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""
@@ -282,10 +286,15 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
     lines = [
         "# The price of randomised decisions, measured",
         "",
-        f"{max(counts)} logs of {rounds:,} rounds with the default settings, {min(counts)} with the others,"
-        " seed"
-        f" {outcome.seed}; none discarded, all settings in the same worlds. " + WORLD_IN_WORDS,
+        "How much reward do randomised decisions cost, and how much narrower do they make later"
+        " off-policy intervals?",
         "",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | {max(counts)} logs of {rounds:,} rounds with the default settings,"
+        f" {min(counts)} with the others, seed {outcome.seed}; none discarded, all settings in the same"
+        " worlds |",
+        WORLD_IN_WORDS,
         LOOKS,
         "",
         *picture_lines(
@@ -294,7 +303,8 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
                 "randomised",
                 "Regret that randomising adds, against the half width of a later evaluation",
             ),
-            "Price of randomising (horizontal), width of later intervals (vertical); lower left is better.",
+            "The horizontal axis is the regret that randomising adds, and the vertical axis is the half"
+            " width of later intervals; lower left is better.",
         ),
         *_goal_lines(outcome),
         *_table_lines(results),
@@ -307,7 +317,8 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## What must be true",
         "",
-        f"Coverage of the challenger's true value, nominal 95 % [{COVERED}]:",
+        "The measured number is the share of nominal 95 % intervals that contain the true value of the"
+        f" challenger, a policy evaluated from the log (goal: {COVERED}):",
         "",
     ]
     lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
@@ -319,10 +330,14 @@ def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
     lines = [
         "## Price and worth",
         "",
-        "The table has the regret per round and the part of it that randomising adds; the median half"
-        " widths of 95 % intervals of the challenger's value (doubly robust and self-normalised) and of"
-        " its difference to the log; the share of refused logs, from which DR concludes nothing; and the"
-        f" number of rounds after which the half width of the difference would be {GAIN:g}.",
+        "| column | content |",
+        "|---|---|",
+        "| regret, added | regret per round, and the part of it that randomising adds |",
+        "| DR ±, SNIPS ± | median half width of 95 % intervals of the challenger's value (doubly robust,"
+        " self-normalised) |",
+        "| difference, DR ± | the same for its difference to the log |",
+        "| refused | share of refused logs, from which DR concludes nothing |",
+        f"| rounds | number of rounds after which the half width of the difference would be {GAIN:g} |",
         "",
         "| | regret | added | DR ± | SNIPS ± | difference, DR ± | refused | coverage DR, SNIPS | rounds |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -353,21 +368,23 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     shares = [coverage(logs, line) for logs in thin for line in JUDGED]
     lowest = [share.value for share in shares if share is not None]
     warning = (
-        f" Where more than {THIN:.0%} of the logs are refused, the others are a lucky selection, and their"
-        f" intervals hold the truth less often than promised (down to {min(lowest):.3f} here). Use a larger"
-        " floor or more rounds."
+        f" If an evaluation refuses more than {THIN:.0%} of the logs, the other logs are a lucky"
+        " selection: their intervals contain the true value less often than promised (down to"
+        f" {min(lowest):.3f} here). If many logs are refused, use a larger floor or more rounds."
         if lowest
         else ""
     )
     return [
         "## How to choose",
         "",
-        "A log has information about an action only if it tried the action. If the challenger prefers"
-        " another action than the logging policy, its value is estimated from the few rounds in which"
-        " that action was drawn at random. Each of these rounds has weight K/floor, for K actions. Four"
-        " times the floor halves the intervals and costs four times as much. Inverse-gap weighting draws"
-        " mostly actions that are nearly as good, so that it costs less. With floor 0 nothing can be"
-        f" known, however long the log is.{warning}",
+        "A log has information about an action only if the logging policy tried the action. If a"
+        " challenger (a policy to be evaluated) prefers other actions, its value is estimated from the"
+        " few rounds in which these actions were drawn at random. With a uniform floor (a share of random"
+        " decisions) each randomly drawn round has weight K/floor, for K actions. Four times the floor"
+        " halves the later intervals and costs four times as much reward. Inverse-gap weighting mostly"
+        " draws actions that are nearly as good as the best action, so that it costs less than a uniform"
+        " floor. With floor 0 (no random decisions) the value of a challenger cannot be known, however"
+        f" long the log is.{warning}",
         "",
     ]
 

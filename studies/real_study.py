@@ -456,8 +456,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     outcomes: Mapping[str, RealOutcome] = outcome.values
     picture = picture_lines(
         *(pictures, "real", "Gain of every policy early and late, on every data set"),
-        "Mean gain; bars are two standard errors of the paired difference to tuned AutoISD (blue, dashed"
-        " line); to the right is better.",
+        "Dots are mean gains, and bars are two standard errors of the paired difference to tuned AutoISD"
+        " (blue, dashed line); to the right is better.",
     )
     lines = ["# Real data", "", *_played(outcomes), *picture, *_short_lines(outcomes)]
     if len(outcomes) >= SEVERAL_SETS:
@@ -472,36 +472,43 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     some = next(iter(outcomes.values()))
     return [
-        "In these data sets the reward of every offered action is known, so any policy can be played."
-        " The **logs** hold what a practitioner has: the features of all offered actions, one action"
-        " chosen uniformly at random, and its reward. **Online** a policy sees the offered features and"
-        " then the reward of its own choice. **Gain** is the reward of the chosen action minus the mean"
-        " reward of the round's actions. Features are centred within each round; features and rewards"
-        " are scaled by the first half of the data.",
+        "In the data sets of this page the reward of every offered action is known, so the study can play"
+        " any policy on them.",
         "",
-        "**All tuning used the first half of the data**: policies learned from its first part and were"
-        " compared on its second part. Then the second half was played once, starting from the logs of"
-        f" the first. In addition, policies were started from all earlier logs at {len(some.dates)} dates"
-        " of the second half, for the numbers of rounds in the tables. Everything was repeated"
-        f" {some.replications} times with newly drawn logged actions, seed {some.seed}.",
+        "| word | meaning |",
+        "|---|---|",
+        "| logs | what a practitioner has: the features of all offered actions, one action chosen"
+        " uniformly at random, and its reward |",
+        "| online | a policy sees the offered features and then the reward of its own choice |",
+        "| gain | the reward of the chosen action minus the mean reward of the round's actions |",
+        "| frozen | a ridge regression on all logs that never learns again |",
+        "| cold LinUCB | LinUCB without logs |",
+        "| sliding window, discount | start from the latest logs, as many as they remember |",
         "",
-        f"**Standard errors** are over dates, and for the second half over {BLOCKS} blocks of"
-        " neighbouring rounds. Differences between policies are paired. Where a run from one date is"
-        " longer than the time to the next date, runs overlap and the error is too small, so that a"
-        " verdict *better* needs a clear margin.",
-        "",
-        "Sliding window and discount start from the latest logs, as many as they remember. *Frozen* is"
-        " a ridge regression on all logs that never learns again. *Cold* LinUCB has no logs.",
-        "",
-        "Before the study we had seen the gains of three simple choices on the second halves of flights"
-        " and films, once, while the data were prepared; features were not changed afterwards. Of the"
-        " other sets we had seen tables of names, counts and ranges. Features that do not vary within"
-        " every sixteenth of the first quarter were merged or left out. Earlier versions of AutoISD had"
-        " been played on these second halves three times. This version was chosen on the first halves"
-        " and in simulations, among about twenty configurations, and this page is its single run. After"
-        " this run the definition of AutoISD's trust was changed: it now uses the signal among all"
-        " offered actions, not only among the logged ones. For logs with uniformly random choices, as"
-        " here, the two differ only by sampling error.",
+        "| | how it was measured |",
+        "|---|---|",
+        "| features | centred within each round; features and rewards are scaled by the first half of the"
+        " data; features that do not vary within every sixteenth of the first quarter were merged or left"
+        " out |",
+        "| tuning | **only on the first half of the data**: policies learned from its first part and were"
+        " compared on its second part |",
+        "| second half | played once, starting from the logs of the first half |",
+        f"| dates | policies were also started from all earlier logs at {len(some.dates)} dates of the"
+        " second half, for the numbers of rounds in the tables |",
+        f"| repetitions | {some.replications}, with newly drawn logged actions, seed {some.seed} |",
+        f"| standard errors | over dates, and for the second half over {BLOCKS} blocks of neighbouring"
+        " rounds; differences between policies are paired |",
+        "| overlap | where a run from one date is longer than the time to the next date, runs overlap and"
+        " the error is too small, so that a verdict *better* needs a clear margin |",
+        "| seen before the study | the gains of three simple choices on the second halves of flights and"
+        " films, once, while the data were prepared (features were not changed afterwards); of the other"
+        " sets, tables of names, counts and ranges |",
+        "| earlier versions of AutoISD | had been played on these second halves three times |",
+        "| this version of AutoISD | chosen on the first halves and in simulations, among about twenty"
+        " configurations; this page is its single run |",
+        "| change after this run | AutoISD's trust uses the signal among all offered actions, not only"
+        " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
+        " by sampling error |",
         "",
     ]
 
@@ -511,7 +518,8 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     lines = [
         "## In short",
         "",
-        "The highest mean gain among the policies other than AutoISD, and AutoISD minus it, paired.",
+        "The table has the highest mean gain among the policies other than AutoISD, and the paired"
+        " difference of AutoISD to that policy.",
         "",
         _row("data, stretch", ["best other", "its gain", *OURS]),
         _rule(2 + len(OURS)),
@@ -533,17 +541,22 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     lines = [
         "## What must be true, on every set",
         "",
-        f"Simple policies, each tuned: {'; '.join(SIMPLE)}. At every horizon the gain of AutoISD"
-        f" must be at most {ALLOWED:g} % below that of the best simple policy; on average over the data sets"
-        " it must be above. The best simple policy is chosen after play, which favours it. A verdict is"
-        " *close* if the bound is within two standard errors.",
+        "| word | meaning |",
+        "|---|---|",
+        f"| simple policies, each tuned | {'; '.join(SIMPLE)} |",
+        "| best simple policy | chosen after play, which favours it |",
+        f"| goal at every horizon | the gain of AutoISD is at most {ALLOWED:g} % below that of the best"
+        " simple policy |",
+        "| goal on average over the data sets | the gain of AutoISD is above that of the best simple"
+        " policy |",
+        "| close | the bound is within two standard errors |",
         "",
     ]
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
     for policy, pairs in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} goals reached, on"
-            " every set.",
+            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} goals reached, over"
+            " all data sets.",
             "",
         ]
     lines += [_row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]), _rule(4)]
@@ -559,8 +572,11 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     lines = [
         "## What must be true, on flights",
         "",
-        f"Rivals: {'; '.join(RIVALS)}. *Not worse* means at most two standard errors of the"
-        " paired difference below the best rival; *better* means more than two above.",
+        "| word | meaning |",
+        "|---|---|",
+        f"| rivals | {'; '.join(RIVALS)} |",
+        "| not worse | at most two standard errors of the paired difference below the best rival |",
+        "| better | more than two standard errors above the best rival |",
         "",
     ]
     for policy in OURS:
@@ -582,11 +598,18 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
     return [
         f"## {outcome.name}",
         "",
-        ABOUT.get(key, ""),
-        "",
-        f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions, {len(outcome.feature_names)}"
-        f" features; from {begin} to {end}, the second half from {middle}. {len(outcome.dates)} dates, about"
-        f" {_way(outcome)} rounds apart.",
+        _row("", ["description"]),
+        _rule(1),
+        *(_row(name, [words]) for name, words in ABOUT.get(key, {}).items()),
+        _row(
+            "size",
+            [
+                f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions,"
+                f" {len(outcome.feature_names)} features"
+            ],
+        ),
+        _row("period", [f"from {begin} to {end}, the second half from {middle}"]),
+        _row("starts", [f"{len(outcome.dates)} dates, about {_way(outcome)} rounds apart"]),
         "",
         *_gain_lines(outcome),
         *_tuning_lines(outcome),
@@ -613,7 +636,8 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
             cells.append(f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell)
         lines.append(_row(name, cells))
     for policy in OURS:
-        lines += ["", f"{policy} − other, paired:", "", _row("other", stretches), _rule(len(stretches))]
+        words = f"Each cell has the gain of “{policy}” minus that of another policy in the same rounds:"
+        lines += ["", words, "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
         rivals = [name for name in gains if name not in (policy, UNIFORM)]
         lines += [
@@ -645,9 +669,10 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
-        "Gain of AutoISD on the first half for other values of its two options. By default `caution` is"
-        f" 0 and the logs are divided into {DEFAULT_WINDOWS} windows."
-        " Standard errors cover only the random choice of the logged actions.",
+        "Each cell has the gain of AutoISD on the first half of the data for other values of its options"
+        f" `caution` and windows. By default `caution` is 0 and the logs are divided into {DEFAULT_WINDOWS}"
+        " windows (periods). The standard errors in the table cover only the random choice of the"
+        " logged actions.",
         "",
         _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
         _rule(len(AUTO_CAUTIONS)),

@@ -274,25 +274,30 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     lines = [
         "# Related methods, measured",
         "",
-        "Five methods of the literature, written as policies of this library in their linear form, each in"
-        " a world built as in its paper, in the worlds of the others, and in three of ours."
-        f" {outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded; all"
-        " policies of a world play the same logs and rounds. The exploration of every policy that has one is"
-        f" the best of {sizes} on 20 other repetitions. `restart-linucb`, `d-linucb` and `sequential-linucb`"
-        " know how long a task lasts.",
+        "This study compares five methods of the literature, written as policies of this library in their"
+        " linear form. Each method plays in a world built as in its paper, in the worlds of the other"
+        " methods, and in three worlds of ours.",
         "",
-        f"AutoISD, which is not tuned, has the lowest mean in {sum(ratio == 1 for ratio in ours.values())} of"
-        f" {len(ours)} worlds. Its regret is up to {ours[worst]:.1f} times the lowest, most in the world of"
-        f" {worst}.",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | {outcome.replications} fresh repetitions per world with seed {outcome.seed},"
+        " none discarded |",
+        "| pairs | all policies of a world play the same logs and rounds |",
+        f"| exploration of every policy that has one | the best of {sizes} on 20 other repetitions |",
+        "| `restart-linucb`, `d-linucb`, `sequential-linucb` | know how long a task lasts |",
+        "| trial runs before this run (seed 777) | three of 10 repetitions, after which the rule for the"
+        " rank, the bias of `latent-linucb` and the arms of the latent state were changed |",
+        "| whole run before this run (seed 20261301) | tuning often chose 0.03, the lowest exploration"
+        " there was; the grid now begins lower, for all policies; nothing else was changed |",
         "",
-        "Looks before this run: three of 10 repetitions on seed 777, after which the rule for the rank, the"
-        " bias of `latent-linucb` and the arms of the latent state were changed; then one whole run on seed"
-        " 20261301, in which tuning often chose 0.03, the lowest exploration there was. The grid now begins"
-        " lower, for all policies. Nothing else was changed.",
+        "The policy AutoISD, which is not tuned, has the lowest mean regret in"
+        f" {sum(ratio == 1 for ratio in ours.values())} of {len(ours)} worlds. The regret of AutoISD is"
+        f" up to {ours[worst]:.1f} times the lowest regret, most in the world of {worst}.",
         "",
         *picture_lines(
             *(pictures, "related", "Regret of every policy in every world over the lowest one there"),
-            "Mean regret over the lowest mean of the row, by what holds there. Bold: the lowest.",
+            "Each number is the mean regret of a policy divided by the lowest mean regret of the row."
+            " Rows are named by what holds in the world, and the lowest number of a row is bold.",
         ),
         "| policy | made for | lowest mean, or within two standard errors of it | reference |",
         "|---|---|---|---|",
@@ -315,7 +320,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "",
         "## Every world",
         "",
-        "Cumulative regret, mean ± standard error (worst run). Bold: the lowest mean.",
+        "Each cell has the cumulative regret of a policy: mean ± standard error (worst run in brackets)."
+        " The lowest mean regret of a row is bold.",
         "",
         "| world | " + " | ".join(NAMES) + " |",
         "|---|" + "---|" * len(NAMES),

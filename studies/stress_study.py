@@ -265,20 +265,27 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# AutoISD where the logs mislead, measured",
         "",
-        f"At least {outcome.replications} fresh repetitions per environment with seed {outcome.seed},"
-        " none discarded. Within an environment all policies play the same logs, features and noise."
-        " Regret is dynamic and cumulative: mean ± standard error (worst run). Environments:"
-        " `StressEpisodes` (p = 10 features, K = 5 actions, T0 = 4,000 logged and T = 1,000 online"
-        " rounds unless stated) and `FixedArms` (T0 = 4,000, T = 2,000), with one property changed in"
-        " each. Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01;"
-        " the number after their name is their exploration. AutoISD has its default settings.",
+        "How much reward does the policy AutoISD lose if the logs mislead it?",
         "",
-        "AutoISD's settings were chosen on other seeds, in environments of these kinds and on the first"
-        " halves of the real data, among about a hundred configurations with 20 to 200 repetitions."
-        " Earlier versions ran through this study on other seeds; this page is the single run of this"
-        " version. After this run the definition of AutoISD's trust was changed: it now uses the signal"
-        " among all offered actions, not only among the logged ones. For logs with uniformly random"
-        " choices, as here, the two differ only by sampling error.",
+        "| | how it was measured |",
+        "|---|---|",
+        f"| repetitions | at least {outcome.replications} fresh repetitions per environment with seed"
+        f" {outcome.seed}, none discarded |",
+        "| pairs | within an environment all policies play the same logs, features and noise |",
+        "| regret | dynamic and cumulative: mean ± standard error (worst run) |",
+        "| environments | `StressEpisodes` (p = 10 features, K = 5 actions, T0 = 4,000 logged and T ="
+        " 1,000 online rounds unless stated) and `FixedArms` (T0 = 4,000, T = 2,000), with one property"
+        " changed in each |",
+        "| linear policies | a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
+        " after their name is their exploration |",
+        "| AutoISD | default settings |",
+        "| choice of AutoISD's settings | on other seeds, in environments of these kinds and on the first"
+        " halves of the real data, among about a hundred configurations with 20 to 200 repetitions |",
+        "| earlier versions | ran through this study on other seeds |",
+        "| this page | the single run of this version |",
+        "| change after this run | AutoISD's trust uses the signal among all offered actions, not only"
+        " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
+        " by sampling error |",
         "",
         *verdict_lines(verdicts(outcome), place="world"),
         *_regret_lines(outcome),
@@ -289,7 +296,7 @@ def report(outcome: StudyOutcome) -> str:
 
 
 def _regret_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## Regret", "", "Bold: the lowest mean.", ""]
+    lines = ["## Regret", "", "The lowest mean regret of a row is bold.", ""]
     lines += ["| world | " + " | ".join(FREE_PLAYERS) + " |", "|---|" + "---|" * len(FREE_PLAYERS)]
     for name, regret in outcome.values.items():
         lines.append(f"| {name} | {' | '.join(with_lowest_bold(regret, FREE_PLAYERS))} |")
@@ -301,10 +308,11 @@ def _seen_lines(outcome: StudyOutcome) -> list[str]:
         "## Widths",
         "",
         "How often does the true difference of two actions' expected rewards lie beyond two and three"
-        f" posterior standard deviations of the estimate? Goals: at most {BEYOND_TWO:.0%} and"
-        f" {BEYOND_THREE:.0%} of the differences (✗ if missed). The widths are too small for clicks and"
-        " revenue, which are not linear in the features, for coefficients that walk between rounds, and"
-        " for arms that changed but were never played.",
+        f" posterior standard deviations of AutoISD's estimate? The goals are at most {BEYOND_TWO:.0%} of"
+        f" the differences beyond two and at most {BEYOND_THREE:.0%} beyond three standard deviations (✗"
+        " if missed). The posterior standard deviations are too small for clicks and revenue, which are"
+        " not linear in the features. The posterior standard deviations are also too small for"
+        " coefficients that walk between rounds, and for arms that changed but were never played.",
         "",
         "| world | beyond 2 | beyond 3 |",
         "|---|---|---|",
@@ -323,10 +331,10 @@ def _alarm_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## The alarm",
         "",
-        f"{outcome.more['alarm_replications']} logs per environment, {ALARM_ROUNDS:,} rounds, level 1 %."
-        f" Goals: at most {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right alarms if"
-        " stable coefficients move by 0.5. If a log cannot support an alarm, none is raised, and `explain()`"
-        " gives the reason.",
+        f"Each environment has {outcome.more['alarm_replications']} logs and {ALARM_ROUNDS:,} online"
+        f" rounds, and the alarm has level 1 %. The goals are at most {FALSE_ALARMS:.0%} false alarms,"
+        f" and at least {LEAST_POWER:.0%} right alarms if stable coefficients move by 0.5. If a log"
+        " cannot support an alarm, AutoISD raises none, and `explain()` gives the reason.",
         "",
         "| world | alarms | logs that support one | |",
         "|---|---|---|---|",

@@ -18,7 +18,7 @@ LARGEST_WHOLE, LARGEST_SEED = 2**63 - 1, 2**128 - 1
 
 
 class InputError(ValueError):
-    """An argument that cannot be used; nothing was changed.
+    """Error: an argument cannot be used. The call that raised the error has changed nothing.
 
     >>> import invariant_bandits as ib
     >>> ib.LinUCB(0)

@@ -30,14 +30,14 @@ WORTH_ANOTHER_TRY = frozenset({429, 502, 503, 504})
 
 
 class ServiceError(Exception):
-    """The service refused a call, or could not be reached.
+    """Error: the service refused a call, or could not be reached.
 
     Attributes
     ----------
     status : int
-        HTTP status; 0 if there was no answer.
+        HTTP status of the answer, or 0 if there was no answer.
     field : str or None
-        Part of the request that is wrong.
+        Name of the part of the request that is wrong.
 
     >>> import invariant_bandits as ib
     >>> def is_worth_another_try(error: ib.ServiceError) -> bool:
@@ -53,22 +53,22 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True)
 class ServedDecision:
-    """A decision of a service.
+    """Decision that a service made.
 
     Attributes
     ----------
     id : str
-        Identifier under which rewards are reported.
+        Identifier under which rewards of the decision are reported.
     action : str or int
-        The label of the chosen arm, or the place of the chosen row.
+        Label of the chosen arm, or index of the chosen row of features.
     propensity : float
-        Probability with which it was chosen.
+        Probability with which the action was chosen.
     version, model : str
-        Version and model that decided.
+        Model that made the decision, and its version.
     scores : dict of str to float or None
-        Expected rewards, if they were asked for.
+        Expected reward of each offered action, if the request asked for scores.
     deferred : bool
-        Whether it counts only once it is activated.
+        Whether the decision counts only after a call of `activate`.
 
     >>> import invariant_bandits as ib
     >>> decision = ib.ServedDecision("visit 1", "banner_A", 0.975, "1-0b6fe7b1", "default")
@@ -196,20 +196,21 @@ class _Calls:
         Parameters
         ----------
         context : mapping, optional
-            What all offered actions share.
+            Values of the columns that all offered actions share.
         arms : sequence, optional
-            Labels, rows of features by name or by place, or {"label", "features"}; all registered arms if not
-            given.
+            Offered actions, by default all arms that the service knows. An offered action is a label, a list
+            or mapping of features, or a mapping with the keys "label" and "features".
         id : str, optional
-            The same id again has the same answer.
+            Identifier of the decision, under which a repeated request gets the same answer.
         model : str
-            Who decides.
+            Name of the model that decides.
         scores : bool
-            Whether expected rewards are wanted.
+            Whether the answer includes the expected reward of each action.
         defer : bool
-            Whether it counts only once it is activated.
+            Whether the decision counts only after a call of `activate`.
         unit : str, optional
-            Who is decided about: the holdout goes by it.
+            Identifier of the person about whom the model decides, such as a customer id. The service assigns
+            each person to the model or to the holdout (the reference policy).
         """
         body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
         body |= {} if context is None else {"context": dict(context)}
@@ -221,8 +222,9 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def decide_many(questions: Iterable[Mapping[str, Any]]) -> ClientCall[list[ServedDecision]]:
-        """Ask for several decisions at once, all or none; each question holds what `decide` takes, by
-        name.
+        """Ask for several decisions in one request, which makes either all decisions or none.
+
+        Each question is a mapping with the parameters of `decide`.
         """
         body = {"decisions": [_Calls.decide.make(**question).sent["json"] for question in questions]}
 
@@ -234,8 +236,10 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def decisions(**query: str | float) -> ClientCall[dict[str, Any]]:
-        """Return a page of decisions, the latest first, each with why it was made, and the `next` to ask for
-        as `before`; by `model`, `arm`, `status`, `search`, `since`, `until`, `before` and `limit`.
+        """Return a page of stored decisions, the latest first.
+
+        The filters are `model`, `arm`, `status`, `search`, `since`, `until`, `before` and `limit`. To get the
+        next page of decisions, pass the field `next` of the answer as the filter `before`.
         """
         return ClientCall("GET", "/v1/decisions", lambda answer: answer, {"params": query})
 
@@ -244,11 +248,10 @@ class _Calls:
     def reward(
         decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
     ) -> ClientCall[str]:
-        """Report the reward of a decision, or of its id, and return its status: "learned", "waiting", "late"
-        and so on.
+        """Report the reward of a decision, and return the status of the reward, such as "learned" or "late".
 
-        An id alone means the only model that has decided under it, or the one that is named. The same holds
-        for `activate` and `decision`.
+        The argument `decision` is a decision or its id. If several models have decided under the same id, the
+        argument `model` names one of them.
         """
         id, model = _identified(decision, model)
         body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
@@ -258,7 +261,10 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def reward_many(rewards: Rewards) -> ClientCall[dict[str, str]]:
-        """Report several rewards, id -> value or pairs, all or none; return the status of each id."""
+        """Report several rewards, all or none, and return the status of each decision id.
+
+        The argument `rewards` is a mapping of ids to values, or pairs (decision or its id, value).
+        """
         pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
         body = {"rewards": [_Calls.reward.make(decision, value).sent["json"] for decision, value in pairs]}
 
@@ -270,19 +276,19 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def activate(decision: ServedDecision | str, *, model: str | None = None) -> ClientCall[str]:
-        """Say that a deferred decision was shown: "activated", or "unchanged" if that was said before."""
+        """Activate a deferred decision, and return "activated", or "unchanged" if it was active before."""
         return ClientCall("POST", _path(decision, model, "/activate"), _status)
 
     @ClientMethod
     @staticmethod
     def decision(id: str, *, model: str | None = None) -> ClientCall[dict[str, Any]]:
-        """Ask for everything that is known of a decision."""
+        """Return all stored data of a decision."""
         return ClientCall("GET", _path(id, model), dict)
 
     @ClientMethod
     @staticmethod
     def model(name: str = "default") -> ClientCall[dict[str, Any]]:
-        """Ask what a model is, believes and has seen."""
+        """Return a model's version, its beliefs, and how many decisions and rewards it has."""
         return ClientCall("GET", f"/v1/models/{quote(name, safe='')}", dict)
 
     @ClientMethod
@@ -295,20 +301,21 @@ class _Calls:
         allow_differences: bool = False,
         note: str = "",
     ) -> ClientCall[str]:
-        """Add a version from the bytes of a model file, and return its name.
+        """Upload a model file as a new version of a model, and return the name of the version.
 
         Parameters
         ----------
         content : bytes
-            As `Model.to_bytes` gives them.
+            Content of the model file, such as the result of `Model.to_bytes`.
         name : str
-            The model that gets the version.
+            Name of the model that gets the new version.
         activate : bool
-            Whether the version decides from now on.
+            Whether the new version makes the decisions from now on.
         allow_differences : bool
-            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
+            Whether to accept a version with another kind of model, other columns or other arms than the
+            active version. By default the service refuses different versions with status 409.
         note : str
-            Kept with the version.
+            Remark that the service stores with the new version.
         """
         flags = {"activate": activate, "allow_differences": allow_differences}
         query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
@@ -317,24 +324,26 @@ class _Calls:
 
 
 class Client(_Calls, AbstractContextManager["Client"]):
-    """Asks a service for decisions and reports rewards.
+    """Client that asks a service for decisions and reports rewards.
 
-    Every decision has an id and every reward a key. The client makes them if the caller gives none, so a
-    call that failed half-way can be repeated and still counts once.
+    Every decision has an id, and every reward has a key that identifies its request. The client makes ids and
+    keys that the caller does not give. A call of the client that failed half-way can be repeated and counts
+    once.
 
     Parameters
     ----------
     url : str
         Address of the service, such as "http://127.0.0.1:8080".
     token : str, optional
-        Token, where the service needs one.
+        Access token, if the service needs one.
     timeout : float
-        Seconds to wait for one answer.
-    retries, backoff : int, float
-        How often a call is repeated if there is no answer or the service is busy (429, 502, 503, 504), and
-        the longest wait in seconds before the first repetition; the wait doubles each time.
+        Seconds to wait for one answer of the service.
+    retries : int
+        How often a call is repeated if the service is busy (status 429, 502, 503 or 504) or does not answer.
+    backoff : float
+        Longest wait in seconds before the first repetition. The wait between two tries doubles each time.
     transport : httpx.BaseTransport, optional
-        Replaces the network in tests.
+        Transport that replaces the network in tests.
 
     >>> def one_round():
     ...     with Client("http://127.0.0.1:8080") as client:
@@ -363,7 +372,7 @@ class Client(_Calls, AbstractContextManager["Client"]):
 
 
 class AsyncClient(_Calls, AbstractAsyncContextManager["AsyncClient"]):
-    """Client whose methods are coroutines; it has the parameters of `Client`.
+    """Client whose methods are coroutines, with the parameters and methods of `Client`.
 
     >>> async def one_round():
     ...     async with AsyncClient("http://127.0.0.1:8080") as client:

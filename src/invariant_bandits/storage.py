@@ -472,7 +472,7 @@ SchemaFor: TypeAlias = Callable[[Mapping[str, Any], list[str]], StateSchema]
 
 
 class FileError(InputError):
-    """A stored file that is damaged, foreign or too new.
+    """Error: a stored file is damaged, written by another program, or written by a newer version.
 
     >>> import tempfile, pathlib, invariant_bandits as ib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "policy"

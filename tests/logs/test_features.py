@@ -130,7 +130,7 @@ BAD = {
     "a product of one": ("must join columns by ':'", lambda: FeatureMap(COLUMNS, ("price",))),
     "a text of products": ("interactions must be a list", lambda: FeatureOptions(interactions="a:b")),
     "an unknown way": ("standardise must be one of", lambda: FeatureOptions(standardise="yes")),
-    "a missing column": ("columns lack country", lambda: PLAIN.apply({"price": [1.0], "size": [[1, 2]]})),
+    "a missing column": ("^columns: no value for country", lambda: PLAIN.apply({"price": [1.0], "size": [[1, 2]]})),
     "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.apply(raw() | {"price": ["a"] * 6})),
     "other lengths": ("one value per row", lambda: PLAIN.apply(raw() | {"price": [1.0]})),
     "another width": (r"'size' must have shape \(6, 2\)", lambda: PLAIN.apply(raw() | {"size": np.ones((6, 3))})),

@@ -139,7 +139,7 @@ def test_a_round_is_offered_in_any_common_form(model):
         ({"hour": 9.0}, [7], "must be a mapping of columns"),
         (None, None, "nothing is offered"),
         ({"hour": 9.0, "price": []}, None, "nothing is offered"),
-        ({"hour": 9.0}, None, "columns lack price"),
+        ({"hour": 9.0}, None, "^context: no value for price; needed: .*price"),
     ],
 )
 def test_what_cannot_be_a_round_is_named_and_nothing_is_remembered(model, context, arms, words):

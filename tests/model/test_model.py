@@ -206,7 +206,7 @@ def test_too_little_log_and_unknown_policies_are_refused():
 
 def test_bad_input_when_serving_is_named_and_changes_nothing(model):
     before = model.scores(OFFERED).mean
-    with pytest.raises(ib.InputError, match="columns lack country"):
+    with pytest.raises(ib.InputError, match=r"^context: no value for country; needed: "):
         model.select({"price": [1.0], "price_in_cents": [1.0]})
     for action in (3, -1, True, 0.5):
         with pytest.raises(ib.InputError, match="action must be"):

@@ -114,7 +114,7 @@ BAD_DECISIONS: list[tuple[str, int, str]] = [
     ('{"context": {"age": NaN}, "model": "shop"}', 400, "body"),
     ('{"context": {"age": "nan"}, "model": "shop"}', 422, "age"),
     ('{"context": {"age": [1, 2]}, "model": "shop"}', 422, ""),
-    ('{"context": {}, "model": "shop"}', 422, ""),
+    ('{"context": {}, "model": "shop"}', 422, "context"),
     ('{"context": {"age": 1}, "arms": [], "model": "shop"}', 422, "arms"),
     ('{"context": {"age": 1}, "arms": ["nobody"], "model": "shop"}', 422, "arm"),
     ('{"context": {"age": 1}, "arms": ["arm_0", "arm_0"], "model": "shop"}', 422, "arms"),

@@ -187,7 +187,7 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None
     assert reward(loops, told["eventId"], 1.0, prefix="/models/shop/personalizer/v1.0") == 204
     assert decision(loops, told["eventId"])["settled"]["value"] == 1.0
     answered = loops.post(f"{V1}/rank", json={"actions": actions}, headers={"x-model": "shop"})
-    assert "lack age" in refused(answered, 400, "InvalidRankRequest")["message"]
+    assert "context: no value for age" in refused(answered, 400, "InvalidRankRequest")["message"]
     asked = {"contextFeatures": [{"age": 0.5}], "actions": [*actions, {"id": "other"}]}
     refused(loops.post(path, json=asked), 400, "InvalidRankRequest")
 

@@ -361,37 +361,39 @@ LEAST_VARIATION = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ArmStatistics:
-    """Information about the coefficients θ (p,) of labelled arms in every window.
+    """Information in a log about the coefficients of labelled arms, per window (period of the log).
 
-    Given θ_i, the rewards of window i have a log-likelihood of η_iᵀθ − ½θᵀΛ_iθ up to a constant: exactly, for
-    rewards with normal noise; to second order about a logistic fit of all windows, for clicks. An arm that
-    was not played in a window has zeros there.
+    The log-likelihood of the rewards in window i is ηᵢᵀθ − ½θᵀΛᵢθ plus a constant, with the coefficients θ
+    (p,) of all arms, the score vector ηᵢ and the information matrix Λᵢ. The quadratic log-likelihood is exact
+    for rewards with normal noise, and a second-order approximation for clicks. Create an ArmStatistics with
+    the method `from_rounds`.
 
     Parameters
     ----------
     layout : ArmLayout
-        Which coefficient is whose.
+        Positions of each arm's coefficients in the coefficient vector θ.
     information : array, shape (m, p, p)
-        Λ.
+        Information matrix Λ of the coefficients in each of the m time windows.
     scores : array, shape (m, p)
-        η.
+        Vector η, the linear term of the log-likelihood, in each of the m time windows.
     rounds : array, shape (m, A)
-        How often every arm was played.
+        Number of rounds in which each of the A arms was played, per time window.
     noise_variance : float
-        Of a reward about its expectation; on the logit scale the mean of 1/π(1 − π).
+        Variance of a reward about its expectation; for clicks with probability π, 1 divided by the mean of
+        π(1 − π).
     context_square : array, shape (d, d)
-        Mean of zzᵀ over the log; d numbers describe a context, 1 first.
+        Mean of zzᵀ over the log, where z are the d numbers of a context, beginning with 1.
     link : "identity" or "logit"
-        Whether the expected reward, or its log-odds, is linear.
+        Quantity that is linear in the context: the expected reward ("identity") or its log-odds ("logit").
     scale : float
-        Mean squared reward; 1 on the logit scale.
+        Mean squared reward; 1 for the logit link.
     catalogue : array, shape (A, c)
-        Features of the arms from a catalogue; no columns if there is none.
+        Features of the arms from a catalogue (a table with one row per arm).
     terms : array, shape (g, 1 + c)
-        What arms may have in common: weights on 1 and the catalogue (`ArmFeatures.catalogue_terms`); 1 and
-        every feature if not given.
+        Coefficients of g linear combinations of the constant 1 and the c arm features, along which arms may
+        drift together.
     missing : tuple of MissingColumn
-        Which entries of z are indicators of missing values, and of which other entries.
+        Context features that indicate missing values of other context features.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -445,25 +447,27 @@ class ArmStatistics:
         count: int | None = None,
         catalogue: Any = None,
     ) -> ArmStatistics:
-        """From rounds in the order of time.
+        """Compute the statistics of n rounds in time order.
 
         Parameters
         ----------
         contexts : array, shape (n, d)
-            z, with 1 in the first column; the others standardised.
+            Contexts of the rounds: 1 in the first column, standardised features in the other columns.
         arms : array of int, shape (n,)
-            Which arm was played.
+            Index of the arm that was played in each round.
         rewards : array, shape (n,)
+            Reward of each round.
         windows : int, or array of int, shape (n,)
-            Number of windows with equally many rounds, or the window of every round.
+            Number of time windows with equally many rounds, or the index of the window of every round.
         link : "identity", "logit" or None
-            None: logit if all rewards are 0 or 1.
+            Quantity that is linear in the context: the expected reward ("identity") or its log-odds
+            ("logit"). By default, the link is "logit" if all rewards are 0 or 1, else "identity".
         coding : "own" or "shared"
-            As in `ArmLayout.of`.
+            Whether every arm has slopes of its own, or all arms share the slopes.
         count : int, optional
-            Number of arms A, if some were never played.
+            Number of arms A, needed if some arms were never played.
         catalogue : array, shape (A, c), optional
-            Features of the arms.
+            Features of the A arms.
         """
         z = finite_array("contexts", contexts, ("n", "d"))
         n, width = z.shape

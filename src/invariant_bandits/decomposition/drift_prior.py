@@ -707,18 +707,19 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
 
 
 def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> Array:
-    """Probability (p,) that the drift along each direction goes on from window to window.
+    """Return the probability (p,) that drift along each direction goes on from one period of the log to the
+    next.
 
-    Compares, direction by direction, the likelihood of its estimates if every window draws its coefficient
-    afresh with that of the state space γ_i = μ + x_i of `last_window`, over the ways PERSISTENT.
+    The function compares two models: every window (period of the log) draws its coefficient independently, or
+    the coefficient follows an autoregressive process.
 
     Parameters
     ----------
     estimates, errors : arrays, shape (m, p)
-        Of the coefficient along each direction in every window, and their variances, infinite where a window
-        does not inform the direction.
+        Estimated coefficient along each direction in each window (period), and its variance (infinite if the
+        window has no data along the direction).
     mean, drift : arrays, shape (p,)
-        μ and ω.
+        Mean μ and drift variance ω of the coefficient along each direction.
     """
     m, w = len(estimates), np.maximum(drift, TINY)
     apart = np.where(np.isfinite(errors), estimates - mean, 0.0)
@@ -860,57 +861,40 @@ _no_vector, _no_matrix, _no_stack = (partial(np.zeros, (0,) * axes) for axes in 
 
 @dataclass(frozen=True, eq=False)
 class DriftPrior:
-    """Random effects over windows: γ_i ~ N(μ, Ω), along a basis or of labelled arms.
+    """Normal prior for reward coefficients that differ between windows (periods of the log).
 
-    Coefficients are in units of the reward (on the logit scale: of the log-odds) per unit of a feature, and
-    variances in their squares. Make one with `from_moments` or, of labelled arms, with `from_arms`.
+    The coefficients of window i are γᵢ ~ N(μ, Ω), with the mean μ and the drift covariance Ω. Create a
+    DriftPrior with the method `from_moments` or, for labelled arms, with `from_arms`. For clicks with
+    `link="logit"`, coefficients are effects on the log-odds.
 
     Attributes
     ----------
     basis : array, shape (p, p)
-        V, orthonormal. Everything else is in its coordinates.
+        Orthonormal directions, one per column; all other arrays are in the coordinates of this basis.
     mean, mean_covariance : arrays, shapes (p,), (p, p)
-        μ, and what is open about it.
+        Estimate of the mean coefficients μ over all time windows, and the covariance of its error.
     drift_covariance : array, shape (p, p)
-        Ω, without the drift that all arms have in common. Diagonal, unless arms drift together.
-    pooled, pooled_covariance : arrays, shapes (p,), (p, p)
-        Mean if nothing ever moved but what all arms have in common, and its covariance.
-    unit : array, shape (p,)
-        A typical squared coefficient along each direction, which makes other priors free of units.
+        Drift covariance Ω of the coefficients over time windows, without drift that all arms share.
     noise_variance : float
-        Of a reward about its expectation; on the logit scale the mean of 1/π(1 − π).
+        Variance of a reward about its expectation; for clicks with probability π, 1 divided by the mean of
+        π(1 − π).
     baseline : float
-        Mean reward at φ = 0. Labelled arms have levels of their own: 0, and so are the next two.
+        Mean reward of an action whose features are all 0. For labelled arms, which have intercepts of their
+        own, the baseline is 0.
     baseline_variance : float
-        Its variance between windows beyond sampling error.
+        Variance of the baseline (mean reward at features 0) between windows, beyond sampling error.
     baseline_error : float
-        Sampling variance of the mean baseline.
+        Sampling variance of the baseline (mean reward at features 0).
     baseline_moves : bool
-        Whether the window baselines, or the levels of all arms together, differ by more than sampling error.
+        Whether the baseline, or the common level of all arms, differs between windows beyond sampling error.
     link : "identity" or "logit"
-        What is linear: the expected reward, or its log-odds.
-    signal_variance : float, optional
-        Variance of the expected reward over the offered actions, where the logs have them, else over the
-        logged ones, at the mean coefficients; None if it is not known.
-    feature_mean, feature_precision : arrays, shapes (p,), (p, p)
-        Mean of the features of the logged actions along the basis, and the inverse of their covariance; empty
-        if they are not known.
-    last_means, last_covariances : arrays, shapes (h, p), (h, p, p)
-        If drift persists, in h ways: mean and covariance of the coefficients when the logs ended.
-    last_steps : array, shape (h, s, p)
-        In s ways for each: the variance by which they move on in every round.
+        Quantity that is linear in the features: the expected reward ("identity") or its log-odds ("logit").
     persistence : array, shape (p,)
-        Probability that the drift along each direction persists (`persistence`); empty if not known.
+        Probability, for each direction, that drift carries over to the next window and is not drawn anew.
     windows : int
-        m, 0 if not known.
+        Number of time windows from which the prior was estimated; 0 if unknown.
     drift_limit : array, shape (p,)
-        ω⁺, the drift that the windows could be hiding (`drift_limit`); empty if not known.
-    informing : array, shape (p,)
-        How many windows inform each direction; empty if not known.
-    drift_misfit : float
-        How far the windows contradict independent drift along the basis, in standard deviations.
-    population : ArmPopulation, optional
-        The labelled arms that the coefficients belong to.
+        Upper confidence limit, for each direction, of the variance of the coefficient over time windows.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -926,8 +910,10 @@ class DriftPrior:
     mean: Coefficients
     mean_covariance: Covariance
     drift_covariance: Covariance
+    # If nothing ever moved but what all arms have in common: the mean, and its covariance.
     pooled: Coefficients
     pooled_covariance: Covariance
+    # A typical squared coefficient along each direction, which makes other priors free of units.
     unit: Variances
     noise_variance: Annotated[float, partial(number_between, low=LEAST_NOISE, high=LARGEST_VARIANCE)]
     baseline: float = 0.0
@@ -935,36 +921,44 @@ class DriftPrior:
     baseline_error: Annotated[float, variance] = 0.0
     baseline_moves: Annotated[bool, truth_value] = False
     link: Annotated[str, partial(one_of, allowed=LINKS)] = "identity"
+    # Variance of the expected reward at the mean coefficients, over the offered actions if the logs have
+    # them, else over the logged ones; None if it is not known.
     signal_variance: Annotated[float, variance] | None = None
+    # If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and in s ways
+    # for each the variance by which they move on in every round.
     last_means: Annotated[Array, _optional("h", "p")] = field(default_factory=_no_matrix)
     last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(default_factory=_no_stack)
     last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(default_factory=_no_stack)
     persistence: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
     windows: Annotated[int, count] = 0
     drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    # How many windows inform each direction; empty if not known.
     informing: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    # How far the windows contradict independent drift along the basis, in standard deviations.
     drift_misfit: float = 0.0
+    # Features of the logged actions along the basis: mean and inverse covariance; empty if not known.
     feature_mean: Annotated[Array, _optional("p")] = field(default_factory=_no_vector)
     feature_precision: Annotated[Array, _optional("p", "p")] = field(default_factory=_no_matrix)
+    # The labelled arms that the coefficients belong to.
     population: ArmPopulation | None = None
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 120) -> DriftPrior:
-        """Estimate by expectation–maximisation (`random_effects`).
+        """Estimate the prior from the moments of a log by expectation–maximisation.
 
         Parameters
         ----------
         moments : WindowedMoments
-            Of the logs, at least two windows.
+            Moments (means and sums of products) of the log in at least two time windows.
         basis : array, shape (p, p)
-            Orthonormal columns, along which coefficients are taken to move independently.
+            Orthonormal directions, one per column, along which coefficients drift independently.
         iterations : int
-            Of expectation–maximisation.
+            Number of iterations of expectation–maximisation.
 
         Returns
         -------
         DriftPrior
-            In the coordinates of `basis`.
+            Prior in the coordinates of `basis`.
         """
         own, noise, noise_variance = window_paths(moments, basis, common_noise=True)
         paths = own.along(basis)
@@ -1012,10 +1006,7 @@ class DriftPrior:
 
     @classmethod
     def from_arms(cls, statistics: ArmStatistics) -> DriftPrior:
-        """Estimate for labelled arms by expectation–maximisation (`fit_effects`).
-
-        With features of the arms, the part of the variance between arms that they explain is the likeliest of
-        a few.
+        """Estimate the prior of labelled arms by expectation–maximisation.
 
         >>> import numpy as np, invariant_bandits as ib
         >>> rng = np.random.default_rng(0)
@@ -1111,7 +1102,7 @@ class DriftPrior:
 
     @property
     def drift(self) -> Array:
-        """ω (p,), the variance over windows along each direction."""
+        """Variance of the coefficients over time windows along each of the p directions (p,)."""
         return np.asarray(np.maximum(np.diagonal(self.drift_covariance), 0.0))
 
     @property
@@ -1180,7 +1171,7 @@ class DriftPrior:
 
     @property
     def effects(self) -> list[Effect]:
-        """Every coefficient of every arm that was played, what arms share, and whether it drifts."""
+        """Coefficients of all played arms and coefficients that arms share, each with its test for drift."""
         return self.arms.effects
 
     def mean_precision(self, statistics: ArmStatistics) -> Array:
@@ -1190,11 +1181,14 @@ class DriftPrior:
         return hyper.precision(self.arms.spread, float(shared.mean()) if len(shared) else 1.0)
 
     def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
-        """The prior with one arm more, never played: its coefficients are those of the arms like it, and Ψ
-        wide.
+        """Return the prior with one more labelled arm, which was never played.
 
-        features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the
-        arms, their mean's own uncertainty is in the new arm's.
+        For the new arm, the prior takes the mean coefficients of similar arms and the variance between arms.
+
+        Parameters
+        ----------
+        features : sequence of float, length c, optional
+            Features of the new arm, if the other arms have c features.
         """
         population, weights, rest = self.arms.with_arm(features)
         layout = population.layout

@@ -53,96 +53,103 @@ not see.
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InvariantSubspaceDecomposition:
-    """Learn from logs which directions of the reward model never change.
+    """Estimator that finds, from logs, the directions of feature space along which coefficients drift.
+
+    The estimator splits the feature space into stable (invariant) directions and drifting directions.
 
     Parameters
     ----------
     metric : "euclidean" or "whitened"
-        "euclidean" looks for orthogonal subspaces of the features as they are (the paper). "whitened" first
-        gives the features unit average covariance, for features whose natural subspaces are not orthogonal,
-        and makes the result independent of units.
+        Transformation of the features before directions are found. With `metric="euclidean"`, the features
+        are used as they are, as in the original paper. With `metric="whitened"`, the features are first
+        transformed to unit average covariance, so that the result does not depend on their units.
     covariances : "auto", "offered" or "chosen"
-        Whose covariances reveal the basis. Those of all offered actions do not depend on how actions were
-        chosen. "auto" takes them when the log has them.
+        Actions whose feature covariances determine the directions. Covariances of all offered actions do not
+        depend on how actions were chosen. With `covariances="auto"`, the covariances are those of all offered
+        actions if the log has them.
     component : "within-window" or "pooled"
-        How β_inv is estimated: precision-weighted over the windows, or the paper's least squares over all
-        rounds.
+        How the invariant (stable) coefficients are estimated. With `component="within-window"`, the estimator
+        averages the coefficients of all time windows, weighted by their precision. With `component="pooled"`,
+        the estimator fits one least-squares regression to all rounds, as in the original paper.
     alpha : float
-        Level of the tests that call a block varying, shared over the blocks.
+        Significance level of the tests for drift, divided by the number of blocks (groups of directions).
     block_alpha : float
-        Level of the tests that link columns into blocks, shared over the pairs.
+        Significance level of the tests that group directions, divided by the number of pairs of directions.
     invariant_dim : int, optional
-        Fixes the dimension of the invariant part.
+        Fixed dimension of the invariant part (the stable directions); estimated by default.
     blocks : sequence, optional
-        Fixes the blocks: groups of feature indices, or (p, d) orthonormal bases, that together fill R^p.
+        Fixed blocks (groups of directions): lists of feature indices, or orthonormal bases of shape (p, d).
+        The blocks (groups of directions) together must span the feature space.
     split : Split, optional
-        Fixes the whole split. Then only the component is estimated.
+        Fixed split into invariant (stable) and residual (drifting) directions; estimated by default.
     feature_names : p strings, optional
-        For messages, summary and plots.
+        Names of the features for messages, summary and plots.
     intercept : bool
-        Whether every window has an intercept of its own. False for features that hold levels, such as
-        those of labelled arms, φ = e_a ⊗ z: the intercept is the sum of the arms' levels. No arm is taken
-        for a reference, so the result does not depend on the order of the arms.
+        Whether every window (period of the log) has its own intercept. Use `intercept=False` for features
+        that contain an intercept for every labelled arm.
     missing : sequence of MissingColumn
-        Which features are indicators of missing values (`missing_columns`). The rewards of rows with such
-        values vary more, and the tests allow for it.
+        Features that indicate missing values of other features. Rewards of rows with missing values vary
+        more, and the tests for drift allow for the larger variance.
     recipe : "windowed" or "published"
-        "windowed" is what everything above describes. "published" is the authors' own estimation, for
-        comparison (see `decomposition.published`): it needs features and rewards in time order, chooses its
-        own overlapping windows, takes chosen actions only and the pooled component, and ignores alpha,
-        block_alpha and component.
+        Estimation method: "windowed" of this library, or "published" of the original paper.
+        The method "published" needs features and rewards in time order and uses chosen actions only. The
+        method "published" ignores the parameters `alpha`, `block_alpha` and `component`.
 
     Attributes
     ----------
     split_ : Split
-        Invariant and residual part.
+        Estimated split into invariant (stable) and residual (drifting) directions.
     component_ : array, shape (p,)
-        β̂_inv, in rewards per unit of each feature.
+        Estimated invariant coefficients β_inv, in units of the reward per unit of each feature.
     component_covariance_ : array, shape (p, p)
-        Its sampling covariance.
+        Sampling covariance of `component_`.
     noise_scale_ : float
         Standard deviation of a reward about its expectation.
     basis_ : array, shape (p, p)
-        Columns are the directions, invariant ones first.
+        Basis with one direction per column, invariant (stable) directions first.
     blocks_ : list of arrays of int, shape (d,)
-        For each block its columns of `basis_`.
+        Column indices in `basis_` of each block (group of directions).
     varies_ : array of bool, shape (blocks,)
-        Which blocks belong to the residual part.
+        Whether each block (group of directions) drifts.
     p_values_, log_p_values_ : arrays, shape (blocks,)
-        Of constant coefficients, by block. Not with recipe="published", which tests nothing.
+        p-values, and their logarithms, of tests of constant coefficients in each block (group of directions).
     testable_ : array of bool, shape (blocks,)
-        Whether at least two windows inform every direction of a block. One that is not counts as varying.
+        Whether each block (group of directions) can be tested for drift, which needs data on all of its
+        directions in two time windows. A block (group of directions) that cannot be tested counts as
+        drifting.
     statistics_ : array, shape (blocks,)
-        With recipe="published" only: mean absolute correlation of rest and prediction.
+        Mean absolute correlation of prediction and prediction error per block (group of directions); only for
+        `recipe="published"`.
     threshold_ : float
-        With recipe="published" only: a block counts as invariant if its statistic lies below.
+        Value of `statistics_` below which a block of directions counts as stable; only for
+        `recipe="published"`.
     coefficients_ : array, shape (m, p)
-        Least squares in each window.
+        Least-squares coefficients in each of the m time windows.
     coefficient_covariances_ : array, shape (m, p, p)
-        Their sampling covariances.
+        Sampling covariance of the coefficients in each of the m time windows.
     paths_ : CoefficientPaths
-        Both, and which windows do not inform every direction: there they hold what the other windows expect,
-        which is not evidence.
+        Coefficients and their covariances in all time windows. Along directions without data in a window,
+        `paths_` holds the values expected from the other windows.
     window_noise_ : array, shape (m,)
-        Variance of the noise by window.
+        Variance of the noise in each of the m time windows.
     window_covariances_ : array, shape (m, p, p)
-        Covariances of the features by window.
+        Covariance matrix of the features in each of the m time windows.
     tail_weights_ : array, shape (m,)
-        Mean kurtosis of the features over 3, by window. Not with recipe="published".
+        Mean kurtosis of the features, divided by 3, in each time window; not for `recipe="published"`.
     min_eigenvalue_ : float
-        λ0 of Assumption 2.
+        Smallest eigenvalue of the mean of φφᵀ over all rounds, where φ are the features of the chosen action.
     feature_stability_ : array, shape (p,)
-        Share of each feature that lies in the invariant part, from 0 to 1.
+        Share of each feature, from 0 to 1, that lies in the invariant part (the stable directions).
     converged_ : bool
-        Whether the search for the basis came to an end.
+        Whether the iterative search for the basis converged.
     distinct_ : bool
-        Whether the windows distinguish the blocks found. If not, other directions would do as well.
+        Whether the data determine the blocks (groups of directions); if False, other blocks fit as well.
     findings_ : list of str
-        What to be careful about, in words.
+        Warnings about the fit, in sentences.
     covariances_used_, recipe_used_ : str
-        Where the covariances came from, and which recipe was followed.
+        Kind of actions ("offered" or "chosen") and value of `recipe` that the fit used.
     rounds_, windows_, n_features_in_ : int
-        How much was fitted.
+        Numbers of rounds, time windows and features in the fit.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -173,7 +180,7 @@ class InvariantSubspaceDecomposition:
     # -- parameters --
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters by name."""
+        """Return the constructor's parameters by name."""
         return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
@@ -240,17 +247,19 @@ class InvariantSubspaceDecomposition:
         times: Any = None,
         edges: Any = None,
     ) -> Self:
-        """Fit from moments, or from arrays as in WindowedMoments.from_arrays; a fit that fails changes
-        nothing.
+        """Fit the decomposition to moments, or to arrays of features and rewards.
+
+        A fit that raises an error does not change the object.
 
         Parameters
         ----------
         moments : WindowedMoments, or array, shape (n, p)
-            Moments, or features of the chosen actions. With recipe="published" features in time order.
+            Moments of the log, or features of the chosen actions. For `recipe="published"`, give features in
+            time order.
         rewards : array, shape (n,)
-            Of the chosen actions, with features only.
+            Rewards of the chosen actions; only if `moments` is an array of features.
         windows, offered, times, edges
-            As in WindowedMoments.from_arrays, with features and rewards only. Not with recipe="published".
+            Arguments of WindowedMoments.from_arrays; only if `moments` is an array of features.
         """
         others = {"windows": windows, "offered": offered, "times": times, "edges": edges}
         fitted = type(self)(**self.get_params())
@@ -392,14 +401,15 @@ class InvariantSubspaceDecomposition:
         return np.asarray((self.split_.invariant**2).sum(axis=1))
 
     def predict(self, features: Any, residual: Any = None) -> Array:
-        """Expected rewards (n,) up to a baseline.
+        """Predict the expected rewards of n actions (n,), up to a constant.
 
         Parameters
         ----------
         features : array, shape (n, p)
-            Of the actions to predict.
+            Features of the n actions.
         residual : array, shape (p,), optional
-            What `adapt` returned. Without it the invariant part φᵀβ̂_inv alone predicts.
+            Drifting part of the coefficients, as the method `adapt` returns it. Without `residual`, the
+            prediction uses only the invariant (stable) coefficients.
         """
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
@@ -408,20 +418,22 @@ class InvariantSubspaceDecomposition:
         return np.asarray(features @ (self.component_ if residual is None else self.component_ + residual))
 
     def adapt(self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False) -> Array:
-        """Residual part δ̂ (p,) of the reward model from a few recent rows, the invariant part held fixed.
+        """Estimate the drifting part of the coefficients (p,) from a few recent rounds.
 
-        Ridge regression of rewards − φᵀβ̂_inv on the residual coordinates. Pass the result to `predict`.
+        The invariant (stable) coefficients stay fixed. A ridge regression along the drifting directions fits
+        the part of the rewards that the stable coefficients leave unexplained. Pass the result to the method
+        `predict` as the argument `residual`.
 
         Parameters
         ----------
         features : array, shape (n, p)
-            Recent rows, of chosen actions.
+            Features of the chosen actions in recent rounds.
         rewards : array, shape (n,)
-            Their rewards.
+            Rewards of the chosen actions.
         ridge : float
-            Added to the sums of squares of the residual coordinates.
+            Penalty of the ridge regression.
         baseline : bool
-            Centre the rows first, so that the level of the rewards does not matter.
+            Whether to centre features and rewards first, so that the level of the rewards does not matter.
         """
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
@@ -435,7 +447,7 @@ class InvariantSubspaceDecomposition:
         return np.asarray(self.split_.residual @ np.linalg.solve(gram, coordinates.T @ rest))
 
     def summary(self) -> str:
-        """A table for people: blocks, verdicts, evidence, and what to be careful about."""
+        """Return a readable table: for each group of directions whether it drifts, with the evidence."""
         self._check_fitted()
         return _summary(self)
 
@@ -445,18 +457,20 @@ class InvariantSubspaceDecomposition:
         return notebook_html(self.summary() if fitted else repr(self), self.plot if fitted else None)
 
     def plot(self, axes: Any = None, *, most: int = 6, edges: Any = None, theme: str = "light") -> Any:
-        """Draw the coefficient along each direction over the windows with its 95 % interval, drifting ones
-        first. Needs matplotlib.
+        """Draw the coefficient along each direction over the time windows, with 95 % intervals.
+
+        Drifting directions come first. The method needs matplotlib.
 
         Parameters
         ----------
         axes : matplotlib Axes, or array of them, optional
-            Where to draw, one direction in each; a new figure if not given.
+            Axes to draw on, one for each direction; a new figure by default.
         most : int
-            How many directions a new figure shows.
+            Largest number of directions in a new figure.
         edges : array, shape (m + 1,), optional
-            Times that bound the windows; windows are numbered if not given.
+            Times at which the m windows begin and end; by default the windows are numbered.
         theme : "light" or "dark"
+            Colour theme of the figure.
 
         Returns
         -------

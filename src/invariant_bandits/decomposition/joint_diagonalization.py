@@ -21,7 +21,7 @@ FLOOR = 0.05
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped before it had converged; the result is its last state.
+    """Warning that an iterative algorithm stopped before it converged, and returned its last state.
 
     >>> import warnings, numpy as np, invariant_bandits as ib
     >>> draws = np.random.default_rng(0).normal(size=(8, 20, 5))
@@ -63,23 +63,24 @@ class JointDiagonalization(NamedTuple):
 def joint_diagonalize(
     matrices: Any, weights: Any = None, *, tolerance: float = 1e-6, max_sweeps: int = 100
 ) -> JointDiagonalization:
-    """Jointly diagonalise positive definite matrices by an orthogonal basis.
+    """Find one orthogonal basis in which several positive definite matrices are as diagonal as possible.
 
-    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood. Jacobi
-    sweeps on the likelihood criterion finish. Columns come in a fixed order (decreasing mean diagonal, then
-    that of the first matrix) with fixed signs (the largest entry of each is positive).
+    Jacobi rotations minimise the off-diagonal entries of the matrices, first in the Frobenius norm, then by a
+    Gaussian likelihood. The basis vectors are sorted by the mean diagonal entry of the rotated matrices, the
+    largest first. The largest entry of every basis vector is positive.
 
     Parameters
     ----------
     matrices : array, shape (m, p, p)
-        Symmetric and positive definite.
+        Symmetric and positive definite matrices.
     weights : array, shape (m,), optional
-        Their sample sizes, positive; all the same, and unknown, unless given.
+        Sample size behind each of the m matrices; by default, sample sizes are equal and unknown.
     tolerance : float
-        Sweeps stop when no pair of columns turns by more, in radians. If sample sizes are known they also
-        stop when several sweeps in turn gain less likelihood than sampling error explains.
+        Angle in radians; the iteration stops when no rotation is larger than this angle. If sample sizes
+        (`weights`) are given, the iteration also stops when the likelihood grows less than sampling error.
     max_sweeps : int
-        At most so many for each criterion; a ConvergenceWarning says when they were not enough.
+        Largest number of sweeps; one sweep rotates every pair of columns once. If the iteration has not
+        converged after `max_sweeps` sweeps, joint_diagonalize issues a ConvergenceWarning.
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0
@@ -185,18 +186,22 @@ def floored(covariances: Array) -> Array:
 def find_blocks(
     covariances: Array, sizes: Array, *, alpha: float = 0.002, unseen: Array | None = None
 ) -> BlockStructure:
-    """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
+    """Rotate the features and group them into blocks that are uncorrelated in every window (period of the
+    log).
+
+    The function diagonalises all covariance matrices jointly. Rotated features that are significantly
+    correlated are merged into blocks and the rotation is refined, until no more blocks merge.
 
     Parameters
     ----------
     covariances : array, shape (m, p, p)
-        One per window, floored.
+        Covariance matrix of the features in each of m windows (periods), with 5 % of the mean matrix added.
     sizes : array, shape (m,)
-        Effective numbers of rows behind each.
+        Effective number of rows behind each covariance matrix.
     alpha : float
-        Level of the tests that link two columns, shared over the pairs.
+        Significance level of all correlation tests together, divided equally among the pairs of features.
     unseen : array, shape (m, p, p), optional
-        Projections on the directions in which a window does not vary: it says nothing of their correlations.
+        Projection, for each window, on the directions in which the features of the window do not vary.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -221,9 +226,11 @@ def _varied(basis: Array, unseen: Array | None) -> Array | None:
 
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
-    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure.
+    """Rotate covariance matrices and basis, in place, to maximise the likelihood of given blocks (groups of
+    features that are uncorrelated with other groups).
 
-    Returns how the search ended: CONVERGED, INDISTINCT or STALLED of the kernels.
+    The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log). The
+    returned status of the search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.
     """
     from invariant_bandits.decomposition import kernels
 

@@ -352,26 +352,27 @@ def window_paths(
     common_noise: bool = False,
     missing: Sequence[MissingColumn] = (),
 ) -> tuple[CoefficientPaths, Array, float]:
-    """Least squares with an intercept in every window: g_i and H_i = s_i²·Gc_i⁻¹, the noise variances s_i²
-    (m,), and their mean over all rounds.
+    """Estimate the coefficients in every window (period of the log) by least squares with an intercept.
 
-    H_i is widened by ν/(ν − 2), ν = n_i − rank − 1, the mean of the ratio of a true to an estimated variance,
-    so that Wald statistics keep their level in small windows; where ν ≤ 8 the variance pooled over all
-    windows is used.
+    The function returns the coefficients with their covariances, the noise variance of each window (m,), and
+    the mean noise variance over all rounds. The covariances are multiplied by ν/(ν − 2), with ν residual
+    degrees of freedom in the window, so that Wald tests keep their significance level. Windows with ν ≤ 8
+    degrees of freedom use the noise variance pooled over all windows.
 
     Parameters
     ----------
     moments : WindowedMoments
-        Regular over all windows together.
+        Means and covariances of features and rewards in each window (period); the summed covariance must be
+        nonsingular.
     directions : array, shape (p, d), optional
-        Along which coefficients drift independently, for what is expected of partial windows; the features if
-        not given.
+        Directions along which coefficients drift independently, by default the features. The parameter
+        `directions` matters only for windows that cannot estimate every coefficient.
     singular : mapping of int to array, optional
-        The `singular_roots` of the chosen actions, where they are known.
+        Result of `singular_roots` for the chosen actions, if it is already computed.
     common_noise : bool
-        Whether all windows have the noise variance pooled over them: weights that follow one outlier less.
+        Whether all windows use one pooled noise variance, which makes the result less sensitive to outliers.
     missing : sequence of MissingColumn
-        Indicators of missing values, whose variances are those of rows that vary more.
+        Features that indicate missing values, whose coefficients get larger variances.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)

@@ -32,24 +32,24 @@ MOST_STEPS = 1000
 def published_decomposition(
     features: Any, rewards: Any, *, names: Sequence[str] | None = None
 ) -> SimpleNamespace:
-    """Split and component by the published recipe, from chosen actions.
+    """Estimate stable directions and coefficients by the recipe of Lazzaretto, Peters & Pfister (2025).
 
     Parameters
     ----------
     features : array, shape (n, p)
-        In time order; at least 20(p + 1) rows, so that every fold of the cross-validation can adapt and test.
+        Features of the chosen actions in time order, at least 20(p + 1) rows for cross-validation.
     rewards : array, shape (n,)
-        Their rewards.
+        Rewards of the chosen actions.
     names : p strings, optional
-        Names of the features for messages.
+        Names of the p features for error messages.
 
     Returns
     -------
     SimpleNamespace
-        The attributes of InvariantSubspaceDecomposition without their underscores, and beside them `moments`,
-        those of the overlapping windows; `block_threshold`, the one of BLOCK_THRESHOLDS that was taken;
-        `thresholds` (k,), what cross-validation compared; and `explained_variance` (FOLDS, k) of the rewards
-        in each fold under each of them.
+        The attributes of a fitted InvariantSubspaceDecomposition, without the underscore at the end of their
+        names. The additional attribute `moments` has the statistics of each window, and `block_threshold` is
+        the limit of covariance above which features form one block. Cross-validation tried the drift limits
+        `thresholds` (k,), and `explained_variance` (FOLDS, k) has the result for each fold and limit.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape
@@ -237,10 +237,10 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
 
 
 def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
-    """β_inv (p,) by least squares with an intercept over all rows on the invariant coordinates, and its
-    covariance.
+    """Estimate the stable coefficients β_inv (p,) by one regression on all rows, and return their covariance.
 
-    The variance of the errors is that of this regression, so what the residual part explains counts as noise.
+    The regression has an intercept and uses only the stable directions. Rewards that the drifting
+    coefficients explain count as noise.
     """
     n, p = features.shape
     dim = invariant.shape[1]

@@ -21,14 +21,16 @@ TREND_DEGREE = 2
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Orthonormal bases of the two parts of R^p, checked at birth and immutable. Either part may be empty.
+    """Split of the feature space into an invariant part (stable directions) and a residual part (drifting).
+
+    Each part is given by an orthonormal basis, and one part may be empty. A Split object is immutable.
 
     Parameters
     ----------
     invariant : array, shape (p, p_inv)
-        Columns span what never changes.
+        Orthonormal basis of the directions, one per column, along which the coefficients never change.
     residual : array, shape (p, p_res)
-        Columns span the rest, p_inv + p_res = p.
+        Orthonormal basis of the directions, one per column, along which the coefficients may drift.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(invariant=np.eye(3)[:, :2], residual=np.eye(3)[:, 2:])
@@ -61,12 +63,12 @@ class Split:
 
     @classmethod
     def from_residual(cls, residual: Array) -> Split:
-        """The split whose residual part is spanned by given columns.
+        """Create a split from directions that span its residual part (where coefficients may drift).
 
         Parameters
         ----------
         residual : array, shape (p, p_res)
-            Linearly independent, not necessarily orthogonal.
+            Linearly independent directions, one per column, not necessarily orthogonal.
         """
         if np.ndim(residual) == 2 and np.shape(residual)[1] == 0:
             return cls(np.eye(len(residual)), residual)
@@ -83,23 +85,24 @@ class Split:
 
     @property
     def invariant_dim(self) -> int:
-        """Dimension of the invariant part."""
+        """Dimension of the invariant part (number of stable directions)."""
         return int(self.invariant.shape[1])
 
     @property
     def residual_dim(self) -> int:
-        """Dimension of the residual part."""
+        """Dimension of the residual part (number of drifting directions)."""
         return int(self.residual.shape[1])
 
     @property
     def basis(self) -> Array:
-        """[invariant, residual] (p, p), orthogonal."""
+        """Orthogonal matrix (p, p) whose columns are the stable directions, then the drifting directions."""
         return np.hstack([self.invariant, self.residual])
 
     def distance(self, other: Split) -> float:
-        """‖Π − Π'‖_op of the projections on the residual parts; the same for the invariant ones.
+        """Return the distance to another split, from 0 (equal) to 1.
 
-        1 whenever the dimensions differ.
+        The distance is the operator norm of Π − Π', where Π and Π' project on the residual (drifting) parts
+        of the two splits. Two splits with different numbers of drifting directions have distance 1.
         """
         if self.dim != other.dim:
             raise InputError(f"other must have dim {self.dim}, got {other.dim}")
@@ -172,9 +175,12 @@ class InvarianceResult(NamedTuple):
 
 
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
-    """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d).
+    """Test whether the d coefficients of a block (group of rotated features) are equal in all m windows
+    (periods of the log).
 
-    With partial windows there are fewer degrees of freedom: those of the windows that inform each direction.
+    The function makes two Wald tests: one of equal coefficients, with (m − 1)d degrees of freedom, and one
+    against a quadratic trend, with 2d degrees. If some windows cannot estimate every coefficient, the tests
+    have fewer degrees of freedom.
     """
     m, d = paths.coefficients.shape
     precisions = paths.precisions()
@@ -258,28 +264,30 @@ def select_invariant(
     invariant_dim: int | None = None,
     refine: bool = True,
 ) -> InvarianceResult:
-    """Forward selection: move the block with the strongest evidence of change to the residual side, refine,
-    re-test.
+    """Decide which blocks of rotated features have stable coefficients, by forward selection.
 
-    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning.
-    So a block with a direction that fewer than two windows inform, which cannot be tested, counts as varying.
+    Each step moves the block with the strongest evidence of change to the drifting side, refines the
+    directions and tests the remaining blocks again. A block counts as drifting if fewer than two windows
+    (periods of the log) have data along one of its directions. Calling a drifting direction stable is more
+    expensive than the opposite error, which only slows learning.
 
     Parameters
     ----------
     blocks : list of arrays, shape (p, d)
-        Orthonormal directions that fill R^p.
+        Orthonormal directions of each block, which together span the whole space of p features.
     paths : CoefficientPaths
-        Coefficients by window.
+        Estimated coefficients in each window (period of the log), with their covariances.
     covariances : array, shape (m, p, p)
-        As used for the blocks.
+        Covariance matrix of the features in each window (period), as passed to `find_blocks`.
     sizes : array, shape (m,)
-        Effective numbers of rows behind each.
+        Effective number of rows behind each covariance matrix.
     alpha : float
-        Stop when no remaining block is significant at alpha / number of blocks.
+        Significance level: the selection stops when no remaining block has a p-value below alpha / number of
+        blocks.
     invariant_dim : int, optional
-        Stop, instead, when the invariant part has come down to this dimension.
+        Number of stable directions at which the selection stops, whatever the p-values.
     refine : bool
-        Whether the split may be turned after each move.
+        Whether the directions may be rotated after each move of a block.
     """
     stay = list(blocks)
     moved: list[Array] = []
@@ -324,12 +332,17 @@ def _divide(block: Array, paths: CoefficientPaths, keep: int) -> tuple[Array, Ar
 def refine_split(
     stay: list[Array], moved: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Rotate invariant against residual directions to the joint optimum; blocks are carried along.
+    """Rotate stable (invariant) against drifting (residual) directions to a joint optimum.
 
-    Minimises J(V) = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i over the rotation
-    E that couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean:
-    directions are right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step,
-    halved until J falls.
+    At the optimum, stable and drifting directions are uncorrelated in every window (period of the log), and
+    the stable coefficients do not change. Gauss–Newton steps minimise the criterion::
+
+        J = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i
+
+        W, V        stable and drifting directions
+        S_i, n_i    covariance matrix of the features in window i, effective number of rows behind it
+        g_i, H_i    coefficients in window i and their covariance
+        e_i         deviation of Wᵀg_i from its weighted mean over the windows
     """
     from invariant_bandits.decomposition import kernels
 
@@ -382,10 +395,12 @@ def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: A
 def component_along(
     invariant: Array, moments: WindowedMoments, paths: CoefficientPaths, kind: str
 ) -> tuple[Array, Array]:
-    """Coordinates of β_inv (p_inv,) along the columns of `invariant` (p, p_inv), and their covariance.
+    """Return the coordinates of the stable coefficients β_inv along given stable directions, and their
+    covariance.
 
-    "within-window" is the precision-weighted mean of the window coefficients, with the residual coordinates
-    partialled out. "pooled" is the paper's estimator, which a selective logging policy biases.
+    With kind "within-window" the estimate is the precision-weighted mean of the coefficients in all windows
+    (periods of the log). With kind "pooled" the estimate is the paper's regression over all rounds, which is
+    biased if the logging policy prefers some actions.
     """
     if invariant.shape[1] == 0:
         return np.zeros(0), np.zeros((0, 0))

@@ -370,53 +370,58 @@ def compare(
     progress: Callable[[int, int], None] | None = None,
     keep_rounds: int = 100_000,
 ) -> Comparison:
-    """Fit every policy on the first part of the log and evaluate it on the rest, in time order, once.
+    """Fit every policy on the first part of a log, and evaluate the policy on the rest, in time order.
 
     Parameters
     ----------
     feedback : Feedback, LoggedFeedback, or a log as `read_feedback` takes it
         The logged rounds.
     policies : name -> maker, or registered names, optional
-        A maker is called with the Past and returns a fresh policy. The name of a registered policy will do
-        for one, with options as in "linucb-warm,exploration=0.3". COMPARED if not given.
+        Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers
+        (functions that return a new policy). The argument of a maker is the `Past` (the rounds to fit on). By
+        default eight policies are compared, from "auto-isd" to "uniform".
     fit_fraction : float
-        Share of the rounds, the first ones, that policies are fitted on.
+        Share of the rounds, from the beginning of the log, on which policies are fitted.
     fit_until : number or datetime, optional
-        Policies are fitted on the rounds before this time, instead of `fit_fraction`.
+        Time before which rounds are used to fit policies, instead of `fit_fraction`.
     windows : int
-        Number of windows of the first part.
+        Number of windows (periods) into which the rounds for fitting are cut.
     edges : array, shape (m + 1,), optional
-        Times that bound the windows, instead of `windows`.
+        Times at which the m windows (periods) of the rounds for fitting begin and end. Without
+        `edges` the parameter `windows` determines the times.
     propensities : "logged", "estimated" or "uniform"
-        "estimated" by a conditional logistic model. "uniform" if the caller knows that logging was.
+        Source of the choice probabilities: a column of the log ("logged"), a conditional logistic model of
+        the logged choices ("estimated"), or equal probabilities for all actions ("uniform").
     estimators : sequence of str, optional
-        Which registered estimators to ask. If not given all that the log allows and that assume nothing
-        beyond it: with full information policies are simply played (exact), with propensities DR, SNIPS, IPS
-        and replay.
+        Names of registered estimators of a policy's value. The default estimators are DR, SNIPS, IPS and
+        replay for logs with propensities (choice probabilities), and "exact" for logs with the rewards of all
+        actions.
     with_direct : bool
-        Ask also those that assume something, such as the direct method.
+        Whether to add estimators that rest on an assumption, such as the direct method.
     reference : str, optional
-        The policy that differences are taken to. If not given the simple policy that earned most in the
-        rounds that policies are fitted on.
+        Policy with which the other policies are compared. By default the reference is the simple policy that
+        earned most in the rounds for fitting.
     settings : "tuned", "published" or "both"
-        How simple policies without options (frozen, LinUCB, SW-LinUCB, D-LinUCB; ISD-LinUCB as well) are
-        set. "tuned": exploration and memory are chosen on the rounds that policies are fitted on, by the
-        preferred estimator. "both": the published setting is beside it, as "linucb-warm, published".
+        Whether the exploration and the memory (window length or discount) of policies are tuned on the rounds
+        for fitting, or set as in the literature ("published"). The parameter `settings` concerns ISD-linUCB
+        and the simple policies: LinUCB, SW-LinUCB, D-LinUCB and "frozen" (a regression on the rounds for
+        fitting). A policy with options in its name keeps these options. With `settings="both"` the results
+        have two entries per policy, such as "linucb-warm" and "linucb-warm, published".
     confidence : float
-        Coverage of the intervals, such as 0.95.
+        Coverage of the confidence intervals, such as 0.95.
     seed : int
-        Seed of estimators that draw.
+        Seed of estimators that draw random numbers.
     jobs : int
-        Processes, forked.
+        Number of processes that evaluate policies in parallel.
     progress : callable, optional
-        Called with (plays done, all), of settings that are tried and of policies.
+        Function that is called with the number of finished and of all evaluations.
     keep_rounds : int
-        Estimates over more rounds are returned without the contributions of the rounds.
+        Largest number of rounds for which estimates keep the contribution of each round.
 
     Returns
     -------
     Comparison
-        Values, paired differences and verdicts.
+        Estimated values of all policies, paired differences between policies, and verdicts.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -515,7 +520,7 @@ def expected_value(
     ----------
     model : Model
         As `fit_logs` returned it.
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Its log.
     exploration : float, optional
         As `fit_logs` was given it.

@@ -220,7 +220,7 @@ class RegisteredEstimator:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name of the estimator in tables.
     kind : callable, returns an Estimate
         The function.
     needs : "propensities", "rewards" or "nothing"
@@ -228,7 +228,7 @@ class RegisteredEstimator:
     takes : "target" or "policy"
         Whether the function is called with the target's probabilities or the policy itself.
     rank : int
-        The lowest that can answer is preferred.
+        Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str or None
         What the answer rests on beyond the log, for those that must be asked for.
     """
@@ -273,17 +273,20 @@ def estimator(
     Parameters
     ----------
     name : str
-        What tables call it.
+        Name of the estimator in tables.
     needs : "propensities", "rewards" or "nothing"
-        What the log must have. "rewards" are those of all offered actions.
+        What the log must have for this estimator, where "rewards" means the rewards of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). It gets those of
-        OPTIONS that it has as parameters. Where there are very many offered actions, target and
-        feedback.offered are StoredRows, see `Feedback.parts`.
+        Second argument of the function, after the logged rounds: the new policy's probability of each offered
+        action ("target"), or the policy itself ("policy"). The function also gets `earlier` (the rounds for
+        fitting), `predictions` (of rewards), importance `weights`, `baseline`, `seed` and `confidence`, if it
+        has parameters with these names. For very large logs the probabilities and the offered features are
+        StoredRows (rows in a file), which the method `Feedback.parts` reads.
     rank : int
-        The lowest that can answer is preferred.
+        Rank of the estimator: verdicts use the estimator with the lowest rank that the log allows.
     assumption : str, optional
-        What the answer rests on beyond the log. Such an estimator answers only when it is asked for.
+        Assumption, in words, that the estimator needs in addition to the logged data. An estimator with an
+        assumption is used only if the caller of `compare` asks for it.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.estimators import importance_weights
@@ -462,25 +465,27 @@ MISSING = "support missing: {:.0f} % of what the target plays is never played in
 def ips(
     feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
 ) -> Estimate:
-    """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
+    """Estimate the mean reward of a policy by inverse propensity scoring (Horvitz & Thompson 1952).
 
-    Unbiased if the propensities are right. Its variance grows with the weights and with the mean reward.
+    The estimate is the mean of w·r over the logged rounds, with reward r and importance weight w = target /
+    propensity. IPS is unbiased if the propensities (the logging policy's probabilities) are right. The
+    variance of IPS grows with the weights and with the mean reward.
 
     Parameters
     ----------
     feedback : Feedback
-        n rounds with propensities.
+        Logged rounds with propensities.
     target : array, shape (rows,)
-        Probabilities of all offered actions under the target policy.
+        Probability of every offered action under the evaluated policy.
     weights : array, shape (n,), optional
-        Their `importance_weights`, if they are known.
+        Importance weights of the logged actions, if they are already computed.
     confidence : float
-        Coverage of the interval.
+        Coverage of the confidence interval.
 
     Returns
     -------
     Estimate
-        Reward per round.
+        Mean reward per round, with its confidence interval.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
     return _weighted(feedback, weights, weights * feedback.rewards, ones(feedback.rounds), confidence, 0.0)
@@ -490,10 +495,13 @@ def ips(
 def snips(
     feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
 ) -> Estimate:
-    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w. Parameters as in `ips`.
+    """Estimate the mean reward of a policy by self-normalised IPS (Swaminathan & Joachims 2015).
 
-    Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that
-    constant.
+    The estimate is Σ w·r / Σ w, with rewards r and importance weights w. SNIPS is consistent if the
+    propensities (the logging policy's probabilities) are right up to a factor. A constant added to all
+    rewards changes the estimate by the same constant.
+
+    The function `ips` documents the parameters.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
     return _weighted(feedback, weights, weights * feedback.rewards, weights, confidence)
@@ -509,19 +517,21 @@ def doubly_robust(
     weights: Array | None = None,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
+    """Estimate the mean reward of a policy by the doubly robust method (Dudík, Langford & Li 2011).
 
-    Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks
-    only).
+    The estimate is the mean predicted reward under the policy plus the importance-weighted mean of the
+    prediction errors. The estimate is right if either the propensities or the predicted rewards are right. A
+    linear regression on earlier rounds predicts the rewards (`predict_rewards`).
 
     Parameters
     ----------
     feedback, target, weights, confidence :
-        As in `ips`.
+        The parameters of the same names in `ips`.
     earlier : Feedback, optional
-        Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
+        Rounds before those of `feedback`, which help to predict rewards. Without `earlier` rounds, the
+        predicted reward is 0 in the first block of rounds.
     predictions : Predictions, optional
-        What `predict_rewards` made of both, if that was done before.
+        Result of `predict_rewards(feedback, earlier)`, if it is already computed.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
@@ -553,16 +563,18 @@ def direct(
     predictions: Predictions | None = None,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See TEXTS["direct"].
+    """Estimate the mean reward of a policy from predicted rewards alone, for logs without propensities.
 
-    The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
-    raises the predicted baseline of the block after its own by its share, so that its reach is 1.
+    The estimate of the direct method is the mean predicted reward of the actions that the policy would
+    choose. The confidence interval covers the sampling error of the linear prediction, but not the error if
+    rewards are not linear. Without `earlier` rounds, the first block of rounds is left out, because nothing
+    before it predicts its rewards.
 
-    Parameters as in `doubly_robust`; no propensities are needed. Without `earlier` the rounds of the first
-    block, which has no other past, are left out.
+    The function `doubly_robust` documents the parameters.
     """
     target = checked_target(feedback, target)
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
+    # A reward raises the predicted baseline of the next block by its share, so the reach is 1.
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
     about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": known}
@@ -574,29 +586,29 @@ def direct(
 def replay(
     feedback: Feedback, policy: Policy, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
-    """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log
-    did.
+    """Estimate the mean reward of a learning policy by replaying the rounds in which it agrees with the log.
 
-    Right if the propensities are and the environment does not change with time. What is estimated is the
-    policy's mean reward over as many rounds of its own as were accepted.
+    A round is accepted only if the policy chooses the logged action, and the policy learns from accepted
+    rounds only. The estimate is right if the propensities are right and the environment does not change with
+    time. If n rounds are accepted, the estimate is the mean reward of the policy in its first n rounds.
 
     Parameters
     ----------
     feedback : Feedback
-        n rounds with propensities.
+        Logged rounds with propensities (the logging policy's probabilities).
     policy : Policy
-        It learns: hand over a fresh one.
+        A new policy, which learns during the replay.
     seed : int
-        Draws which matching rounds are accepted.
+        Seed of the random acceptance of rounds in which the policy agrees with the log.
     baseline : float
-        Subtracted from the rewards that the policy learns.
+        Constant that is subtracted from the rewards that the policy learns.
     confidence : float
-        Coverage of the interval.
+        Coverage of the confidence interval.
 
     Returns
     -------
     Estimate
-        Mean reward of the accepted rounds.
+        Mean reward of the accepted rounds, with its confidence interval.
     """
     accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
     return accepted_value(feedback, accepted, confidence=confidence)
@@ -614,12 +626,12 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
 def exact(feedback: Feedback, policy: Policy, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
-    """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing
-    assumed.
+    """Return the mean reward of a policy that plays a log in which the rewards of all actions are known.
 
-    The interval says how far other rounds like these could differ.
+    The policy learns from its own choices, so that no assumption is needed. The confidence interval says how
+    much the mean reward could differ in other rounds of the same kind.
 
-    Parameters as in `replay`; the feedback must have the rewards of all offered actions.
+    The function `replay` documents the parameters.
     """
     chosen = played_rows(policy, feedback, baseline=baseline)
     return mean_reward(np.asarray(feedback.offered_rewards)[chosen], confidence)

@@ -121,25 +121,31 @@ ALMOST_SYMMETRIC = 1e-4
 def rare_reward_interval(
     influence: Array, unseen_up: float, unseen_down: float, clustered: float, confidence: float
 ) -> tuple[float, float, float]:
-    """Standard error over blocks, and how far the interval reaches below and above the value.
+    """Return the standard error of an estimate V, and how far its confidence interval reaches below and above
+    V.
 
-    With z the influences, S_b = √(F·B/(B−1)) · their sums over B blocks, F ≥ 1 for what neighbouring blocks
-    share (`dependence_of_blocks`), D the clustering, u₋ ≤ 0 ≤ u₊ the unseen moves and α = (1 − confidence)/2,
-    the ends are
+    The interval is the union of Student's t interval over blocks of rounds and of two gamma intervals, which
+    allow for rewards not seen yet::
 
-        low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α)),
-        high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α)).
+        low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α))
+        high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α))
+
+        z         influence of each round
+        S         √(F·B/(B−1)) times the sums of z over B blocks, F ≥ 1 for dependence between blocks
+        D         clustered
+        u₋, u₊    unseen_down and unseen_up
+        α         (1 − confidence)/2
 
     Parameters
     ----------
     influence : array, shape (n,)
-        By how much each round moves the value.
+        By how much each of the n rounds moves the estimate.
     unseen_up, unseen_down : float
-        By how much one reward not seen yet may move the value up (≥ 0) and down (≤ 0).
+        By how much one reward not seen yet may move the estimate up (≥ 0) and down (≤ 0).
     clustered : float
-        How many times the variance over blocks exceeds that of independent rounds, at least 1.
+        Variance over blocks of rounds divided by the variance if rounds were independent, at least 1.
     confidence : float
-        Of the interval.
+        Coverage of the confidence interval.
     """
     alpha = 0.5 * (1.0 - confidence)
     scale = max(float(np.abs(influence).max()), unseen_up, -unseen_down)
@@ -331,39 +337,37 @@ def estimated(
     reach: Array | None = None,
     model_errors: Array | None = None,
 ) -> Estimate:
-    """The ratio Σ gains / Σ weights with its interval, or a refusal.
+    """Return the ratio Σ gains / Σ weights with its confidence interval, or refuse to conclude.
 
-    An estimator that weighs rewards should pass both `rewards` and `reach`. Without them every gain counts as
-    a reward of its own. An unseen reward is then assumed to be as large as the gains, and differences between
-    policies get wider intervals.
+    An estimator that weights rewards should pass the parameters `rewards` and `reach`. Without `rewards` and
+    `reach`, every gain counts as a reward, and differences between policies get wider intervals.
 
     Parameters
     ----------
     gains, weights : array, shape (n,)
-        Contributions of all evaluated rounds, in time order.
+        Contribution of each evaluated round to Σ gains and to Σ weights, in time order.
     effective_sample : float, optional
-        How many rounds of the target policy's own these are worth, that of the reach if not given.
+        Effective sample size: how many rounds played by the evaluated policy itself would tell as much.
     confidence : float
-        Of the interval.
+        Coverage of the confidence interval.
     reasons : tuple of str
-        Why nothing can be concluded, as far as the caller knows; what the rewards say is added.
+        Reasons, known to the caller, why the estimate must not be used.
     notes : tuple of str
-        What else to know.
+        Remarks for the reader of the estimate.
     rewards : array, shape (n,), optional
-        Of all evaluated rounds, also of those that weigh nothing.
+        Rewards of all evaluated rounds, including rounds with weight 0.
     expected : array, shape (n,), or float, optional
-        What the estimator expected of each reward, so that only the rest is weighed; the value if not given.
+        Reward that the estimator expected in each round, by default the estimated ratio.
     reach : array, shape (n,), optional
-        By how much Σ gains would move if the reward of a round were one more: the importance weight, or
-        whether the round was accepted.
+        How much Σ gains grows if the reward of a round grows by 1, such as the importance weight of the
+        round.
     model_errors : array, shape (B, p), optional
-        As in Estimate. Their lengths are added up; the sum is added in quadrature to the standard error and,
-        times Student's t, to the distance of each end from the value.
+        Standard errors of a reward model in each block of rounds, which widen the interval.
 
     Returns
     -------
     Estimate
-        Of the ratio. It refuses to conclude for any of the reasons.
+        The ratio with its interval, which is infinite if there are `reasons` not to use the estimate.
 
     >>> import numpy as np
     >>> from invariant_bandits.evaluation.intervals import estimated

@@ -84,39 +84,40 @@ def read_feedback(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> LoggedFeedback:
-    """Read the rounds of a log, in time order. The log must have its offered actions.
+    """Read the rounds of a log in time order; the log must have the offered actions.
 
-    What belongs to a round is kept in memory. So are features of the offered actions if they are at most 128
-    MB; else they are kept in a temporary file (in TMPDIR) until no object refers to them any more, and are
-    read part by part.
+    Features of the offered actions are kept in memory up to 128 MB, and else in a temporary file in TMPDIR.
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        Where the rows come from.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Log to read.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean. What is not said is inferred.
+        Roles of the columns. Roles of columns that `schema` does not give are inferred.
     features : FeatureOptions or list of str, optional
-        What to make of the columns, or names or patterns of those to take.
+        How columns become features, or a list of the names or patterns of the feature columns.
     fit_fraction : float
-        Share of the rounds, the first ones, that says which features are left out, and their scales.
+        Share of the rounds, from the beginning of the log, that determines the scales of features and which
+        features are left out.
     windows : int
-        Windows of these rounds, at least 2. Fewer are made if the rounds are too few for so many.
+        Number of windows (periods) into which the rounds of `fit_fraction` are cut, at least 2. Short logs
+        are cut into fewer windows.
     latest : int, optional
-        Only so many of the last rounds.
+        Number of rounds to read, from the end of the log, by default all rounds.
     strict : bool
-        Whether to refuse a log with any problem.
+        Whether to refuse a log with any bad row.
     keep_going : bool
-        Whether to go on although most rounds cannot be used.
+        Whether to accept a log although most of its rounds cannot be used.
     seed : int
-        Draws the logged action where all rewards are known and none is marked as chosen.
+        Seed that draws a logged action for each round if the log has the rewards of all actions and marks
+        none as chosen.
     progress : callable (rows), optional
-        Called after every batch.
+        Function that is called after every batch with the number of rows read.
 
     Returns
     -------
     LoggedFeedback
-        The rounds, and how they came about.
+        Rounds of the log, and remarks about how the log was read.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -289,31 +290,32 @@ def value_of_logged(
     features: FeatureOptions | None = None,
     confidence: float = 0.95,
 ) -> LoggedPolicyValue:
-    """Estimate from one log what the policy that wrote another would have earned.
+    """Estimate from one log what the policy that wrote another log would have earned.
 
-    The policy is taken for one that chooses each arm as often as its log says, position by position if both
-    logs have positions, whatever the context. That is right for policies that do not look at the context,
-    whose rounds in both logs are alike. The error of these shares is part of the intervals.
+    The estimate assumes that the policy ignores the context and chooses each arm as often as in `policy_log`,
+    and that the rounds of both logs are alike. If both logs have positions (such as slots of a page), the
+    shares of the arms are counted per position. The confidence intervals include the sampling error of the
+    arms' shares.
 
     Parameters
     ----------
     policy_log : path, table, frame or Log with labels of arms
-        Written by the policy in question.
+        Log that the policy in question wrote.
     from_log : path, table, frame or Log with labels of arms and propensities
-        Written by another policy, such as a random one.
+        Log that another policy wrote, such as a random one.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns of both mean. What is not said is inferred.
+        Roles of the columns of both logs. Roles of columns that `schema` does not give are inferred.
     catalogue : path, table or None
-        As in `open_log`, of both.
+        Table of arm features for both logs, as in `open_log`.
     features : FeatureOptions, optional
-        What to make of the columns of `from_log`, for the reward model of DR.
+        How columns of `from_log` become features of the reward model of the doubly robust estimator (DR).
     confidence : float
-        Coverage of the intervals.
+        Coverage of the confidence intervals.
 
     Returns
     -------
     LoggedPolicyValue
-        The estimates, and what the policy earned.
+        Estimated values, and the reward that the policy earned in its own log.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

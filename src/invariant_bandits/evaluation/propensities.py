@@ -404,29 +404,30 @@ class Calibration:
 
 
 def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
-    """PropensityCheck the propensities of the feedback against its choices.
+    """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
-    With the propensities of all offered actions: do they add up to 1, are actions of each bin of predicted
-    propensity, each position and each feature chosen as often as predicted? With those of the logged actions
-    only: for any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions.
-    The choices f = 1, positions and features are tried. That also fails if some offered actions are never
-    played: weights cannot make up for them. Right propensities are flagged with probability at most `level`,
-    in large samples (Bonferroni over z-tests, each round's error having mean zero given the rounds before).
-    Estimated ones are flagged a little more often.
+    If the log has the propensities of all offered actions, they must add up to 1 and predict how often
+    actions are chosen. Frequencies of choices are compared by propensity, by position and by feature. If the
+    log has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
+    over all offered actions. An offered action that is never played makes weighted averages differ from
+    averages over all offered actions, even if the propensities are right.
+
+    In large samples, right propensities are flagged with probability at most `level` (z-tests with
+    Bonferroni's correction), and estimated propensities a little more often.
 
     Parameters
     ----------
     feedback : Feedback
-        Rounds with propensities.
+        Logged rounds with propensities.
     bins : int
-        Of predicted propensity, at least 2.
+        Number of bins of predicted propensities, at least 2.
     level : float
-        Of the test over all checks.
+        Significance level of all checks together.
 
     Returns
     -------
     Calibration
-        All checks, and whether the propensities are flagged.
+        The result of every check, and whether the propensities are flagged.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.evaluation.propensities import calibration

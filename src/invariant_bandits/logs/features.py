@@ -241,27 +241,31 @@ ARM_MODELS = ("auto", "own", "shared", "pooled")
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """What to make of the columns; what depends on the logs is learned from them.
+    """Options for turning the columns of a log into features.
 
     Parameters
     ----------
     interactions : tuple of str
-        Products of columns, such as "price:weekend".
+        Products of columns to add as features, such as "price:weekend".
     standardise : str
-        "none", "scale" (unit pooled standard deviation) or "scale and shift" (pooled mean zero as well).
+        Standardisation of the features: "none", "scale" (divide every feature by its standard deviation in
+        the log) or "scale and shift" (also subtract its mean).
     centre : bool
-        Whether to subtract the mean of the round's offered actions: only differences matter to the choice.
+        Whether to subtract from every feature its mean over the actions offered in the same round.
     max_categories : int
-        How many categories a categorical column may have; the most frequent are taken.
+        Largest number of categories of a column that become features; rarer categories get no feature.
     drop_collinear : bool
-        Whether to leave out features that are constant, or combinations of earlier ones.
+        Whether to leave out features that are constant or linear combinations of other features.
     arm_model : str
-        "own" coefficients per labelled arm, a level per arm and "shared" slopes, levels "pooled" towards
-        the population of thousands of arms, or "auto": as many as the log allows.
+        Which coefficients differ between labelled arms: "own", "shared", "pooled" or "auto". With
+        `arm_model="own"`, each arm has its own intercept and slopes. With `arm_model="shared"`, each arm has
+        its own intercept, and all arms have the same slopes. With `arm_model="pooled"`, meant for thousands
+        of arms, the arms' intercepts are shrunk towards their mean. With `arm_model="auto"`, each arm has as
+        many own coefficients as the log can estimate.
     impute : bool
-        Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the
-        log, and marked by a feature of its own where that is not rare; rounds with a missing value are left
-        out otherwise.
+        Whether missing values of features are filled in; otherwise rounds with missing values are left out.
+        Missing values are replaced by the mean of the column in the first rows of the log. For a column
+        where missing values are not rare, an additional feature indicates the missing values.
 
     >>> FeatureOptions(interactions=("price:country",), standardise="scale").standardise
     'scale'
@@ -285,22 +289,22 @@ class FeatureOptions:
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Raw columns → feature vectors, the same for logs and when serving.
+    """Rule that turns raw columns into feature vectors, the same for logs and for live decisions.
 
     Parameters
     ----------
     columns : tuple of Column
-        The raw columns.
+        Raw columns from which the features are computed.
     interactions : tuple of str
         Products of columns or of their features, such as "price:country".
     centre : bool
-        Whether the mean of the round's offered actions is subtracted.
+        Whether to subtract from every feature its mean over the actions offered in the same round.
     kept : array of int, shape (q,), or None
-        Which of the expanded features (`encoded_names`) remain; None stands for all.
+        Indices of the encoded features (numbers, one-hot categories, products) that are kept; None keeps all.
     shift : array, shape (q,), or None
-        What is subtracted from them.
+        Number that is subtracted from each of the q kept features.
     scale : array, shape (q,), or None
-        What they are then divided by.
+        Number by which each of the q kept features is divided after subtracting `shift`.
 
     >>> columns = Column("price"), Column("country", ("DE", "FR"))
     >>> kinds = FeatureMap(columns, interactions=("price:country",))
@@ -352,7 +356,7 @@ class FeatureMap:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the features (q,)."""
+        """Names of the q features."""
         names = self.encoded_names
         return names if self.kept is None else tuple(names[index] for index in self.kept)
 
@@ -364,15 +368,15 @@ class FeatureMap:
     # -- applying --
 
     def apply(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
-        """Feature vectors (rows, q) of raw columns.
+        """Compute a vector of q features from every row of raw columns, and return an array (rows, q).
 
         Parameters
         ----------
         columns : mapping of str to array, shape (rows,), or (rows, width) for a vector column
-            Values of the raw columns; categories that the map does not know become zeros, missing values
-            (None or NaN) what the map has learned for them.
+            Values of the raw columns by name. Unknown categories are encoded as zeros. Missing values (None
+            or NaN) are replaced by values that were learned from the log.
         counts : array of int, shape (rounds,), optional
-            For centring: rows per round; None if all are the offered actions of one round.
+            Number of rows in each round, for centring; by default all rows belong to one round.
         """
         return self.standardise(self.encode(columns, counts))
 
@@ -434,15 +438,8 @@ class FeatureMap:
         """Return the features themselves: they depend on the action already, not on its label."""
         return features
 
-    def require_columns(self, who_lacks: str, there: Collection[str]) -> None:
-        """Raise InputError unless all raw columns are there."""
-        missing = [column.name for column in self.columns if column.name not in there]
-        if missing:
-            needed = format_names([column.name for column in self.columns])
-            raise InputError(f"{who_lacks} {format_names(missing)}; needed: {needed}")
-
     def _rows(self, columns: Mapping[str, Any]) -> int:
-        self.require_columns("columns lack", columns)
+        require_columns("columns", [column.name for column in self.columns], columns)
         lengths = {column.name: _length(columns[column.name]) for column in self.columns}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -743,7 +740,7 @@ class ArmFeatures:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
-        self.context.require_columns("context lacks", context)
+        require_columns("context", [column.name for column in self.columns], context)
         columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
@@ -1064,6 +1061,13 @@ def offered_columns(
     if not columns or not count:
         raise InputError(f"nothing is offered: give {FORMS}")
     return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
+
+
+def require_columns(name: str, needed: Sequence[str], there: Collection[str]) -> None:
+    """Raise InputError, which begins with the argument's name, unless all needed columns are there."""
+    missing = [column for column in needed if column not in there]
+    if missing:
+        raise InputError(f"{name}: no value for {format_names(missing)}; needed: {format_names(needed)}")
 
 
 def one_context(context: Any) -> dict[str, Any]:

@@ -120,19 +120,19 @@ PER_ROW = ("offered", "offered_propensities", "offered_rewards")
 
 @dataclass(frozen=True, eq=False)
 class Feedback:
-    """Logged rounds in time order. Make it with `from_arrays` or `from_full_information`.
+    """Logged rounds in time order: offered actions, logged actions and rewards.
 
-    Arrays with one value per offered action may be StoredRows, which lie in a file, if they are too large for
-    memory. `parts` always yields arrays.
+    Create a Feedback with `from_arrays` or `from_full_information`. Arrays that are too large for memory may
+    be kept in a file, as StoredRows.
 
     Parameters
     ----------
     offered : array, shape (rows, p)
         Features of all offered actions, round after round.
     counts : array of int, shape (n,)
-        How many actions each round offers; they add up to `rows`.
+        Number of actions that each round offers; the sum of `counts` is the number of rows.
     actions : array of int, shape (n,)
-        Index of the logged action within its round, from 0.
+        Index of the logged action among the offered actions of its round, from 0.
     rewards : array, shape (n,)
         Reward of the logged action.
     times : array, shape (n,), or None
@@ -140,11 +140,11 @@ class Feedback:
     propensities : array, shape (n,), or None
         Probability with which the logged action was chosen.
     offered_propensities : array, shape (rows,), or None
-        Probabilities of all offered actions.
+        Probability with which each offered action could have been chosen.
     offered_rewards : array, shape (rows,), or None
-        Rewards of all offered actions (full information).
+        Rewards of all offered actions, if the log has full information.
     arm_features : ArmFeatures or None
-        If actions are labelled arms: what their features φ(x, a) are.
+        Rule that computes features from a context and the label of an arm, if actions are labelled arms.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -179,22 +179,23 @@ class Feedback:
         propensities: Any = None,
         offered_rewards: Any = None,
     ) -> Feedback:
-        """Check arrays and copy none that fits.
+        """Create a Feedback from arrays, after checking their shapes and values.
 
         Parameters
         ----------
         offered : array, shape (n, K, p), or (rows, p) with `counts`
             Features of all offered actions.
         actions : array of int, shape (n,)
-            Index of the logged action within its round, from 0.
+            Index of the logged action among the offered actions of its round, from 0.
         rewards : array, shape (n,)
             Reward of the logged action.
         counts : array of int, shape (n,), optional
-            How many actions each round offers, where they differ.
+            Number of actions that each round offers, if the numbers differ.
         times : array, shape (n,), optional
             Times of the rounds: numbers or datetimes that do not decrease.
         propensities : array, shape (n,), or (n, K) or (rows,), optional
-            Probabilities of the logged actions, or of all offered ones.
+            Probabilities with which the n logged actions were chosen, or, with shape (n, K) or (rows,), the
+            probabilities of all offered actions.
         offered_rewards : array, shape (n, K) or (rows,), optional
             Rewards of all offered actions.
 
@@ -228,18 +229,20 @@ class Feedback:
         counts: Any = None,
         times: Any = None,
     ) -> Feedback:
-        """Rounds in which every reward is known, with a logged action drawn uniformly at random for each.
+        """Create a Feedback from rounds in which the reward of every offered action is known.
+
+        The logged action of each round is drawn uniformly at random.
 
         Parameters
         ----------
         offered : array, shape (n, K, p), or (rows, p) with `counts`
             Features of all offered actions.
         offered_rewards : array, shape (n, K) or (rows,)
-            Their rewards.
+            Rewards of all offered actions.
         seed : int or numpy.random.Generator
-            Draws the logged actions.
+            Seed of the random choice of the logged actions.
         counts : array of int, shape (n,), optional
-            How many actions each round offers, where they differ.
+            Number of actions that each round offers, if the numbers differ.
         times : array, shape (n,), optional
             Times of the rounds: numbers or datetimes that do not decrease.
 
@@ -259,7 +262,7 @@ class Feedback:
     # -- parts --
 
     def between(self, start: int, stop: int) -> Feedback:
-        """The rounds from `start` up to, not including, `stop`."""
+        """Return the rounds from index `start` up to, but not including, index `stop`."""
         if not 0 <= start < stop <= self.rounds:
             raise InputError(f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}")
         first, last = int(self.starts[start]), int(self.starts[stop])
@@ -271,14 +274,14 @@ class Feedback:
         return replace(self, **parts)
 
     def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:
-        """(earlier, later) rounds.
+        """Split the rounds in time: return the earlier and the later rounds.
 
         Parameters
         ----------
         fraction : float
-            Share of the rounds that are earlier, strictly between 0 and 1.
+            Share of the rounds in the earlier part, strictly between 0 and 1.
         time : number or datetime
-            Where the later part begins; instead of `fraction`.
+            Time at which the later part begins, instead of the argument `fraction`.
         """
         if (fraction is None) == (time is None):
             raise InputError("give either fraction (of the rounds) or time (where the later part begins)")
@@ -293,7 +296,15 @@ class Feedback:
         return self.between(0, at), self.between(at, self.rounds)
 
     def with_propensities(self, propensities: Any) -> Feedback:
-        """The same rounds with other propensities, (n,) or (rows,)."""
+        """Return the same rounds with the given propensities.
+
+        Propensities are the probabilities with which the logging policy chose actions.
+
+        Parameters
+        ----------
+        propensities : array, shape (n,), or (n, K) or (rows,)
+            Propensities of the n logged actions, or of all offered actions.
+        """
         if isinstance(propensities, StoredRows):
             own = self.of_logged(propensities)
             return replace(self, propensities=own, offered_propensities=propensities)
@@ -301,8 +312,9 @@ class Feedback:
         return replace(self, propensities=own, offered_propensities=every)
 
     def with_uniform_propensities(self) -> Feedback:
-        """The same rounds as if every offered action had been equally likely: an assumption of the
-        caller's.
+        """Return the rounds with equal propensities for all offered actions of a round.
+
+        Equal propensities are right only if the logging policy chose uniformly at random.
         """
         return self.with_propensities(self.per_row(lambda part: np.repeat(1.0 / part.counts, part.counts)))
 
@@ -362,7 +374,7 @@ class Feedback:
 
     @property
     def features(self) -> Array:
-        """Features of the logged actions (n, p)."""
+        """Features of the n logged actions (n, p)."""
         return self.per_round(lambda part: part.offered[part.logged_rows])
 
     def of_logged(self, values: Any) -> Array:
@@ -376,16 +388,16 @@ class Feedback:
     def moments(
         self, windows: int | None = None, *, edges: Any = None, offered: bool = True
     ) -> WindowedMoments:
-        """Windowed moments of the rounds.
+        """Compute the moments (counts, means and sums of products) of the rounds in every time window.
 
         Parameters
         ----------
         windows : int, optional
-            Into how many windows of equal length the rounds are cut; 8 if not given.
+            Number of time windows with equally many rounds; 8 by default.
         edges : array, shape (m + 1,), optional
-            Times that bound the windows; instead of `windows`.
+            Times at which the m windows begin and end, instead of the argument `windows`.
         offered : bool
-            Whether the moments of all offered actions are kept as well.
+            Whether to include the moments of all offered actions.
 
         >>> import numpy as np
         >>> offered = np.random.default_rng(0).normal(size=(20, 3, 2))

@@ -319,30 +319,28 @@ class TimeProbe:
 
 
 class Log:
-    """An opened log: its source, what its columns mean, its first rows, and what a first pass over it found.
+    """An opened log: its rows, the roles of its columns, and statistics of a first pass over the rows.
 
-    Every function that takes a source takes a `Log` as well. Files are then opened and surveyed only once.
-    Make it with `open_log`.
+    Create a Log with `open_log`. Functions that read logs accept a Log in place of a path or table. Several
+    functions can share one Log without repeating the first pass over the rows.
 
     Parameters
     ----------
     source : Source
-        Where the rows come from.
+        Object that reads the rows of a file or table.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean; what is not said is inferred.
+        Roles of the columns; roles that are not given are inferred from the log.
     catalogue : path, table or None
-        Of a log with labels of arms: their features, and when each could be chosen.
+        Table with the features of labelled arms and the times at which each arm could be chosen.
     arms : sequence of str, optional
-        Of such a log: the labels of all arms, each of which was offered in every round.
+        Labels of all arms, if every round of the log offered all of them.
 
     Attributes
     ----------
     schema : Schema
-        Complete schema, patterns replaced by columns.
+        Roles of all columns, with patterns replaced by column names.
     notes : tuple of str
-        What was done to the log.
-    spool : RoundSpool or None
-        Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
+        Descriptions of changes that reading made to the log, such as grouping the rows of a round.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"x": [0.1, 0.5, 0.9], "reward": [0.0, 1.0, 1.0]}))
@@ -359,6 +357,7 @@ class Log:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
         self.notes: tuple[str, ...] = ()
+        # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
         self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
@@ -428,7 +427,7 @@ class Log:
 
     @cached_property
     def catalogue(self) -> Catalogue | None:
-        """What is known about the arms beside the log."""
+        """Features of labelled arms from a separate table (the catalogue); None without such a table."""
         if self._catalogue is None:
             return None
         used = [arm.label for arm in self.survey().arm_uses]
@@ -436,7 +435,10 @@ class Log:
 
     @cached_property
     def arms(self) -> ArmTable:
-        """The arms, and when each of them was offered; InputError if the log has no labels."""
+        """Labelled arms of the log, and when each arm was offered.
+
+        A log without labelled arms raises InputError.
+        """
         if not self.schema.labelled:
             raise InputError("schema: arm is missing; the log has no column with labels of arms")
         return arm_table(self.survey().arm_uses, self.schema, self.catalogue, self._arms)
@@ -503,20 +505,20 @@ class Log:
 def open_log(
     source: Any, schema: SchemaLike = None, *, catalogue: Any = None, arms: Sequence[str] | None = None
 ) -> Log:
-    """Open a log once, so that several functions can use it without surveying it again.
+    """Open a log once, so that several functions can use the log without scanning its rows again.
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        Where the rows come from; see `open_source`.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean: all of it, the fields that are known, or nothing. A `Log` keeps its own; for
-        one, `schema` must be None or the same.
+        Roles of the columns; roles that are not given are inferred from the log. If `source` is a Log,
+        `schema` must be None or equal to the schema of that Log.
     catalogue : path, table or None
-        Of a log with labels of arms, one row per arm: a column of labels, features, and perhaps valid_from
+        Table with one row per labelled arm: its label, its features and, optionally, the columns valid_from
         and valid_until.
     arms : sequence of str, optional
-        Of such a log: the labels of all arms, each of which was offered in every round.
+        Labels of all arms, if every round of the log offered all of them.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, 1.0], "price": [2.0, 3.0, 7.0]}))

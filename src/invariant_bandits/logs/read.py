@@ -672,7 +672,7 @@ def read_arm_sample(
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Where the rows come from.
     features : ArmFeatures
         As learned by `read_moments`.
@@ -748,7 +748,7 @@ def read_schema(source: Any, schema: SchemaLike = None) -> Schema:
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
         Where the rows come from.
     schema : Schema, mapping, path of a TOML file or None
         A whole Schema is checked; fields that are known are taken, and the others are inferred.
@@ -775,38 +775,41 @@ def read_moments(
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> LogMoments:
-    """Moments per window of a log of any size, in bounded memory.
+    """Read a log of any size and return its moments per window (period of the log).
+
+    Moments are counts, means and sums of products of features and rewards. Reading a large log needs only a
+    bounded amount of memory.
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        Where the rows come from.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean: all of it, the fields that are known, or nothing; the rest is inferred.
+        Roles of the columns; roles that are not given are inferred from the log.
     windows : int, optional
-        Number of windows that are equal shares of the rows; 8 if nothing is said about windows.
+        Number of time windows with about equally many rows; 8 by default.
     every : str or number, optional
-        Length of the windows instead: "30min", "12h", "7d", "2w", "1mo", "1y", or a number if the times are
-        numbers.
+        Length of the time windows, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
+        log are numbers, give `every` as a number.
     edges : array, shape (windows + 1,), optional
-        Times that bound the windows instead.
+        Times at which the windows begin and end, instead of the arguments `windows` and `every`.
     features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
-        What to make of the columns, a map that was learned before, or names or patterns of the columns to
-        take.
-    logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
-        For labelled arms and rewards that are 0 or 1: coefficients θ⁰ on the logit scale; needs learned
-        `features`. With π = σ(φᵀθ⁰) and h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so
-        that `of_arms.gram` is Σ h z zᵀ and `of_arms.cross` is Σ h z zᵀθ⁰ + Σ z(r−π).
+        Names or patterns of the feature columns, options for computing features, or a map from columns to
+        features that was learned before.
+    logit_at : array, shape (p,), or (arms, p / arms), optional
+        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With `logit_at`,
+        the moments are those of one step of iteratively reweighted least squares at the coefficients θ. With
+        `logit_at`, the argument `features` must be an ArmFeatures that was learned before.
     engine : str, distributed.Client or SparkSession
-        Where the log is read: "local", "dask", "spark", or a cluster that is there; see `run_tasks`.
+        Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
     address : str, optional
-        Address of the cluster.
+        Address of the Dask or Spark cluster.
     strict : bool
-        Whether to refuse a log with any problem.
+        Whether to raise an error if the log has any problem, such as an unusable row.
     keep_going : bool
-        Whether to go on although most rounds cannot be used.
+        Whether to continue although most rounds of the log cannot be used.
     progress : callable (rows, total or None, seconds), optional
-        Called after every part.
+        Function called after every part of the log with the rows read, all rows and the elapsed seconds.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> x = np.random.default_rng(0).normal(size=(400, 2))
@@ -816,7 +819,7 @@ def read_moments(
     >>> read.feature_map.names
     ('a', 'b')
 
-    Of a log with labels of arms, the same per arm:
+    A log with labelled arms also gives moments per arm:
 
     >>> rng = np.random.default_rng(0)
     >>> hour, banner = rng.uniform(0, 24, 400), rng.choice(["A", "B"], 400)
@@ -866,21 +869,21 @@ def read_rounds(
     report: QualityReport | None = None,
     latest: int | None = None,
 ) -> Iterator[Rounds]:
-    """Batches of rounds in the order of the log, features mapped.
+    """Yield batches of rounds with their features, in the order of the log.
 
     Parameters
     ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        Where the rows come from.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Files or table with the rows of the log.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean; what is not said is inferred.
+        Roles of the columns; roles that are not given are inferred from the log.
     feature_map : FeatureMap, FeatureOptions or None
-        As learned by `read_moments`; options without scaling, or None, are enough for a first look.
+        Map from columns to features that `read_moments` learned, or options that leave features unscaled.
     report : QualityReport, optional
-        Where problems are counted while rounds are read.
+        Object that counts the problems found while reading.
     latest : int, optional
-        The caller needs only so many of the last rounds; those of labelled arms long before them are not
-        given.
+        Number of rounds that are needed from the end of the log. In a log with labelled arms, batches before
+        the last `latest` rounds are skipped.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})

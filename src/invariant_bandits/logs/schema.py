@@ -53,53 +53,56 @@ PROBABILITIES: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Schema:
-    """Which column of a log means what; None where the log has no such column.
+    """Roles of the columns of a log: which column holds the reward, the time, the features and so on.
 
-    The offered actions are one column of lists of lists (`offered`, with `action` the index of the chosen
-    one), or one row per offered action: then `round` identifies the rounds, rows of a round follow each
-    other, and `chosen` marks the chosen row. Or they are arms, known by their labels: then `arm` is the label
-    of the chosen one, or of the row's own, and the features are those of the context.
+    A role without a column in the log is None. A log can describe the offered actions in three layouts:
+
+    - One row per round: the column `offered` lists the features of all offered actions, and the column
+      `action` has the index of the chosen action.
+    - One row per offered action: the column `round` identifies the round, and the column `chosen` marks the
+      chosen action.
+    - Labelled arms: the column `arm` has the label of the chosen arm, and the features describe the context.
 
     Parameters
     ----------
     reward : str
-        Reward of the chosen action.
+        Column with the reward of the chosen action.
     features : sequence of str
-        Names or patterns ("x*") of columns, numbers or categories, or one column of lists of numbers.
+        Names or patterns ("x*") of columns with numbers or categories, or one column with lists of numbers.
     time : str, optional
-        When the round was: timestamps, dates, ISO 8601 text or numbers.
+        Column with the time of the round: timestamps, dates, ISO 8601 text or numbers.
     action : str, optional
-        The chosen action: its index among the offered, from 0; with one row per offered action, the row's own
-        label.
+        Column with the index, from 0, of the chosen action among the offered actions. In a log with one row
+        per offered action, the column `action` has the label of the row's own action.
     propensity : str, optional
-        Probability with which the chosen action was chosen, above 0 and at most 1.
+        Column with the probability, above 0 and at most 1, with which the chosen action was chosen.
     propensity_unit : str
-        How propensities are written: "probability", "percent", "weight" (1/p) or "log" (of p).
+        Unit of the propensities p in the log: "probability", "percent", "weight" (1/p) or "log" (log p).
     position : str, optional
-        Position at which it was shown.
+        Column with the position at which the chosen action was shown.
     round : str, optional
-        Identifier of the round.
+        Column with the identifier of the round.
     chosen : str, optional
-        Marks the row of the chosen action: true or 1, or the label of the chosen action, equal to the row's
-        `action`.
+        Column that marks the row of the chosen action by true, by 1, or by the label of the chosen action.
     offered : str, optional
-        Features of all offered actions, lists of lists.
+        Column with the features of all offered actions, as lists of lists.
     rewards : str, optional
-        Rewards of all offered actions, lists of numbers.
+        Column with the rewards of all offered actions, as lists of numbers.
     arm : str, optional
-        Label of the chosen arm; of the row's arm, where a round has one row per arm.
+        Column with the label of the chosen arm or, if a round has one row per arm, of the row's arm.
     arms_offered : str, optional
-        Labels of all offered arms: lists, or text such as "a|b|c".
+        Column with the labels of all offered arms, as lists or as text such as "a|b|c".
     categorical : sequence of str
-        Features that are categories although they hold numbers; text always is.
+        Columns with numbers that are categories; columns with text are always categories.
     full_information : bool
-        One row per offered action, and every row has its reward; then `chosen` may be missing.
+        Whether the log has one row per offered action, each with the reward of its action. A log with the
+        rewards of all offered actions needs no column that marks the chosen action.
     day_first : bool, optional
-        Whether dates such as 03/04/2024 begin with the day; only needed where no date of the log tells.
+        Whether dates such as 03/04/2024 begin with the day; only needed if all dates are ambiguous.
     reasons : mapping of str to str
-        Why a role or column was taken or ignored; for `describe` only.
+        Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
-        Where no action was found: columns that may be the action, and why.
+        Columns that might hold the action, each with a reason, if no column was recognised as the action.
 
     >>> schema = Schema("clicked", ("price", "country"), time="ts", categorical=("country",))
     >>> print(schema.describe())
@@ -216,7 +219,7 @@ class Schema:
             require_role("arm", self.candidates, none)
 
     def roles(self) -> dict[str, str]:
-        """Role → column, of the roles that the log has."""
+        """Return a dictionary from roles, such as "reward", to the names of their columns in the log."""
         columns = {role: getattr(self, role) for role in ROLES}
         return {role: name for role, name in columns.items() if name is not None}
 
@@ -234,13 +237,13 @@ class Schema:
         return [*with_role, *features, *ignored]
 
     def describe(self) -> str:
-        """A table a person can read: role, column, why."""
+        """Return a readable table with the role of every column and the reason for it."""
         shown = [(role, escape_line(name), why) for role, name, why in self.rows()]
         wide = max(len(name) for _, name, _ in shown)
         return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without the reasons."""
+        """Return the roles of the columns as a dictionary of plain values."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 

@@ -24,15 +24,16 @@ class Decision:
     Attributes
     ----------
     id : str
-        Identifier under which its reward is reported.
+        Identifier under which the reward of the decision is reported.
     action : str or int
-        Label of the chosen arm; for models of feature rows, its index among the offered actions.
+        Label of the chosen arm or, if the model has no labelled arms, index of the chosen row among the
+        offered rows.
     propensity : float
-        Probability with which it was chosen.
+        Probability with which the action was chosen.
     scores : mapping of str or int to float
         Expected reward of every offered action.
     version : str
-        Version of the model that decided.
+        Version of the model that made the decision.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

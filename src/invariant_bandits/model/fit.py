@@ -136,34 +136,37 @@ def fit_logs(
     arm_model: str | None = None,
     keep_going: bool = False,
 ) -> Model:
-    """Read a log and fit a model to it; see `read_moments` for how logs are read and cut into windows.
+    """Read a log and fit a model to it.
 
-    A window with hardly any rounds joins a neighbour, and so does a first or last window with less than a
-    quarter of the usual rounds. Features that no window can estimate are left out. The model's notes say
-    so.
+    The log is cut into windows (periods), as in `read_moments`. A window with hardly any rounds is joined to
+    its neighbour, and so is a first or last window with less than a quarter of the usual rounds. Features
+    whose coefficient no window can estimate are left out. The attributes `notes` and `dropped` of the model
+    list joined windows and left-out features.
 
     Parameters
     ----------
     policy : str
-        Name of a registered policy. It has learned the logged rounds if it can, unless its name ends in
-        "-cold".
+        Name of a registered policy. The policy starts with what it can learn from the logged rounds, unless
+        its name ends in "-cold".
     confidence : float
-        η, the probability of failure.
+        Probability η with which the confidence bounds of the policy may fail.
     exploration : float, optional
-        Factor on the widths of policies that have one; the policy's own default if not given. AutoISD has
-        `caution` instead.
+        Factor on the confidence widths of policies such as LinUCB, by default the policy's own factor. The
+        policy AutoISD has the parameter `caution` instead of `exploration`.
     caution : float or None
-        Share of the believed gain that AutoISD may spend on tests of neglected actions; None for no limit,
-        which suits a few arms that are always the same and whose values may change.
+        Share of its expected gain that the policy AutoISD may spend on tests of rarely played actions, or
+        None for no limit. A `caution` of None suits a few fixed arms whose values may change.
     horizon : int, optional
-        How many rounds will be served, for policies that plan ahead.
+        Number of rounds that the model will decide, for policies that plan ahead.
     features : FeatureOptions, FeatureMap or list of str, optional
-        How columns become features; names or patterns of columns are those of the schema.
+        How columns become features, or a list of the names or patterns of the feature columns.
     catalogue, arms :
-        Of a log with labels of arms, as in `open_log`.
+        Features and labels of the arms, for a log with labelled arms, as in `open_log`.
     arm_model : "own", "shared", "pooled" or "auto", optional
-        Whether every arm has coefficients of its own, arms share the slopes of the context, or there are
-        thousands whose levels are pooled; "auto": as many as the log allows.
+        Which coefficients the arms of the log share. With `arm_model="own"` every arm has its own coefficient
+        for every feature. With `arm_model="shared"` every arm has its own level, and all arms share the
+        coefficients of features. With `arm_model="pooled"` the levels of thousands of arms are also shrunk
+        towards a common mean. With `arm_model="auto"` arms get as many coefficients as the log can estimate.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
@@ -285,7 +288,7 @@ class PolicyStart(NamedTuple):
     exploration : float or None
         Factor on the widths; the policy's own default if not given.
     confidence : float
-        η, the probability of failure.
+        Probability η with which the confidence bounds of the policy may fail.
     horizon : int or None
         How many rounds will be served.
     caution : float or None

@@ -54,43 +54,45 @@ POLICY = "policy."
 
 @dataclass(eq=False)
 class Model(ThreadSafe):
-    """Fitted model of a log: a policy that goes on learning, and what the log said.
+    """Fitted model of a log: a policy that continues to learn, and the statistics of the log.
 
-    Threads may share it: every method sees one state, and a reward is learned once, even if several threads
-    report it.
+    Threads may share a model: a reward is learned once, even if several threads report it.
 
     Attributes
     ----------
     policy : Policy
-        The policy; it takes the features of `feature_map`.
+        Policy that chooses among actions, whose features `feature_map` computes.
     policy_name : str
-        Its registered name, such as "auto-isd".
+        Registered name of the policy, such as "auto-isd".
     feature_map : FeatureMap or ArmFeatures
-        Raw columns -> features; of labelled arms, context and label -> features.
+        Map from raw columns of the log to features. An ArmFeatures computes the features of a labelled arm
+        from the context and the label.
     schema, quality : Schema, QualityReport
-        How the log was read.
+        Roles of the log's columns, and how many of its rows were used or left out.
     moments : WindowedMoments
-        Moments of the log per window, after the feature map.
+        Counts, means and sums of products of logged features and rewards, per window (period of the log).
     baseline : float
         Number that is subtracted from rewards before a policy without an intercept learns them.
     dropped : tuple of Dropped
-        Features left out, and why.
+        Features that were left out of the fit, with the reason.
     notes : tuple of str
-        What else was done while fitting.
+        Remarks about the fit, such as joined windows (periods of the log).
     value : mapping or None
-        Result of the evaluation on the log, as plain values.
+        Result of evaluating the policy on the log, as plain values.
     version : str
-        Version of the package that fitted it.
+        Version of the package that fitted the model.
     fit : InvariantSubspaceDecomposition or None
-        Decomposition of the moments; computed when it is first needed.
+        Decomposition of the features into stable and drifting directions, if the fit computed the
+        decomposition.
     ledger : Ledger
-        Decisions that wait for their rewards.
+        Record of the decisions that wait for their rewards.
     unknown_categories : mapping of str to Counter
-        By column, how often a category was asked for that the logs do not have, since it was made or loaded.
+        For each column, how often `decide` was called with a category that the log does not have.
     arms : ArmTable or None
-        The labelled arms, if there are any; retired ones stay in the table.
+        Labelled arms of the model, including retired arms, or None for a model without labelled arms.
     log_odds : LogOdds or None
-        Statistics of the windows on the log-odds scale, if rewards of labelled arms are 0 or 1.
+        Statistics of each window (period of the log) on the log-odds scale, if the rewards of labelled arms
+        are 0 or 1.
 
     >>> import tempfile, numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -135,24 +137,25 @@ class Model(ThreadSafe):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features (p,)."""
+        """Names of the features."""
         return self.feature_map.names
 
     def decide(self, context: Any = None, arms: Any = None, *, id: str | None = None) -> Decision:
-        """Decide, and remember the decision until its reward comes; see `learn`.
+        """Choose an action, and remember the decision until `learn` gets its reward.
 
-        A policy that randomises draws anew for every decision, also if no reward came in between.
+        A randomised policy draws anew for every decision, even if no reward came in between.
 
         Parameters
         ----------
         context : mapping of str to value, or row of a frame
-            Raw columns that all offered actions share, one value each.
+            Values of the raw columns that all offered actions share, one value per column.
         arms : list of labels; or list of rows, columns or frame
-            The offered arms, all active ones if not given. For a model of feature rows: what differs between
-            the offered actions, as mappings, columns with one value per action, or a frame.
+            Labels of the offered arms, by default all active arms. If the model has no labelled arms, `arms`
+            has the columns that differ between actions, as a list of mappings, a mapping of lists, or a
+            frame.
         id : str, optional
-            What the reward will be reported under; asked again under an id that waits for its reward, the
-            answer is the same. A random one if not given.
+            Identifier under which the reward will be reported, by default a random one. A repeated call with
+            the id of a decision that waits for its reward returns the same decision.
         """
         with self._lock:
             name = self.ledger.new_id(id)
@@ -173,10 +176,11 @@ class Model(ThreadSafe):
             return decision
 
     def decide_many(self, contexts: Any, arms: Any = None) -> Any:
-        """A decision for every row of contexts, a frame or a list of mappings; a frame in, a frame out.
+        """Make a decision for every row of `contexts`, a data frame or a list of mappings.
 
-        The same arms are offered in every row. A frame has the columns id, action, propensity, scores (a
-        mapping of actions to expected rewards each) and version.
+        The same `arms` are offered in every row of `contexts`. The result is a list of decisions, or a data
+        frame if `contexts` is one. The data frame has the columns id, action, propensity, scores (a mapping
+        of actions to expected rewards) and version.
         """
         made = [self.decide(context, arms) for context in serving.rows_of(contexts)]
         names = ("id", "action", "propensity", "scores", "version")
@@ -184,17 +188,25 @@ class Model(ThreadSafe):
         return serving.like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
-        """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
+        """Learn the reward of a decision; rewards may come late and in any order.
+
+        Parameters
+        ----------
+        decision : Decision or str
+            The decision or its id.
+        reward : float
+            Reward of the decision.
 
         Returns
         -------
         bool
-            False if this reward was learned before; another reward for the same decision is refused.
+            False if the model has already learned this reward. A different reward for the same decision
+            raises InputError.
         """
         return self.learn_many([(decision, reward)]) == 1
 
     def learn_many(self, rewards: Iterable[tuple[Decision | str, float]]) -> int:
-        """Learn many pairs (decision or id, reward), checked before any is learned; how many were new."""
+        """Learn many pairs (decision or its id, reward), all or none, and return how many were new."""
         pairs = list(rewards)
         with self._lock:
             owed = self.ledger.all_owed(pairs)
@@ -218,6 +230,7 @@ class Model(ThreadSafe):
         known = {column.name: column.width for column in self.feature_map.columns}
         vectors = [name for name, width in known.items() if width is not None]
         columns = serving.offered_columns(context, arms, vectors=vectors)
+        serving.require_columns("context", list(known), columns)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
 
@@ -235,14 +248,14 @@ class Model(ThreadSafe):
         return self.feature_map.apply(columns, columns[str(self.schema.arm)])
 
     def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
-        """Make a new arm known: it can be chosen, and starts from the prior over arms.
+        """Add a new arm, which starts at the mean of all arms with their spread as its uncertainty.
 
         Parameters
         ----------
         label : str
-            That no arm has or had.
+            Label of the new arm, which no present or retired arm may have.
         features : mapping of str to value, optional
-            By the columns of the catalogue, where the log was read with one.
+            Features of the new arm, by the columns of the catalogue (the table of arm features of the log).
         """
         if not isinstance(label, str) or not label:
             raise InputError(f"label must be a text that is not empty, got {label!r}")
@@ -260,7 +273,7 @@ class Model(ThreadSafe):
             self._identity = None
 
     def retire_arm(self, label: str) -> None:
-        """Never choose an arm again; its name stays known, and what was learned from it stays."""
+        """Never choose an arm again, but keep its label and what was learned from it."""
         with self._lock:
             table, _ = self._arms("retire_arm")
             self.arms = table.without(label)
@@ -282,17 +295,19 @@ class Model(ThreadSafe):
         return place, float(chances[place])
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
-        """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in
-        `decide`.
+        """Return the labels of the K offered arms and their p features, an array (K, p).
+
+        The parameters are those of `decide`. If the model has no labelled arms, the tuple of labels is empty.
         """
         labels, columns = self._offered(context, arms)
         return labels, self._mapped(columns)
 
     def features(self, offered: Any) -> Array:
-        """Features (K, p) of the offered actions of one round.
+        """Return the p features of the K offered actions of one round, as an array (K, p).
 
-        `offered` holds raw columns, each with one value per action or one value for all; or a list of rows;
-        or a frame. For labelled arms it has a column of labels, or none for all active arms.
+        The argument `offered` is a mapping of raw columns, a list of rows, or a data frame. A column in a
+        mapping has one value per action, or one value for all actions. If the model has labelled arms,
+        `offered` can have a column of labels; without this column all active arms are offered.
         """
         with self._lock:
             columns = self._columns(offered)
@@ -301,12 +316,18 @@ class Model(ThreadSafe):
             return self._mapped(columns)
 
     def select(self, offered: Any) -> int:
-        """Index of the action to play among those offered, in any form that `features` takes."""
+        """Return the index of the action to play among the offered actions.
+
+        The argument `offered` has any form that the method `features` takes.
+        """
         with self._lock:
             return self.policy.select(self.features(offered))
 
     def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
+        """Return the indices (N,) of the actions to play in N rounds.
+
+        Each of the rounds has any form that the method `features` takes.
+        """
         offers = list(rounds)
         if not offers:
             raise InputError("rounds is empty: at least one is needed")
@@ -320,18 +341,21 @@ class Model(ThreadSafe):
         return actions
 
     def propensities(self, offered: Any) -> Array:
-        """Probability (K,) with which each of the offered actions is the next choice."""
+        """Return the probability (K,) with which each of the K offered actions is the next choice."""
         with self._lock:
             return self.policy.propensities(self.features(offered))
 
     def scores(self, offered: Any) -> Scores:
-        """Expected rewards (K,) and widths (K,) of the offered actions."""
+        """Return expected rewards (K,) and confidence widths (K,) of the K offered actions."""
         with self._lock:
             scores = self.policy.scores(self.features(offered))
         return Scores(scores.mean + self.baseline, scores.width, scores.propensities)
 
     def update(self, offered: Any, action: int, reward: float) -> None:
-        """Learn the reward of the action that was played, an index among those offered."""
+        """Learn the reward of the action that was played.
+
+        The argument `action` is the index of the played action among the offered actions.
+        """
         with self._lock:
             features = self.features(offered)
             action, last = whole_number("action", action, 0), len(features) - 1
@@ -344,16 +368,14 @@ class Model(ThreadSafe):
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
-        """What is stable and what drifts, fitted to the moments."""
+        """Decomposition of the features into stable and drifting directions."""
         if self.fit is not None:
             return self.fit
         return decomposed(self.moments, self.feature_map)
 
     @property
     def identity(self) -> str:
-        """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not
-        change it.
-        """
+        """Hash of the log and the features, twelve hexadecimal digits; learning does not change the hash."""
         with self._lock:
             if self._identity is None:
                 fitted = {"features": self.feature_map, "arms": self.arms, "moments": self.moments}
@@ -363,9 +385,7 @@ class Model(ThreadSafe):
             return self._identity
 
     def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
-        """What the log says of labelled arms: what the policy started from, or the same from the moments; and
-        the evidence itself, window by window.
-        """
+        """Return the prior of the arms' coefficients and drift, and the statistics per period of the log."""
         features = self._arms("arm_evidence")[1].population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
@@ -377,17 +397,19 @@ class Model(ThreadSafe):
         return prior, statistics
 
     def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
-        """Every effect, and whether, when and from what to what it drifts, drifting ones first. Needs pandas.
+        """List every effect on the reward, with its value before and after a drift. Needs pandas.
 
-        Numbers are in units of the reward: probabilities where it is 0 or 1. Effects of labelled arms are
-        levels, in the mean context, and what one standard deviation of a column adds. Effects of feature rows
-        are what one standard deviation along a direction adds, named by its main features.
+        Effects that drift come first in the list. Effects are in units of the reward, or probabilities if the
+        reward is 0 or 1. The effects of a labelled arm are its level (expected reward in the mean context)
+        and what one standard deviation of each column adds. If the model has no labelled arms, an
+        effect is what one standard deviation along a direction (a linear combination of features) adds.
+        Directions are named by their main features.
 
         Parameters
         ----------
         by_window : bool
-            One row per effect and window, with the value there and its 95 % interval, instead of one row per
-            effect.
+            Whether the result has one row per effect and window (period of the log) instead of one row per
+            effect. With `by_window=True` each row has the effect's value in one window and its 95 % interval.
 
         >>> import numpy as np, pandas as pd, invariant_bandits as ib
         >>> rng = np.random.default_rng(0)
@@ -406,15 +428,16 @@ class Model(ThreadSafe):
         return require("pandas", "effects").DataFrame(rows(effect_paths(self), self.moments.edges))
 
     def plot(self, axes: Any = None, *, most: int = 6, theme: str = "light") -> Any:
-        """Draw the effects over the windows with their 95 % intervals, drifting ones first. Needs matplotlib.
+        """Draw each effect over the windows (periods) of the log with 95 % intervals. Needs matplotlib.
 
         Parameters
         ----------
         axes : matplotlib Axes, or array of them, optional
-            Where to draw, one effect in each; a new figure if not given.
+            Where to draw, one effect per Axes, by default in a new figure.
         most : int
-            How many effects a new figure shows.
+            Number of effects in a new figure, drifting effects first.
         theme : "light" or "dark"
+            Colour theme of the figure.
 
         Returns
         -------
@@ -439,9 +462,7 @@ class Model(ThreadSafe):
         return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3)))
 
     def explain(self) -> Any:
-        """What the policy believes, in the names of columns; for a policy that cannot say, what the log
-        says.
-        """
+        """Return the policy's beliefs about drift, or the summary of the log if the policy has no beliefs."""
         with self._lock:
             explain = getattr(self.policy, "explain", None)
             return self.decomposition.summary() if explain is None else explain(list(self.names))
@@ -460,11 +481,11 @@ class Model(ThreadSafe):
         return replace(fitted, parts={**fitted.parts, POLICY: policy})
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one checked file, replacing `path` atomically."""
+        """Write the model to one file with a checksum, replacing `path` atomically."""
         storage.replace_file(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The content of a file that holds the model."""
+        """Return the content of a file that holds the model."""
         with self._lock:
             policy, policy_arrays = base.to_state(self.policy)
             settings, arrays = storage.to_state(self)
@@ -475,12 +496,15 @@ class Model(ThreadSafe):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a file written by `save`; a damaged, foreign or newer one raises FileError."""
+        """Read a file written by `save`; a damaged, foreign or newer file raises FileError."""
         return cls.from_bytes(storage.contents(path), str(path))
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
-        """The model in the content of a file; `name` is for messages."""
+        """Return the model that the content of a file holds.
+
+        The argument `name` is the name of the file in error messages.
+        """
         arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:
             policy = base.from_state(settings.pop("policy"), storage.under(arrays, POLICY))
@@ -491,12 +515,12 @@ class Model(ThreadSafe):
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read what `save` wrote: a policy, a Model or WindowedMoments, which continues bit for bit.
+    """Read a file that `save` wrote and return its policy, Model or WindowedMoments.
 
     Parameters
     ----------
     path : str or PathLike
-        The file. If it is truncated, altered, foreign or newer, FileError is raised.
+        Path of the file. A truncated, altered, foreign or newer file raises FileError.
 
     >>> import pathlib, tempfile, invariant_bandits as ib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -512,7 +536,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def save(thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
-    """Write a policy of a registered class, a Model or WindowedMoments to a file, replacing it atomically.
+    """Write a policy, a Model or WindowedMoments to a file, replacing an old file atomically.
 
     >>> import tempfile, invariant_bandits as ib
     >>> policy = ib.LinUCB(2)

@@ -162,23 +162,27 @@ ALARM_LEVEL = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """A model with new rounds, and what changed since.
+    """Result of `update_model`: the model with the rounds of a new log, and what changed.
 
     Attributes
     ----------
     model, before : Model
-        The model with and without the new rounds.
+        Model with the new rounds, and model before the update.
     new : WindowedMoments
-        Moments of the new rounds in the features of `before`, before short windows were joined.
+        Counts, means and sums of products of features and rewards in the new rounds, per window (period of
+        the log). Short windows of `new` are not joined to their neighbours.
     quality : QualityReport
         Quality of the new log alone.
     moves : tuple of Move
-        Each coefficient before and now, the strongest evidence of a move first.
+        Value of each coefficient in the old rounds and in the new rounds. The coefficient with the strongest
+        evidence of a change comes first.
     stable_p_value : float or None
-        How likely the new rounds were if nothing along the stable directions had moved; None if there are
-        none.
+        p-value of the new rounds under the hypothesis that no stable coefficient has changed, or None if no
+        coefficient is stable.
     reward_shift : (before, now, z)
-        Mean rewards per round, and their difference in standard errors, spread between old windows included.
+        Mean reward per round before the update and in the new rounds, and the z-score of their difference.
+        The standard error of the difference in mean reward includes the spread between old windows (periods
+        of the log).
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -202,7 +206,7 @@ class Update:
 
     @property
     def alarm(self) -> bool:
-        """Whether something moved that was stable before."""
+        """Whether a coefficient that was stable before has changed, by a test at level 0.01."""
         return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
 
 
@@ -229,26 +233,27 @@ def update_model(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Update:
-    """Add the rounds of a new log to a model, as windows after those it has.
+    """Add the rounds of a new log to a model, as new windows (periods of the log).
 
-    The feature map stays the model's, unless a feature can no longer be estimated. The policy starts anew
-    from all logged rounds; what it learned online is in it as far as the new log holds it. Decisions that
-    wait for a reward still do.
+    The features stay those of the model, unless the coefficient of a feature can no longer be estimated. The
+    new policy learns from all logged rounds, and forgets online rewards that are not in the new log.
+    Decisions that wait for a reward can still be rewarded.
 
     Parameters
     ----------
     model : Model
-        As `fit_logs` or this function returned it.
-    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
-        The new rounds, none of which the model has seen.
+        Model that `fit_logs` or `update_model` returned.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Log of the new rounds, none of which the model has learned.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean; the model's own schema if not given.
+        Roles of the columns, by default those of the model.
     windows : int, optional
-        Into how many windows the new rounds are cut.
+        Number of windows (periods) into which the new rounds are cut.
     every : str or number, optional
-        Length of the new windows instead; if neither is given they go on as the model's do.
+        Length of the new windows (periods), if `windows` is not given. By default new windows are as long as
+        the old windows of the model.
     exploration, horizon :
-        As in `fit_logs`; the exploration is the model's if not given.
+        As in `fit_logs`. By default the exploration is that of the model before the update.
     engine, address, strict, progress :
         As in `read_moments`.
 

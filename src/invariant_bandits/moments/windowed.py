@@ -33,18 +33,20 @@ KIND = "windowed-moments"
 
 @dataclass(eq=False)
 class WindowedMoments:
-    """Additive sufficient statistics of logged rounds, one set per window of time.
+    """Counts, means and sums of products of logged features and rewards, per window (period of the log).
 
-    Usually made by `from_arrays` or `read_moments`; `update` adds further batches.
+    Counts, means and sums are all that later estimates need: the rounds themselves are not kept. Create a
+    WindowedMoments with the method `from_arrays` or the function `read_moments`, and add further rounds with
+    the method `update`.
 
     Parameters
     ----------
     chosen : PowerSums of p + 1 variables in m windows
-        Of [features of the chosen action, reward], the reward last.
+        Counts, means and sums of products of the chosen actions' p features and, last, the reward.
     offered : PowerSums of p variables in m windows, optional
-        Of the features of all offered actions, where the log has them.
+        Counts, means and sums of products of the p features of all offered actions, if the log has them.
     edges : array of numbers or datetimes, shape (m + 1,), optional
-        The times that bound the windows, where they were given.
+        Times at which the m windows begin and end.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -69,7 +71,7 @@ class WindowedMoments:
 
     @property
     def windows(self) -> int:
-        """Number of windows m."""
+        """Number of windows (periods of the log) m."""
         return len(self.chosen.count)
 
     @property
@@ -79,36 +81,36 @@ class WindowedMoments:
 
     @property
     def counts(self) -> Array:
-        """Rounds per window (m,)."""
+        """Number of rounds in each of the m windows (m,)."""
         return self.chosen.count
 
     @property
     def feature_mean(self) -> Array:
-        """Mean features of the chosen actions per window (m, p)."""
+        """Mean of the p features of the chosen actions in each of the m windows (m, p)."""
         return self.chosen.mean[:, :-1]
 
     @property
     def reward_mean(self) -> Array:
-        """Mean reward per window (m,)."""
+        """Mean reward in each of the m windows (m,)."""
         return self.chosen.mean[:, -1]
 
     @property
     def gram(self) -> Array:
-        """Centred sums of products of the chosen features per window (m, p, p)."""
+        """Sums of products of logged features, each minus its window mean, in m windows (m, p, p)."""
         return self.chosen.scatter[:, :-1, :-1]
 
     @property
     def cross(self) -> Array:
-        """Centred sums of chosen features times rewards per window (m, p)."""
+        """Sums of products of features and rewards, each minus its window mean, in m windows (m, p)."""
         return self.chosen.scatter[:, :-1, -1]
 
     @property
     def reward_square(self) -> Array:
-        """Centred sums of squared rewards per window (m,)."""
+        """Sums of squared rewards, each reward minus its window mean, in m windows (m,)."""
         return self.chosen.scatter[:, -1, -1]
 
     def second_moment(self) -> Array:
-        """Uncentred Σφφᵀ of the chosen actions over all rounds (p, p), as in Assumption 2 of the paper."""
+        """Return the sum (p, p) of φφᵀ over all rounds, where φ are the features of the chosen action."""
         mean = self.feature_mean
         return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
 
@@ -118,14 +120,18 @@ class WindowedMoments:
     def empty(
         cls, dim: int, windows: int | None = None, *, offered: bool = False, edges: Any = None
     ) -> WindowedMoments:
-        """Moments of no rounds, ready for `update`.
+        """Return moments without any rounds, to which the method `update` can add rounds.
 
         Parameters
         ----------
-        dim : int, number of features p
-        windows : int, number of windows m; or else give edges
-        offered : bool, whether to keep moments of all offered actions as well
-        edges : array of numbers or datetimes, shape (m + 1,), strictly increasing, that bound the windows
+        dim : int
+            Number of features p.
+        windows : int
+            Number of windows (periods of the log) m, instead of the argument `edges`.
+        offered : bool
+            Whether to keep moments of all offered actions in addition to those of the chosen actions.
+        edges : array of numbers or datetimes, shape (m + 1,)
+            Times, strictly increasing, at which the m windows begin and end.
         """
         dim = whole_number("dim", dim, 1)
         checked = None if edges is None else checked_edges(edges)
@@ -145,22 +151,23 @@ class WindowedMoments:
         times: Any = None,
         edges: Any = None,
     ) -> WindowedMoments:
-        """Moments of rounds held in memory.
+        """Compute moments of n rounds that are given as arrays.
 
         Parameters
         ----------
         features : array, shape (n, p)
             Features of the chosen actions.
         rewards : array, shape (n,)
-            Their rewards.
-        windows : int, 8 unless given
-            Number of equal runs of rows in time order; or else give times and edges.
+            Rewards of the chosen actions.
+        windows : int
+            Number of time windows with equally many rows, for rows in time order; 8 by default.
         offered : array, shape (n, K, p), optional
             Features of all offered actions.
         times : array of numbers or datetimes, shape (n,)
-            When each round was, in any order.
+            Times of the rounds, in any order, for use with the argument `edges`.
         edges : array of numbers or datetimes, shape (m + 1,)
-            Strictly increasing; window i is edges[i] <= time < edges[i + 1], the last one closed.
+            Times, strictly increasing, at which windows begin and end. Window i holds the rounds with
+            `edges[i] <= time < edges[i + 1]`, and the last window includes its end.
 
         >>> import numpy as np, invariant_bandits as ib
         >>> rng = np.random.default_rng(0)
@@ -189,20 +196,22 @@ class WindowedMoments:
         offered: Any = None,
         offered_counts: Any = None,
     ) -> WindowedMoments:
-        """Add a batch of rounds, in place, and return self; everything is checked before anything is added.
+        """Add a batch of n rounds in place, and return self.
+
+        All rounds are checked before any round is added.
 
         Parameters
         ----------
         features, rewards : arrays, shapes (n, p) and (n,)
-            Features of the chosen actions, and their rewards.
+            Features and rewards of the chosen actions.
         window : int, or array of int, shape (n,)
-            Which window each round belongs to; or else give times.
+            Index of the time window to which each round belongs, instead of the argument `times`.
         times : array of numbers or datetimes, shape (n,)
-            When each round was, if these moments have edges.
+            Times of the rounds, if the windows are bounded by times (`edges`).
         offered : array, shape (n, K, p), or (rows, p) with offered_counts
-            Features of all offered actions, if these moments keep them; rows come round after round.
+            Features of all offered actions, round after round, if the moments include offered actions.
         offered_counts : array of int, shape (n,)
-            How many actions each round offered, where their numbers differ.
+            Number of actions that each round offered, if the numbers differ.
         """
         batch = checked_batch(
             features, rewards, offered, offered_counts, dim=self.dim, keeps_offered=self.offered is not None
@@ -237,7 +246,7 @@ class WindowedMoments:
             self.offered.put(windows, part.offered)
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
-        """These windows, then those of `later`."""
+        """Return moments with the windows of this object, followed by the windows of the argument `later`."""
         self._check_alike(later)
         if (self.edges is None) != (later.edges is None):
             raise InputError("either both or neither of the moments must have window edges")
@@ -268,7 +277,7 @@ class WindowedMoments:
     # -- choosing and joining windows --
 
     def between(self, start: int, stop: int) -> WindowedMoments:
-        """The windows from `start` up to, not including, `stop`."""
+        """Return the windows from index `start` up to, but not including, index `stop`."""
         if not 0 <= start < stop <= self.windows:
             raise InputError(
                 f"start and stop must satisfy 0 <= start < stop <= {self.windows}: {start}, {stop}"
@@ -277,7 +286,7 @@ class WindowedMoments:
         return self._each(lambda sums: sums.at(slice(start, stop)), edges)
 
     def coarsen(self, windows: int) -> WindowedMoments:
-        """Merge neighbours into `windows` windows of rounds as equal as the present windows allow."""
+        """Merge neighbouring windows into fewer windows with numbers of rounds as equal as possible."""
         windows = whole_number("windows", windows, 1)
         if windows > self.windows:
             raise InputError(f"windows must be at most the present {self.windows}, got {windows}")
@@ -299,7 +308,7 @@ class WindowedMoments:
     # -- changing variables --
 
     def residual_after(self, component: Any) -> WindowedMoments:
-        """Moments of the rewards that `component` (p,) leaves unexplained (linear, so exact)."""
+        """Return moments of the rewards minus the linear prediction `features @ component`."""
         component = finite_array("component", component, (self.dim,))
         change = np.eye(self.dim + 1)
         change[-1, :-1] = -component
@@ -394,10 +403,10 @@ class WindowedMoments:
             raise storage.not_whole(name, KIND, error) from None
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a self-describing, checksummed file, whole or not at all."""
+        """Write the moments to a file with a checksum, completely or not at all."""
         storage.replace_file(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> WindowedMoments:
-        """Read a file written by `save`; refuses a damaged or foreign one."""
+        """Read moments from a file that the method `save` wrote; a damaged file raises FileError."""
         return cls.from_bytes(storage.contents(path), str(path))

@@ -73,21 +73,22 @@ class AffinePart:
 
 @policy("affine-linucb")
 class AffineLinUCB(LinearPolicy):
-    """LinUCB in an affine subspace that tasks share (Bilaj et al. 2024).
+    """LinUCB in an affine subspace of coefficients that several tasks share (Bilaj et al. 2024).
 
-    The windows of the logs are the earlier tasks. Their mean is the center, their principal directions are
-    the axes. Ridge regression pulls the coefficients towards the center, weakly along the subspace and
-    strongly off it.
+    The method `from_past` treats every window (period of the log) as an earlier task. The center of the
+    subspace is the mean of the tasks' coefficients, and the axes are their principal directions. Ridge
+    regression pulls the coefficients towards the center, weakly along the subspace and strongly in all other
+    directions.
 
     Parameters
     ----------
     center : array, shape (p,)
-        μ, where coefficients are expected.
+        Center μ of the subspace: the coefficients before any reward is seen.
     axes : array, shape (p, q)
-        M, directions times how far coefficients lie from the center along them. None at all: nothing is
-        learned.
+        Axes M of the subspace, scaled by the typical deviation of coefficients from the center. Without any
+        axes the policy learns nothing.
     **rest :
-        As in LinearPolicy, but for dim, invariant and draws.
+        Parameters of LinearPolicy other than dim, invariant and draws.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.AffineLinUCB([1.0, 1.0], [[1.0], [0.0]])     # the second coefficient is known
@@ -104,8 +105,10 @@ class AffineLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
-        """Center and axes from the windows of the logs; `rank` is the dimension of the subspace, found by its
-        size if not given.
+        """Estimate center and axes from the windows (periods) of the logs and return an AffineLinUCB policy.
+
+        By default the subspace has every direction in which the coefficients vary clearly more than by
+        sampling error. The parameter `rank` sets the dimension of the estimated subspace.
         """
         tasks = Tasks.of(past, centered=True)
         along, sizes = tasks.directions(rank)

@@ -213,53 +213,57 @@ class ReasoningPolicy(BasePolicy):
 
 @policy("auto-isd")
 class AutoISD(ReasoningPolicy):
-    """Weighs four hypotheses of what changed since the logs, and acts on all of them.
+    """Policy that weighs four hypotheses about what has changed since the logs were recorded.
 
-    The hypotheses are: nothing changed; drift as in the logs; invariance broken; logs useless. Each consists
-    of Kalman filters over the coefficients and the reward baseline. Filters are weighed by how well they
-    predict. The weaker the signal of the logs, the slower the weights move (`mixture.trust`).
+    The hypotheses are: nothing changed; drift as in the logs; invariance broken (stable coefficients have
+    changed); logs useless. Each hypothesis has several Kalman filters, which estimate the coefficients and
+    the mean reward. A filter gains weight when it predicts rewards well. The weaker the signal in the logs,
+    the slower the filters' weights change.
 
-    The policy plays the action with the largest sum of mean and width. The width is half a standard deviation
-    of what the logs leave open, and a whole one for labelled arms. Once filters that do not trust the logs
-    hold more than half of the weight, it is one standard deviation of the whole mixture. A neglected action
-    is tested if being wrong about it would cost more than finding out, within the limit of `caution`.
+    The policy plays the action with the highest upper confidence bound (expected reward plus a width). By
+    default the width of the bound is half the standard deviation that the expected reward would have if
+    nothing had changed. For labelled arms (actions with an identity, such as adverts), the width of the bound
+    is the whole standard deviation. If the hypotheses "invariance broken" and "logs useless" together hold
+    more than half of the weight, the width of the bound is the standard deviation over all Kalman filters.
+    The policy tests a rarely played action if a wrong estimate would cost more than the test, within the
+    limit set by the parameter `caution`.
 
-    Start it with `from_history`.
+    Create the policy with `from_history` or `from_past`.
 
     Parameters
     ----------
     prior : DriftPrior
-        What the logs teach. If its link is "logit", rewards are clicks, from 0 to 1, the filters are of their
-        log-odds, and choices are made on that scale.
+        Means and drift of the coefficients, estimated from the logs. If `prior.link` is "logit", rewards are
+        clicks (numbers from 0 to 1), and the policy estimates and compares the log-odds of a click.
     intercept : bool
-        Keep the reward baseline as a coordinate of its own.
+        Whether the filters learn the mean reward (the baseline) as an additional coefficient.
     caution : float or None
-        Share of the believed gain that may be spent on tests of neglected actions. 0, the default, suits
-        contexts that vary: they try the actions by themselves. None: no limit, for a few actions that are
-        always the same and whose values may change.
+        Largest share of the expected gain that may be spent on tests of rarely played actions. The default
+        caution, 0, suits contexts that vary, because different contexts lead to different actions anyway. The
+        caution None allows any number of tests, which suits a few fixed actions whose rewards may change.
     confidence : float
-        η, the probability of a false alarm, over all rounds together, if invariance holds.
+        Probability η of a false alarm over all rounds together, if stable coefficients stay stable.
     share : float
-        Part of the weights that returns to the prior weights each round.
+        Share of the filters' weights that returns to the initial weights in each round.
     noise : "learned" or "known"
-        Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with
-        five degrees of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the
-        logs.
+        Whether filters learn the noise variance online or use that of the logs. With `noise="learned"`,
+        Student's t distribution with five degrees of freedom limits the effect of outliers on the weights.
     horizon : int, optional
-        How many rounds will be played; tests that can no longer pay are left out.
+        Number of rounds that will be played, so that rarely played actions are not tested too late to pay
+        off.
     members : sequence of Member, optional
-        Others than the default ones; or the state of a FilterMixture, by name.
+        Kalman filters to use instead of the default ones, or the stored state of a FilterMixture.
 
     Attributes
     ----------
     mixture : FilterMixture
-        The filters and their weights; read it while no other thread changes the policy.
+        The Kalman filters and their weights, to be read only while no other thread changes the policy.
     winsorised : int
-        Rounds learned as if they had been nearer to what was expected. If they are many, a warning says so,
-        once.
+        Number of outliers: rounds whose reward or features were so unusual that the policy limited their
+        effect. If outliers are frequent, the policy warns once.
     refused : int
-        Rounds, and offers, refused since it was made or loaded because an action was too far from anything in
-        the logs.
+        Number of method calls that failed because the features of an action were more than a million times
+        as large as usual in the logs.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -319,17 +323,16 @@ class AutoISD(ReasoningPolicy):
     def from_history(
         cls, moments: WindowedMoments, *, exploration: Any = None, offered: Any = None, **options: Any
     ) -> Self:
-        """Learn the basis and the drift prior from the logs, then start.
+        """Estimate stable and drifting coefficients from logs and return an AutoISD policy.
 
         Parameters
         ----------
         moments : WindowedMoments
-            Of the logs.
+            Means and covariances of the logged features and rewards in each window (period of the log).
         exploration, offered : None
-            Of earlier versions, which rehearsed their exploration: `caution` is there instead, and a value
-            only warns.
+            Parameters of earlier versions, which have no effect: any value causes a warning.
         **options :
-            As of the class.
+            Parameters of the AutoISD constructor.
 
         >>> import numpy as np, invariant_bandits as ib
         >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -344,15 +347,19 @@ class AutoISD(ReasoningPolicy):
 
     @classmethod
     def from_arms(cls, statistics: ArmStatistics, **options: Any) -> Self:
-        """Learn what labelled arms have in common and how they drift, then start; options as of the class."""
+        """Return an AutoISD policy for labelled arms (actions with an identity, such as adverts).
+
+        The policy learns from the logs what the arms have in common and how they drift. The options are
+        parameters of the AutoISD constructor.
+        """
         return cls(DriftPrior.from_arms(statistics), **options)
 
     @classmethod
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
-        """Learn the prior from the past's logs, of labelled arms where these are known, and start.
+        """Estimate the drift of coefficients from the logs of a Past object and return an AutoISD policy.
 
-        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not
-        given. Other options as of the class.
+        The parameter `windows` is the number of periods into which the logged rounds are cut, by default as
+        in the Past object. All other options are parameters of the AutoISD constructor.
         """
         if windows is not None:
             past = past.in_windows(windows)
@@ -362,7 +369,11 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def remaining_rounds(self) -> float:
-        """Rounds to come, per coefficient of an arm. Past the horizon, as many remain as were played."""
+        """Number of rounds to come, divided by the number of coefficients of an arm.
+
+        Without a horizon, or past it, as many rounds are assumed to remain as were played, and at least
+        1,000.
+        """
         if self.horizon is not None and self.rounds < self.horizon:
             return float((self.horizon - self.rounds) / self._coefficients_per_arm)
         return float(max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm)
@@ -382,10 +393,8 @@ class AutoISD(ReasoningPolicy):
         return choice if choice[0] >= 0 else self._refuse(features)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state, as by `select`.
-
-        By matrix products while no action can be tested. Rounds that these cannot decide, because bounds are
-        nearly equal, are decided one by one.
+        """Return the actions (N,) that `select` would choose for N rounds with features (N, K, p), without
+        learning in between.
         """
         batch = base.batch_array(features, self.dim)
         with self._lock:
@@ -408,11 +417,11 @@ class AutoISD(ReasoningPolicy):
             return chosen
 
     def scores(self, features: Any) -> Scores:
-        """Expected rewards and their posterior standard deviations (K,).
+        """Return the expected rewards (K,) of K actions and their posterior standard deviations.
 
-        `select` adds to the mean only what the logs leave open, until they are doubted. Where rewards are
-        clicks, mean is the probability at the mean of the log-odds, and mean + width that one standard
-        deviation above.
+        While the policy trusts the logs, `select` does not use the widths of `scores`, but the uncertainty
+        that would remain if nothing had changed since the logs. For clicks, `mean` and `mean + width` are the
+        click probabilities at the mean log-odds and at one standard deviation above the mean.
         """
         mean, width = self._predict(offered_array(features, self.dim))
         if self.link == "logit":
@@ -443,11 +452,11 @@ class AutoISD(ReasoningPolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
+        """Learn the reward of the played action with features (p,)."""
         self.learn_beside(features, reward, 0.0, 0.0)
 
     def learn_beside(self, features: Any, reward: float, offset: float, doubt: float) -> None:
-        """Learn a round of whose expected reward, or log-odds, a part `offset` is known otherwise, up to a
+        """Learn a round in which a part `offset` of the expected reward (or log-odds) is known up to a
         variance `doubt`.
         """
         lock = self._lock
@@ -500,49 +509,60 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def members(self) -> int:
-        """How many filters there are."""
+        """Number of Kalman filters in the policy."""
         return len(self.mixture)
 
     @property
     def noise_scale(self) -> float:
-        """Standard deviation of a reward about its expectation, as it is believed at present."""
+        """Current estimate of the standard deviation of the noise in a reward."""
         variance = self.mixture.believed_noise
         return float(np.sqrt(variance if self.link == "identity" else 1.0 / variance))
 
     @property
     def log_evidence(self) -> float:
-        """Log of the likelihood ratio of broken against held invariance, at present; 0 in the first
-        rounds.
+        """Current evidence that stable coefficients have changed, as a log-likelihood ratio (0 in the first
+        rounds).
         """
         with self._lock:
             return log_evidence(self.mixture.filters.online, self.prior)
 
     @property
     def peak_evidence(self) -> float:
-        """Largest log evidence so far, of those at the alarm's looks and the present one."""
+        """Largest evidence of a change in stable coefficients, over the current round and all rounds in which
+        the policy checked for an alarm.
+        """
         with self._lock:
             return max(self.log_evidence, self._peak_evidence)
 
     @property
     def alarm(self) -> bool:
-        """Whether invariance was ever rejected, at `confidence` over all rounds together."""
+        """Whether there was ever significant evidence that coefficients that were stable in the logs have
+        changed.
+
+        The significance level of the alarm over all rounds together is the parameter `confidence`.
+        """
         return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.confidence))
 
     @property
     def alarm_supported(self) -> bool:
-        """Whether the logs say enough about drift for an alarm: five windows at least, and drift along
-        the basis.
+        """Whether the logs suffice to raise an alarm when stable coefficients change.
+
+        An alarm needs at least five windows (periods of the log), and estimated directions of drift that
+        agree with the windows.
         """
         return not why_no_alarm(self.prior)
 
     @property
     def coefficients(self) -> Array:
-        """The mixture's mean of γ (p,)."""
+        """Current estimate of the coefficients γ (p,), the weighted mean of all Kalman filters."""
         with self._lock:
             return np.asarray(self.prior.basis @ self.mixture.filters.mean[: self.dim])
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
-        """What the policy believes at present; print it for a text, read its fields for numbers."""
+        """Return what the policy currently believes about changes since the logs.
+
+        Print the result of `explain` for a text, or read its fields for numbers.
+        """
         names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
         if len(names) != self.dim:
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
@@ -570,11 +590,11 @@ class AutoISD(ReasoningPolicy):
     # -- arms that come and go --
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
-        """This policy with one arm more, after the others: every filter believes of it what it believes of
-        the arms.
+        """Return a copy of this policy with one additional labelled arm, after the other arms.
 
-        features: of the new arm (c,), where the arms of the logs have some. Offered features then have the
-        coordinates of the new arm as well.
+        The coefficients of the new arm start from their distribution over the known arms. The parameter
+        `features` (c,) describes the new arm, if the logs have features of arms. Feature vectors for the new
+        policy have additional entries for the coefficients of the new arm.
         """
         with self._lock:
             prior = self.prior.with_arm(features)
@@ -582,7 +602,10 @@ class AutoISD(ReasoningPolicy):
             return self.from_state(*self._state(prior, self.mixture.grown(self.prior, starts)))
 
     def without_arm(self, arm: int) -> Self:
-        """This policy without an arm and its coordinates; what it learned of the others stays."""
+        """Return a copy of this policy without one arm and without that arm's entries in feature vectors.
+
+        The copy keeps what the policy has learned about the other arms.
+        """
         with self._lock:
             shrunk = self.mixture.shrunk(self.prior, arm)
             return self.from_state(*self._state(self.prior.without_arm(arm), shrunk))

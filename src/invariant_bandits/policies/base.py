@@ -41,16 +41,16 @@ finite.
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Expected rewards and widths of the offered actions.
+    """Expected rewards of the offered actions and how uncertain they are.
 
     Attributes
     ----------
     mean : array, shape (K,)
-        Expected rewards.
+        Expected reward of each of the K offered actions.
     width : array, shape (K,)
-        Radius × norm of the confidence set, in units of the reward, before the factor `exploration`.
+        Uncertainty of each expected reward, before multiplication by the policy's parameter `exploration`.
     propensities : array, shape (K,), or None
-        Probabilities of being chosen, where the policy randomises and they are known exactly.
+        Probability of choosing each action, or None if the policy does not know these probabilities exactly.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> scores = ib.LinUCB(2, noise_scale=0.1).scores(np.eye(2))
@@ -65,12 +65,12 @@ class Scores:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses one of K offered actions from their features and learns from its reward.
+    """Interface of a policy: choose one of K offered actions from their features, then learn its reward.
 
-    Any class with these two methods plays in `simulate`, `compare` and grids. `update` may also take what
-    else is known of the round: `offered` (K, p), all features of the round, and `action`, the index that was
-    played. Neither is handed to an `update` that does not name it. A policy that draws its actions has
-    `propensities(features)`, the probabilities (K,) of its next choice.
+    Any object with the methods `select` and `update` can be used in `simulate`, `compare` and experiment
+    grids. The method `update` may have two more parameters: `offered`, the features (K, p) of all
+    offered actions, and `action`, the index of the played action. A policy that chooses at random also has
+    the method `propensities(features)`, which returns the probability (K,) of choosing each action.
 
     >>> import invariant_bandits as ib
     >>> class First:
@@ -85,10 +85,12 @@ class Policy(Protocol):
     """
 
     def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p); never changes the policy."""
+        """Return the index of the action to play, given the features (K, p) of K actions, without changing
+        the policy.
+        """
 
     def update(self, features: Any, reward: float) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
+        """Learn the reward of the played action with features (p,)."""
 
 
 @runtime_checkable
@@ -163,18 +165,20 @@ class BasePolicy(ThreadSafe):
     rounds: Any
 
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
-        """Learn N rounds in their order, exactly as by one `update` each. A bad round changes nothing at all.
+        """Learn N rounds in their order, exactly as N calls of `update` would.
+
+        If one of the N rounds is invalid, the policy does not change at all.
 
         Parameters
         ----------
         features : array, shape (N, p)
-            Features of the chosen actions.
+            Features of the played actions.
         rewards : array, shape (N,)
-            Their rewards.
+            Rewards of the played actions.
         offered : sequence of N arrays (K, p), optional
-            All features of the rounds, for policies that use them.
+            Features of all offered actions in each round, for policies that use them.
         actions : array of int, shape (N,), optional
-            The indices that were played, for policies that must know.
+            Index of the played action in each round, for policies that need the index.
         """
         policy: Any = self
         rows = np.ascontiguousarray(finite_array("features", features, ("N", policy.dim)))
@@ -197,7 +201,7 @@ class BasePolicy(ThreadSafe):
     options: ClassVar[tuple[str, ...]] = ()
     """Attributes that the constructor takes as keywords, and that are stored."""
     shown: ClassVar[tuple[str, ...]] = ("dim",)
-    """Attributes that `repr` shows, beside the rounds."""
+    """Names of the attributes that `repr` shows in addition to `rounds`."""
     _draws: Draws | None = None
 
     @property
@@ -242,7 +246,10 @@ class BasePolicy(ThreadSafe):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
+        """Write the whole state of the policy to a file, which `ib.load` reads.
+
+        An existing file with the same name is replaced in one step.
+        """
         storage.replace_file(path, to_bytes(self))
 
 

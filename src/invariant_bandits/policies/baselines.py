@@ -20,7 +20,9 @@ from invariant_bandits.storage import ArraySpec, StateSchema, counters
 
 @policy("greedy")
 class Greedy(LinearPolicy):
-    """Always the action with the highest estimated reward. Widths are reported, not used.
+    """Policy that always plays the action with the highest estimated reward.
+
+    The method `scores` also reports confidence widths, which do not affect the choice.
 
     Parameters
     ----------
@@ -29,15 +31,15 @@ class Greedy(LinearPolicy):
     ridge : float
         Regulariser λ of the ridge regression.
     confidence : float
-        Probability of failure η, for the widths.
+        Allowed probability η that a confidence bound fails, for the reported widths.
     noise_scale : float
-        Standard deviation σ of a reward, for the widths.
+        Standard deviation σ of the noise in a reward, for the reported widths.
     norm_bound : float
-        M ≥ ‖γ‖, for the widths.
+        Upper bound M on the norm of the coefficients γ, for the reported widths.
     feature_bound : float
-        L ≥ ‖φ‖, for the widths.
+        Upper bound L on the norm of a feature vector φ, for the reported widths.
     memory : Memory
-        Which online rounds count.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.Greedy(2)
@@ -54,10 +56,10 @@ class Greedy(LinearPolicy):
 
 @policy("frozen")
 class Frozen(Greedy):
-    """A ridge regression on the logs, acted upon greedily, that never learns again: it only checks and counts
-    rounds.
+    """Policy that fits a ridge regression to the logs, plays the action with the highest estimated reward and
+    never learns online.
 
-    Parameters as in Greedy.
+    The class `Greedy` documents the parameters.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -72,11 +74,14 @@ class Frozen(Greedy):
 
     @classmethod
     def from_past(cls, past: Past, *, warm: bool | int = True, **options: Any) -> Self:
-        """The ridge regression on all logged rounds, or with a number as `warm` on so many of the latest."""
+        """Fit the ridge regression to the logged rounds and return a Frozen policy.
+
+        If the parameter `warm` is a number n, the regression uses only the n latest logged rounds.
+        """
         return super().from_past(past, warm=warm, **options)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Check the round; nothing is learned from it."""
+        """Check and count the round without learning from it."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         if not len(kernels.residual_row(row, value, self._lift, self.dim)):
             raise base.too_large()
@@ -86,18 +91,21 @@ class Frozen(Greedy):
 
 @policy("epsilon-greedy")
 class EpsilonGreedy(Greedy):
-    """Any of the K actions with probability `epsilon`, else the greedy one. Its `propensities` are exact.
+    """Policy that plays the action with the highest estimated reward, or with probability `epsilon` a random
+    action.
+
+    The method `propensities` returns exact probabilities of all actions.
 
     Parameters
     ----------
     dim : int
         Number of features p.
     epsilon : float
-        Probability from 0 to 1 of drawing an action uniformly.
+        Probability, from 0 to 1, of drawing the action uniformly at random.
     seed : int or numpy.random.Generator
-        Draws when to explore, and the action.
+        Seed or generator for the random choices.
     **rest :
-        As in Greedy.
+        Parameters of the class Greedy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.EpsilonGreedy(2, epsilon=0.1, seed=0)
@@ -115,14 +123,19 @@ class EpsilonGreedy(Greedy):
         self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
-        """The greedy action, or with probability epsilon any of the K."""
+        """Return the index of the action with the highest estimated reward, or with probability epsilon that
+        of a random action.
+        """
         with self._lock:
             greedy = super().select(features)
             explore, place = self._draws.at(self.rounds).random(2)
         return int(place * len(features)) if explore < self.epsilon else greedy
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
+        """Return the actions (N,) for N rounds with features (N, K, p), each round with its own random draw.
+
+        The first action is the one that `select` returns for the first round.
+        """
         with self._lock:
             greedy = super().select_many(features)
             explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
@@ -130,13 +143,17 @@ class EpsilonGreedy(Greedy):
         return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
 
     def scores(self, features: Any) -> Scores:
-        """Means, widths and the probabilities of being chosen."""
+        """Return expected rewards, confidence widths and the probability of choosing each action."""
         with self._lock:
             scores = super().scores(features)
             return Scores(scores.mean, scores.width, self.propensities(features))
 
     def propensities(self, features: Any, *, samples: int = 0) -> Array:
-        """ε/K for each action, and 1 − ε more for the greedy one (K,)."""
+        """Return the probability (K,) of choosing each of K actions.
+
+        Every action has the probability ε/K, and the action with the highest estimated reward has 1 − ε in
+        addition.
+        """
         features = base.offered_array(features, self.dim)
         result = np.full(len(features), self.epsilon / len(features))
         result[super().select(features)] += 1.0 - self.epsilon
@@ -145,14 +162,14 @@ class EpsilonGreedy(Greedy):
 
 @policy("uniform")
 class Uniform(BasePolicy):
-    """Every action with the same probability. It learns nothing but counts rounds.
+    """Policy that chooses every action with the same probability and learns nothing.
 
     Parameters
     ----------
     dim : int
         Number of features p.
     seed : int or numpy.random.Generator
-        Draws the actions.
+        Seed or generator for the random choices.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> ib.Uniform(2, seed=0).propensities(np.ones((4, 2))).tolist()
@@ -172,34 +189,37 @@ class Uniform(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, seed: Seed = 0) -> Self:
-        """Return a policy for the past's number of features, which is all it needs."""
+        """Return a Uniform policy for the number of features of a Past object."""
         return cls(past.dim, seed=seed)
 
     def select(self, features: Any) -> int:
-        """Any of the K actions."""
+        """Return the index of an action drawn uniformly at random."""
         actions = len(base.offered_array(features, self.dim))
         with self._lock:
             return int(self._draws.at(self.rounds).random() * actions)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
+        """Return independently drawn actions (N,) for N rounds with features (N, K, p).
+
+        The first action is the one that `select` returns for the first round.
+        """
         rounds, actions, _ = finite_array("features", features, ("N", "K", self.dim)).shape
         with self._lock:
             places = self._draws.at(self.rounds).random(rounds)
         return np.asarray(places * actions).astype(np.int64)
 
     def scores(self, features: Any) -> Scores:
-        """Zeros, and the probabilities of being chosen."""
+        """Return 0 as every expected reward and width, and the probability 1/K of each of K actions."""
         share = self.propensities(features)
         return Scores(np.zeros_like(share), np.zeros_like(share), share)
 
     def propensities(self, features: Any) -> Array:
-        """1/K for each action (K,)."""
+        """Return the probability 1/K of each of K actions."""
         actions = len(base.offered_array(features, self.dim))
         return np.full(actions, 1.0 / actions)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Check and count the round."""
+        """Check and count the round without learning from it."""
         base.chosen_array(features, self.dim)
         base.reward_number(reward)
         with self._lock:
@@ -215,21 +235,22 @@ class Uniform(BasePolicy):
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Action k is always row k of the offered ones, and `update` needs the index that was played. The width of
-    an action is α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
+    Every round must offer the same K actions in the same order. The confidence width of an action
+    with features φ is α√(φᵀA⁻¹φ), where A is the regularised Gram matrix of that action. The factor α of the
+    confidence width is 1 + √(log(2/η)/2), where η is the parameter `confidence`.
 
     Parameters
     ----------
     dim : int
         Number of features p.
     arms : int
-        Number K of actions, offered in every round and in the same order.
+        Number K of actions, which every round offers in the same order.
     ridge : float
-        Regulariser λ. The published one is the identity, λ = 1.
+        Regulariser λ of each ridge regression, which is 1 in the publication.
     confidence : float
-        Probability of failure η.
+        Allowed probability η that a confidence bound fails.
     exploration : float
-        Factor on the widths.
+        Factor on the confidence widths.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.DisjointLinUCB(2, arms=3, exploration=0.0)
@@ -260,12 +281,12 @@ class DisjointLinUCB(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
-        """Without `arms` as many as every round offers, where the past says so."""
+        """Return a DisjointLinUCB policy, by default for `past.actions` actions per round."""
         arms = past.actions if arms is None else arms
         return cls(past.dim, cast(int, arms), **{"confidence": past.confidence, **options})
 
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p), K = arms."""
+        """Return the expected rewards and confidence widths of all K actions with features (K, p)."""
         features = finite_array("features", features, (self.arms, self.dim))
         means, widths = self._bounds(features[None])
         return Scores(means[:, 0], widths[:, 0])
@@ -281,17 +302,17 @@ class DisjointLinUCB(BasePolicy):
         return parts[:, 0], self._radius * np.sqrt(parts[:, 1])
 
     def select(self, features: Any) -> int:
-        """Index of the action with the highest upper confidence bound."""
+        """Return the index of the action with the highest upper confidence bound."""
         scores = self.scores(features)
         return int(np.argmax(scores.mean + self.exploration * scores.width))
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p)."""
+        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
         means, widths = self._bounds(finite_array("features", features, ("N", self.arms, self.dim)))
         return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of `action`, whose features (p,) are given."""
+        """Learn the reward of the played action with features (p,); its index must be passed as `action`."""
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")

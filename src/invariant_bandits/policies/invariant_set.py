@@ -65,14 +65,15 @@ def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
 
 @policy("invariant-set")
 class InvariantSetPolicy(AffineLinUCB):
-    """The greedy policy on the best set of features whose coefficients are the same in all windows.
+    """Greedy policy that uses only features whose coefficients are equal in all windows (periods) of the
+    logs.
 
-    Invariant policy learning (Saengkyongam et al. 2023) in its linear form: among the sets of features whose
-    regression does not change from window to window, take the one that explains most. It learns nothing
-    online, so that a world in which the other features mislead cannot mislead it. Without an invariant set
-    all actions score the same.
+    The policy is the linear form of invariant policy learning (Saengkyongam et al. 2023). Among the sets of
+    features with equal coefficients in all windows, `from_past` takes the set that explains most of the
+    rewards. The policy does not learn online, so features whose coefficients change cannot mislead it. If no
+    set of features has equal coefficients, all actions have the same score.
 
-    Parameters as in AffineLinUCB.
+    The class `AffineLinUCB` documents the parameters.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -87,7 +88,11 @@ class InvariantSetPolicy(AffineLinUCB):
 
     @classmethod
     def from_past(cls, past: Past, *, level: float = 0.01, **options: Any) -> Self:
-        """The set from the windows of the logs; one whose p-value is below `level` is not invariant."""
+        """Find the best set of features with equal coefficients in all windows (periods) of the logs and
+        return the policy.
+
+        A set of features is rejected if the test of equal coefficients has a p-value below the given `level`.
+        """
         probability("level", level)
         invariant = [fit for fit in fitted_sets(past.moments) if fit.p_value >= level]
         best = max(invariant, key=lambda fit: fit.explained, default=None)

@@ -33,7 +33,9 @@ LARGEST_RECORDED = 1e60
 
 
 class RecomputeWarning(UserWarning):
-    """The decomposition could not be recomputed; the policy keeps the one it has.
+    """Warning that a policy such as ISDLinUCB could not update its estimate of which coefficients drift.
+
+    After a RecomputeWarning the policy continues with its previous estimate.
 
     >>> import warnings, invariant_bandits as ib
     >>> with warnings.catch_warnings():
@@ -169,16 +171,18 @@ class Recomputation:
 
 
 class ISDPolicy(LinearPolicy):
-    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores.
+    """Base class of ISDLinUCB and ISDLinTS, which take the stable coefficients from the logs.
+
+    An ISD policy learns only the residual coefficients (those that drift) online.
 
     Attributes
     ----------
     split : Split
-        Invariant and residual part.
+        Directions with stable coefficients (invariant part) and with drifting coefficients (residual part).
     component : array, shape (p,)
-        β̂_inv.
+        Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv), or None
-        Inverse covariance of the component along split.invariant; None if it is exact.
+        Inverse covariance of the stable coefficients `component`, or None if they are exact.
     """
 
     def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
@@ -204,22 +208,25 @@ class ISDPolicy(LinearPolicy):
         intercept: bool = True,
         **rest: Any,
     ) -> Self:
-        """Algorithm 1: split and component estimated from the logs' moments.
+        """Estimate the stable coefficients from logs and return a policy that uses them (the paper's
+        Algorithm 1).
 
         Parameters
         ----------
         moments : WindowedMoments
-            Of the logs.
+            Means and covariances of the logged features and rewards in each window (period of the log).
         split : Split, optional
-            The true one if it is known (the oracle of Theorem 2). Then only the component is estimated.
+            The true directions with stable and with drifting coefficients, if they are known (Theorem 2 of
+            the paper).
         recompute_every : int, optional
-            So many online rounds at a time join the history as a new window, and the decomposition is
-            estimated again. Give `update` the offered features then: without them the round counts as if the
-            chosen action had been the only one, and the policy's own selection biases the covariances.
+            Number n: after every n online rounds, these rounds join the logs as a new window (period) and the
+            stable directions are estimated again. With `recompute_every`, pass all offered features to
+            `update`, because covariances of the policy's own choices are biased.
         intercept : bool
-            As in InvariantSubspaceDecomposition; False for features of labelled arms.
+            Whether every window (period of the log) has an intercept; use False for features of labelled
+            arms.
         **rest :
-            As in the constructor. Without a noise_scale, the standard deviation of a reward is estimated.
+            Parameters of the constructor. By default the noise scale is estimated from the logs.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
@@ -285,7 +292,10 @@ class ISDPolicy(LinearPolicy):
 
     @classmethod
     def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
-        """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
+        """Return a policy that uses a fitted InvariantSubspaceDecomposition.
+
+        By default the policy uses the noise scale of the fitted decomposition.
+        """
         rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
         make: Any = cls  # each kind has a constructor of its own
         return make(  # type: ignore[no-any-return]
@@ -295,8 +305,10 @@ class ISDPolicy(LinearPolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,); `offered` (K, p) is used when
-        recomputing.
+        """Learn the reward of the played action with features (p,).
+
+        If the policy has the option `recompute_every`, pass the features (K, p) of all actions as parameter
+        `offered`.
         """
         if self._recomputation is None:
             super().update(features, reward)
@@ -404,29 +416,34 @@ def _empty_window(moments: WindowedMoments) -> WindowedMoments:
 
 @policy("isd-linucb")
 class ISDLinUCB(ISDPolicy):
-    """ISD-linUCB, the paper's Algorithm 1, over any memory.
+    """LinUCB that learns only drifting coefficients and takes the stable ones from logs (the paper's
+    Algorithm 1).
 
     Parameters
     ----------
     split : Split
-        Invariant and residual part.
+        Directions with stable coefficients (invariant part) and with drifting coefficients (residual part).
     component : array, shape (p,)
-        β̂_inv.
+        Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them.
-        None if the component is known exactly (Theorem 1).
+        Inverse covariance matrix of the estimate `component`, either along the p_inv stable directions or
+        for all p features. By default the stable coefficients count as exact (Theorem 1 of the paper).
     radius : "self-normalised" or "theorem"
-        "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the
-        component. "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful). It needs
-        feature_bound and, unless the component is exact, the next three.
+        Which confidence radii the policy uses. With "self-normalised", the confidence radius of the stable
+        coefficients is Chernoff's bound. With "self-normalised", the confidence radius of the drifting
+        coefficients is the published one for the chosen memory, such as SlidingWindow. The radius
+        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
+        The radius "theorem" needs `feature_bound` and, unless the stable coefficients are exact,
+        `logged_rounds`, `min_eigenvalue` and `subspace_error`.
     logged_rounds : int, optional
-        T0.
+        Number T0 of logged rounds.
     min_eigenvalue : float, optional
-        λ0 of the logs' Gram matrix per round.
+        Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     subspace_error : float
-        ΔΠ = ‖Π̂ − Π‖, 0 if the split is known.
+        Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the true
+        subspace is known.
     **rest :
-        As in LinearPolicy, but for dim, invariant and draws.
+        Parameters of LinearPolicy other than dim, invariant and draws.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])
@@ -454,16 +471,16 @@ class ISDLinUCB(ISDPolicy):
 
 @policy("isd-lints")
 class ISDLinTS(ISDPolicy):
-    """Thompson sampling with an invariant part, over any memory.
+    """Thompson sampling that learns only drifting coefficients and takes the stable ones from logs.
 
     Parameters
     ----------
     split, component, component_precision :
-        As in ISDLinUCB.
+        The parameters of the same names in ISDLinUCB.
     seed : int or numpy.random.Generator
-        Draws the coefficients.
+        Seed or generator for the random draws of the coefficients.
     **rest :
-        As in LinearPolicy, but for dim, invariant and draws.
+        Parameters of LinearPolicy other than dim, invariant and draws.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])

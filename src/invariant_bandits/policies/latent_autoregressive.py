@@ -20,20 +20,23 @@ INNER = "inner."
 
 @policy("latent-ar-linucb")
 class LatentARLinUCB(ComposedPolicy):
-    """LinUCB whose coefficients follow a latent autoregressive state (Trella et al. 2024).
+    """LinUCB for coefficients that follow a hidden autoregressive state (Trella et al. 2024).
 
-    The reward is φᵀ(γ + z·b), and z an autoregressive process that is never seen. Once it has settled, the
-    Kalman filter predicts z from a discounted sum of the last errors r − φᵀγ, each times the action's φᵀb.
-    So the policy is LinUCB with the features φ and φ ⊗ h, where h is the discounted sum of (r − φᵀγ̂)φ.
+    The expected reward of an action with features φ is φᵀ(γ + z·b), where γ and b are fixed coefficients and
+    the hidden state z is an autoregressive process. The policy predicts the state z from its latest
+    prediction errors. The inputs of LinUCB are the features φ and the products of φ with a vector h, which
+    summarises past prediction errors. The vector h is the discounted sum of past features times their
+    prediction errors.
 
     Parameters
     ----------
     dim : int
-        Number of features p; the regression has p(1 + p) coefficients.
+        Number of features p. The regression of LatentARLinUCB has p(1 + p) coefficients.
     decay : float
-        Factor from 0 to 1 on the errors before, each round.
+        Factor, between 0 and 1, on the weight of older prediction errors in each round.
     **common :
-        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LatentARLinUCB(2, exploration=0.1)
@@ -53,12 +56,15 @@ class LatentARLinUCB(ComposedPolicy):
 
     @classmethod
     def from_past(cls, past: Past, **options: Any) -> Self:
-        """A policy with the past's noise scale, feature bound and confidence; the logs are not used."""
+        """Return a LatentARLinUCB policy with the noise scale, feature bound and confidence of a Past object.
+
+        LatentARLinUCB does not learn from the logged rounds.
+        """
         return cls(past.dim, **{**past.settings(), **options})
 
     @property
     def rounds(self) -> int:
-        """Rounds learned so far."""
+        """Number of rounds learned so far."""
         return int(self._playing.rounds)
 
     def _seen(self, features: Any, checked: Callable[[Any, int], Array]) -> Array:
@@ -70,7 +76,7 @@ class LatentARLinUCB(ComposedPolicy):
         )
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,), and note how far off γ̂ was."""
+        """Learn the reward of the played action with features (p,) and record the prediction error."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
             extended = self._seen(row, base.chosen_array)

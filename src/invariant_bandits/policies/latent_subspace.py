@@ -21,20 +21,22 @@ NARROW, WIDE = "narrow.", "wide."
 
 @policy("latent-linucb")
 class LatentLinUCB(ComposedPolicy):
-    """LinUCB in a subspace that the logs teach, until LinUCB in all features knows more (Kausik et al. 2024).
+    """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 
-    Coefficients of every task are assumed to be Uθ with one U for all tasks. Two regressions learn every
-    round, one along U and one in all features. Both give an upper confidence bound; the first is widened by
-    the error of the subspace. The lower of the two counts.
+    The policy assumes that the coefficients online lie in the same subspace as in every window (period) of
+    the logs. Two regressions learn every round: one in the subspace and one in all features. Each regression
+    gives an upper confidence bound, and the policy uses the smaller of the two bounds. The bound in the
+    subspace is widened by the error of the estimated subspace.
 
     Parameters
     ----------
     axes : array, shape (p, r)
-        U, orthonormal columns.
+        Matrix U, whose orthonormal columns span the subspace.
     subspace_error : float
-        ‖Π̂ − Π‖ of the projections onto the estimated and the true subspace.
+        Distance ‖Π̂ − Π‖ between the projections on the estimated and the true subspace.
     **common :
-        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LatentLinUCB([[1.0], [0.0]], exploration=0.0)   # the second coefficient is 0
@@ -54,8 +56,10 @@ class LatentLinUCB(ComposedPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
-        """The subspace of the windows' coefficients; `rank` is its dimension, found by its size if not
-        given.
+        """Estimate the subspace from the windows (periods) of the logs and return a LatentLinUCB policy.
+
+        By default the subspace has every direction in which the estimated coefficients clearly exceed their
+        sampling error. The parameter `rank` sets the dimension of the estimated subspace.
         """
         tasks = Tasks.of(past, centered=False)
         axes, sizes = tasks.directions(rank)
@@ -65,7 +69,7 @@ class LatentLinUCB(ComposedPolicy):
 
     @property
     def rounds(self) -> int:
-        """Rounds learned so far."""
+        """Number of rounds learned so far."""
         return int(self._wide.rounds)
 
     def _bounds(self, features: Array) -> tuple[Array, Array]:
@@ -79,21 +83,21 @@ class LatentLinUCB(ComposedPolicy):
         return np.where(lower, narrow.mean, wide.mean), np.where(lower, width, wide.width)
 
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p)."""
+        """Return the expected rewards and confidence widths of K actions with features (K, p)."""
         return Scores(*self._bounds(base.offered_array(features, self.dim)))
 
     def select(self, features: Any) -> int:
-        """Index of the action with the highest of the lower bounds."""
+        """Return the index of the action with the highest upper confidence bound."""
         return int(self.select_many(base.offered_array(features, self.dim)[None])[0])
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p)."""
+        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
         rounds = base.batch_array(features, self.dim)
         means, widths = self._bounds(rounds.reshape(-1, self.dim))
         return np.asarray((means + self._wide.exploration * widths).reshape(rounds.shape[:2]).argmax(axis=1))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Both regressions learn the reward of the chosen action with features (p,)."""
+        """Learn the reward of the played action with features (p,)."""
         with self._lock:
             self._wide.update(features, reward)
             self._narrow.update(features, reward)

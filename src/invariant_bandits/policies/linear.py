@@ -40,41 +40,45 @@ class Common(Estimation, total=False):
 
 
 class LinearPolicy(BasePolicy):
-    """A linear policy over any memory, with any exploration, with an invariant part or without.
+    """Base class of the linear policies: LinUCB and Thompson sampling.
 
-    Without draws it is optimistic: it plays the highest upper confidence bound, with the radii published
-    with the memory. With draws it samples (Thompson): coefficients are drawn once per learned round, and the
-    best action under them is played. The draw is N(estimate, (exploration · scale)² · covariance), with the
-    scale of Agrawal & Goyal (2013) for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim &
-    Tewari 2020).
+    The policy expects the reward φᵀγ for features φ, and learns the coefficients γ by ridge regression.
+    Without the parameter `draws` the policy plays the action with the highest upper confidence bound. With
+    the parameter `draws` the policy uses Thompson sampling: it draws coefficients from N(estimate,
+    (exploration · scale)² · covariance) and plays the best action for them. Thompson sampling draws the
+    coefficients once after each `update`, so repeated calls of `select` agree. The scale of the draws is that
+    of Agrawal & Goyal (2013). With the memory Discount, the covariance of the draws is that of Kim & Tewari
+    (2020).
 
     Parameters
     ----------
     dim : int
         Number of features p.
     ridge : float
-        Regulariser λ.
+        Regulariser λ of the ridge regression.
     confidence : float
-        Probability of failure η.
+        Allowed probability η that a confidence bound fails.
     noise_scale : float
-        Standard deviation σ of a reward, in its unit.
-    norm_bound, feature_bound : float
-        M ≥ ‖γ‖, and L ≥ ‖φ‖, which the radii of SlidingWindow and Discount use.
+        Standard deviation σ of the noise in a reward, in units of the reward.
+    norm_bound : float
+        Upper bound M on the norm of the coefficients γ.
+    feature_bound : float
+        Upper bound L on the norm of a feature vector φ, which the memories SlidingWindow and Discount use.
     exploration : float
-        Factor on the widths, or on the spread of the draws.
+        Factor on the confidence widths, or on the standard deviation of the draws in Thompson sampling.
     memory : Memory
-        Which online rounds count.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     invariant : isd.InvariantPart, optional
-        What lasts. None: all coefficients are learned online, q = p.
+        Part of the coefficients that is known from the logs. By default the policy learns all coefficients.
     draws : Draws, optional
-        Of the coefficients.
+        Random numbers for Thompson sampling. By default the policy uses upper confidence bounds.
     """
 
     options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
     """Settings of the constructor that are stored, beside dim and memory."""
     shown = ("dim", "memory")
     takes_memory: ClassVar[bool] = True
-    """Whether the constructor takes a memory; else it takes the one number of it."""
+    """Whether the constructor has a parameter `memory`, instead of the one number that defines the memory."""
 
     def __init__(
         self,
@@ -121,9 +125,17 @@ class LinearPolicy(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
-        """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
+        """Return a new policy with the noise scale, feature bound and confidence of a Past object.
 
-        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
+        Parameters
+        ----------
+        past : Past
+            What is known before the first round, such as logs and horizon.
+        warm : bool or int
+            Whether the policy first learns the logged rounds, or how many of the latest logged rounds it
+            learns.
+        **options :
+            Parameters of the constructor, which take precedence over the values in `past`.
         """
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
@@ -163,7 +175,7 @@ class LinearPolicy(BasePolicy):
     # -- deciding --
 
     def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
+        """Return the index of the action to play, given the features (K, p) of K actions."""
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
@@ -191,8 +203,9 @@ class LinearPolicy(BasePolicy):
         return decision
 
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p); optimism maximises mean + exploration ·
-        width.
+        """Return the expected rewards and confidence widths of K actions with features (K, p).
+
+        Without Thompson sampling, `select` plays the action with the largest mean + exploration · width.
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
@@ -203,9 +216,10 @@ class LinearPolicy(BasePolicy):
         return Scores(parts[0], width)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state; the first is as in `select`.
+        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between.
 
-        By matrix products; coefficients that are drawn are drawn anew for each round.
+        The first action is the one that `select` returns for the first round. Thompson sampling draws new
+        coefficients for each of the N rounds.
         """
         features = base.batch_array(features, self.dim)
         if not self._samples:
@@ -226,15 +240,19 @@ class LinearPolicy(BasePolicy):
         return np.concatenate([bounds.argmax(axis=1) for _, bounds in blocks])
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
-        """Probabilities (K,) of the next choice: one for what `select` returns, if nothing is drawn.
+        """Return the probability (K,) that the policy chooses each of K actions.
+
+        Without Thompson sampling the probability is 1 for the action that `select` returns and 0 for all
+        other actions.
 
         Parameters
         ----------
         features : array, shape (K, p)
-            Features of the offered actions.
+            Features of the K offered actions.
         samples : int
-            Number of draws of the coefficients, where these are drawn; each action has its share of draws in
-            which it is the best. The standard error is at most 0.5/√samples.
+            Number of simulated draws of the coefficients in Thompson sampling. The probability of an action
+            is the share of draws in which the action is best. The standard error of each probability is at
+            most 0.5/√samples.
         """
         if not self._samples:
             return super().propensities(features)
@@ -271,7 +289,10 @@ class LinearPolicy(BasePolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,); the other arguments are not used."""
+        """Learn the reward of the played action with features (p,).
+
+        The parameters `offered` and `action` are accepted but not used.
+        """
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
@@ -351,8 +372,10 @@ class LinearPolicy(BasePolicy):
 @policy("linucb-cold", warm=False)
 @policy("linucb")
 class LinUCB(LinearPolicy):
-    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in
-    LinearPolicy.
+    """LinUCB: play the action with the highest upper confidence bound (Abbasi-Yadkori et al. 2011, Theorem
+    2).
+
+    The class `LinearPolicy` documents the parameters.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -378,11 +401,12 @@ class LinTS(LinearPolicy):
     dim : int
         Number of features p.
     seed : int or numpy.random.Generator
-        Draws the coefficients.
+        Seed or generator for the random draws of the coefficients.
     memory : Memory
-        Which online rounds count.
+        Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     **common :
-        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LinTS(2, noise_scale=0.1, seed=0)
@@ -403,7 +427,9 @@ class LinTS(LinearPolicy):
 
 @policy("sw-linucb")
 class SWLinUCB(LinearPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
+    """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
+
+    The class `LinearPolicy` documents all parameters except `window`.
 
     >>> SWLinUCB(3, window=100)
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
@@ -418,15 +444,18 @@ class SWLinUCB(LinearPolicy):
     def from_past(
         cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
     ) -> Self:
-        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
+        """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else
+        `past.horizon`.
+        """
         window = window or past.suggested_window or past.needed_horizon("window")
         return super().from_past(past, window=window, warm=warm, **options)
 
 
 @policy("d-linucb")
 class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in
-    LinearPolicy.
+    """Discounted LinUCB: a round that is s rounds old has the weight discount^s (Russac et al. 2019).
+
+    The class `LinearPolicy` documents all parameters except `discount`.
 
     >>> DLinUCB(3, discount=0.99)
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
@@ -441,8 +470,9 @@ class DLinUCB(LinearPolicy):
     def from_past(
         cls, past: Past, *, discount: float | None = None, warm: bool | int = False, **options: Any
     ) -> Self:
-        """Without a `discount` one that remembers as many rounds as the past suggests, or 0.999, as in
-        the paper.
+        """Return a DLinUCB policy, which by default remembers about `past.suggested_window` rounds.
+
+        If the Past object suggests no window, the default discount is 0.999.
         """
         if discount is None:
             discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
@@ -451,7 +481,9 @@ class DLinUCB(LinearPolicy):
 
 @policy("restart-linucb")
 class RestartLinUCB(LinearPolicy):
-    """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
+    """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
+
+    The class `LinearPolicy` documents all parameters except `every`.
 
     >>> RestartLinUCB(3, every=100)
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
@@ -464,6 +496,8 @@ class RestartLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` the window that the past suggests, or the horizon."""
+        """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` or else
+        `past.horizon` rounds.
+        """
         every = every or past.suggested_window or past.needed_horizon("every")
         return super().from_past(past, every=every, **options)

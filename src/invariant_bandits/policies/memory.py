@@ -289,7 +289,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Forever(Memory):
-    """Every round counts the same.
+    """Memory without forgetting: every online round has the same weight.
 
     >>> import invariant_bandits as ib
     >>> ib.LinUCB(3, memory=ib.Forever())
@@ -299,12 +299,12 @@ class Forever(Memory):
 
 @dataclass(frozen=True)
 class SlidingWindow(Memory):
-    """Only the last `window` rounds count (Cheung et al. 2019).
+    """Memory of the latest online rounds; older rounds are forgotten (Cheung et al. 2019).
 
     Parameters
     ----------
     window : int
-        Number of rounds. The state holds about 2√window matrices.
+        Number of rounds that are remembered. The memory SlidingWindow stores about 2√window matrices.
 
     >>> import invariant_bandits as ib
     >>> ib.LinTS(3, memory=ib.SlidingWindow(100))
@@ -315,7 +315,9 @@ class SlidingWindow(Memory):
     state = WindowState
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """The rounds of the window, sums over them, and where the next round goes."""
+        """Shapes of the stored arrays: the rounds of the window, sums over them, and the place of the next
+        round.
+        """
         return super().array_specs(q) | {
             "rows": ArraySpec((self.window, f"{q}+1")),
             "sums": ArraySpec((sums_of_window(self.window), q, f"{q}+1")),
@@ -325,12 +327,13 @@ class SlidingWindow(Memory):
 
 @dataclass(frozen=True)
 class Discount(Memory):
-    """A round that is s rounds old counts discount^s (Russac et al. 2019).
+    """Memory in which a round that is s rounds old has the weight discount^s (Russac et al. 2019).
 
     Parameters
     ----------
     discount : float
-        Strictly between 0 and 1. About 1/(1 − discount) rounds are remembered.
+        Factor, strictly between 0 and 1, by which the weight of every old round shrinks in each new round.
+        The memory Discount holds about 1/(1 − discount) rounds.
 
     >>> import invariant_bandits as ib
     >>> ib.LinUCB(3, memory=ib.Discount(0.99))
@@ -341,18 +344,18 @@ class Discount(Memory):
     state, _checked = DiscountedState, staticmethod(probability)
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """Factor over the second sum, and the first."""
+        """Shapes of the stored arrays: the factor over the second sum, and the first sum."""
         return {"factor": ArraySpec((f"2{q}", f"{q}+1")), "sums": ArraySpec((q, f"{q}+1"))}
 
 
 @dataclass(frozen=True)
 class Restart(Memory):
-    """Everything is forgotten after `every` rounds (Zhao et al. 2020).
+    """Memory that forgets all rounds after a fixed number of rounds and starts again (Zhao et al. 2020).
 
     Parameters
     ----------
     every : int
-        Number of rounds.
+        Number of rounds between two restarts.
 
     >>> import invariant_bandits as ib
     >>> policy = ib.LinUCB(1, memory=ib.Restart(2))

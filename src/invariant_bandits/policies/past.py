@@ -23,36 +23,39 @@ DEFAULT_CONFIDENCE = 0.01
 
 
 class Past:
-    """What is known before the first round that a policy plays.
+    """What is known before a policy plays its first round, such as logs and the number of rounds to play.
 
-    Every policy starts from it: `from_past(past, **options)`. What the caller does not give is computed from
-    the rest when it is first needed.
+    Every policy class has the method `from_past(past, **options)`, which creates a policy from a Past object.
+    Quantities that can be estimated from the logs are computed when they are first needed.
 
     Parameters
     ----------
     logs : Feedback, optional
-        The logged rounds row by row, where they are at hand; any object with `features`, `rewards` and
-        `moments(windows)` will do, such as the logs of a simulated world.
+        Logged rounds, row by row. Instead of Feedback, any object with `features`, `rewards` and
+        `moments(windows)` is accepted, such as the logs of a simulated world.
     moments : WindowedMoments, optional
-        Their moments; made of `logs` in `windows` equal segments if not given.
+        Means and covariances of the logged features and rewards in each window (period of the log).
     windows : int
-        Number of these segments.
+        Number of equal periods into which the logs are cut, if `moments` is not given.
     horizon : int, optional
-        How many rounds will be played.
+        Number of rounds that the policy will play.
     actions : int, optional
-        How many actions every round offers, where it is the same number.
+        Number of actions per round, if every round offers the same number.
     baseline : float
-        Was taken off the logged rewards and is taken off those that the policy will learn: linear policies
-        have no intercept.
-    noise_scale, feature_bound, confidence : float, optional
-        Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where
-        the caller knows or assumes them.
+        Constant that is subtracted from logged and from new rewards, because linear policies have no
+        intercept.
+    noise_scale : float, optional
+        Standard deviation of the noise in a reward, if it is known.
+    feature_bound : float, optional
+        Largest norm of a feature vector, if it is known.
+    confidence : float, optional
+        Allowed probability that a confidence bound fails.
     suggested_window : int, optional
-        How many rounds a policy that forgets should remember by default.
+        Default number of rounds that a forgetting policy, such as SWLinUCB, remembers.
     decomposition : InvariantSubspaceDecomposition, optional
-        Fitted to the moments, if that was done before.
+        Decomposition into stable and drifting coefficients, if it was already fitted to `moments`.
     arm_statistics : ArmStatistics, or a function that returns them, optional
-        If actions are labelled arms: what the logs say of them.
+        Statistics of labelled arms (actions with an identity, such as adverts).
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -95,9 +98,10 @@ class Past:
     def from_feedback(
         cls, feedback: Feedback, horizon: int | None = None, windows: int = DEFAULT_WINDOWS, edges: Any = None
     ) -> Past:
-        """The past of logged rounds, less their mean reward; windows as in `Feedback.moments`.
+        """Create a Past object from logged rounds, with their mean reward as the baseline to subtract.
 
-        Labelled arms have levels of their own: of their rewards nothing is taken off.
+        Labelled arms have the baseline 0, because every arm has a mean reward of its own. The parameters
+        `windows` and `edges` are those of `Feedback.moments`.
         """
         labelled = feedback.arm_features is not None
         baseline = 0.0 if labelled else float(feedback.rewards.mean())
@@ -118,7 +122,9 @@ class Past:
         )
 
     def in_windows(self, windows: int) -> Past:
-        """The same past with its logged rounds in another number of windows."""
+        """Return a copy of this Past object whose logged rounds are cut into another number of windows
+        (periods).
+        """
         if self.logs is None:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
         past = copy(self)
@@ -131,7 +137,7 @@ class Past:
         return past
 
     def needed_horizon(self, option: str) -> int:
-        """The horizon, or InputError that asks for the option it would have decided."""
+        """Return the horizon, or raise an InputError that asks for the missing `option`."""
         if self.horizon is None:
             raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
         return self.horizon
@@ -140,7 +146,7 @@ class Past:
 
     @cached_property
     def moments(self) -> WindowedMoments:
-        """Windowed moments of the logged rounds."""
+        """Means and covariances of the logged features and rewards in each window (period of the log)."""
         return cast(WindowedMoments, self.logs.moments(self.windows))
 
     @cached_property
@@ -152,14 +158,15 @@ class Past:
 
     @cached_property
     def arm_statistics(self) -> ArmStatistics | None:
-        """What the logs say of labelled arms, or None if actions are not such."""
+        """Statistics of the labelled arms in the logs, or None if actions are not labelled arms."""
         known = self._arm_statistics
         return cast(ArmStatistics | None, known() if callable(known) else known)
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
-        """What is stable and what drifts in the logs; a search that has not converged is used like any
-        other.
+        """Decomposition of the coefficients in the logs into a stable and a drifting part.
+
+        A decomposition whose search has not converged is used without a warning.
         """
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             intercept = self._arm_statistics is None  # labelled arms have levels
@@ -169,20 +176,25 @@ class Past:
 
     @cached_property
     def drift_prior(self) -> DriftPrior:
-        """How far coefficients drift: of labelled arms, or along the directions of the decomposition."""
+        """Estimated mean and drift of every coefficient in the logs."""
         if self.arm_statistics is not None:
             return DriftPrior.from_arms(self.arm_statistics)
         return DriftPrior.from_moments(self.moments, self.decomposition.basis_)
 
     @cached_property
     def confidence(self) -> float:
-        """Probability of failure η: as given, else 1/horizon, as in the paper, else 0.01."""
+        """Allowed probability that a confidence bound fails.
+
+        By default this probability is 1/horizon, or 0.01 if the horizon is not known.
+        """
         return DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
 
     @cached_property
     def noise_scale(self) -> float:
-        """Standard deviation of a reward: as given, else about one linear model with a baseline per
-        window.
+        """Standard deviation of the noise in a reward.
+
+        By default the noise is estimated by a linear regression with one intercept per window (period of the
+        log).
         """
         gram, cross = self.moments.gram.sum(axis=0), self.moments.cross.sum(axis=0)
         slopes = np.linalg.lstsq(gram, cross, rcond=None)[0]
@@ -192,7 +204,7 @@ class Past:
 
     @cached_property
     def feature_bound(self) -> float:
-        """Largest norm of a feature vector: as given, else 1, as in the paper."""
+        """Largest norm of a feature vector, 1 by default."""
         return 1.0
 
     def settings(self) -> dict[str, float]:

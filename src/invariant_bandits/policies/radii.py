@@ -42,9 +42,13 @@ class Logs(NamedTuple):
 def lemma1_radius(
     log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
 ) -> float:
-    """Lemma 1 (Abbasi-Yadkori et al. 2011, Theorem 2): for all rounds at once, with the actual determinant.
+    """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
+    Theorem 2).
 
-    σ√(2 log(1/η) + log det A/det λI) + √λ·M bounds ‖γ̂ − γ‖_A; `log_volume` is the log-ratio of determinants.
+    With probability 1 − confidence, the radius bounds the error of the coefficients in all rounds at once,
+    in the norm of the regularised Gram matrix A::
+
+        σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
     """
     return noise_scale * sqrt(-2.0 * log(confidence) + log_volume) + sqrt(ridge) * norm_bound
 
@@ -86,16 +90,26 @@ def disjoint_radius(confidence: float) -> float:
 
 
 def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumptions) -> float:
-    """Theorem 1 (both oracles): Lemma 1 with its trace bound, in the residual coordinates."""
+    """Return the confidence radius of the drifting coefficients if the stable ones are known (the paper's
+    Theorem 1).
+
+    The radius is that of Lemma 1 (`lemma1_radius`), with the log-determinant replaced by its upper bound
+    after t rounds::
+
+        log(det A / det λI) ≤ p_res·log(1 + tL²/(λ·p_res))
+    """
     volume = lemma1_trace_bound(rounds, residual_dim, assumed.ridge, assumed.feature_bound)
     return lemma1_radius(volume, *assumed[:4])
 
 
 def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
-    """Theorem 2 (known subspaces): bounds ‖β̂ − β‖ in the logs' Gram matrix with probability 1 − 2η.
+    """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
+    Theorem 2).
 
-    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term
-    is negative.
+    With probability 1 − 2·confidence, the radius bounds the estimation error in the norm of the logs' Gram
+    matrix::
+
+        σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
     """
     if invariant_dim == 0:
         return 0.0
@@ -109,9 +123,12 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
 
 
 def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
-    """Lemma 2 (estimated subspaces), with probability 1 − 4η.
+    """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
+    paper's Lemma 2).
 
-    Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
+    The radius holds with probability 1 − 4·confidence::
+
+        Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M
     """
     exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed)
     tilt = sqrt(logs.invariant_dim) + assumed.feature_bound / sqrt(logs.min_eigenvalue)
@@ -127,7 +144,13 @@ def component_error(radius: float, logs: Logs, norm_bound: float) -> float:
 def lemma3_residual_radius(
     rounds: int, residual_dim: int, component_error: float, subspace_error: float, assumed: Assumptions
 ) -> float:
-    """Lemma 3 (estimated subspaces): Theorem 1's radius + L(MΔΠ + ‖β̂ − β‖)√(p_res·t)."""
+    """Return the confidence radius of the drifting coefficients if the stable ones are estimated (the paper's
+    Lemma 3).
+
+    The radius after t online rounds is::
+
+        Theorem 1's radius + L(M·ΔΠ + ‖β̂ − β‖)√(p_res·t)
+    """
     exact = theorem1_residual_radius(rounds, residual_dim, assumed)
     carried = assumed.feature_bound * (assumed.norm_bound * subspace_error + component_error)
     return exact + carried * sqrt(residual_dim * rounds)
@@ -160,11 +183,11 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 def theorem3_regret_bound(
     horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
 ) -> float:
-    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given.
+    """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (the paper's
+    Theorem 3).
 
-    Without invariant directions and errors it is Theorem 1's bound, in which η is 1/T.
-
-    Its last term, 2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), is the last step of Theorem 1's proof.
+    By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. Without
+    stable directions and estimation errors, and with `confidence` 1/T, the bound is that of Theorem 1.
     """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
@@ -177,8 +200,10 @@ def theorem3_regret_bound(
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
-    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs any policy at least
-    e⁻²/8·p_res·√T.
+    """Return a regret that no policy can avoid in every environment (the paper's Appendix D).
+
+    If p_res directions drift over T rounds, every policy has at least the regret e⁻²/8·p_res·√T in some
+    environment. The lower bound is for features in the cube [−1, 1]^p and noise of variance 1.
     """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
@@ -193,26 +218,28 @@ def logs_needed(
     subspace_constant: float = 0.0,
     **scales: Any,
 ) -> int:
-    """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret
-    bound.
+    """Return how many logged rounds make the cost of estimation errors small.
 
-    The smallest T0 for which Theorem 3's bound is at most 1 + share times the same bound at T0 → ∞. Bounds
-    are generous: take the answer as an order of magnitude, and for comparing plans.
+    The result is the smallest number T0 of logged rounds for which the regret bound of the paper's Theorem 3
+    is at most (1 + share) times its limit for T0 → ∞. Regret bounds are loose: use the result of
+    `logs_needed` as an order of magnitude, or to compare plans.
 
     Parameters
     ----------
     horizon : int
-        Online rounds T.
+        Number T of online rounds.
     residual_dim, invariant_dim : int
-        p_res and p_inv.
+        Number p_res of drifting directions and number p_inv of stable directions.
     min_eigenvalue : float
-        λ0 of the logs' Gram matrix per round.
+        Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     share : float
-        Strictly between 0 and 1.
+        Allowed relative increase of the regret bound, strictly between 0 and 1.
     subspace_constant : float
-        c of ΔΠ = c·√(log(11pT)/T0) (Assumption 3), 0 if the split is known.
+        Constant c of the subspace error c·√(log(11pT)/T0) in the paper's Assumption 3, 0 if the stable
+        directions are known.
     **scales : float
-        noise_scale σ = 1, ridge λ = 0.1, norm_bound M ≥ ‖γ‖ and feature_bound L ≥ ‖φ‖, both 1.
+        Values for `noise_scale` (default 1), `ridge` (0.1), `norm_bound` (1) and `feature_bound` (1), as in
+        LinearPolicy.
 
     >>> import invariant_bandits as ib
     >>> sizes = {"horizon": 500, "residual_dim": 3, "invariant_dim": 7}

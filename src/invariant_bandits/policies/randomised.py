@@ -28,33 +28,32 @@ INNER = "inner."
 @policy("randomised-inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
 @policy("randomised", wraps="auto-isd")
 class Randomised(BasePolicy):
-    """Any policy with some chance for every action, so that its log shows what other policies would have
-    earned.
+    """Wrapper that adds random choices to any policy, so that its log can be used to evaluate other policies.
 
-    An action is played with probability w + (1 − Σw)·q. Here q is its probability under the wrapped policy (1
-    for the choice of a policy that does not draw), and w the share that randomisation gives it. Decisions are
-    drawn from exactly these `propensities`: write them into the log. The wrapped policy learns as it would
-    alone.
+    An action is played with probability w + (1 − Σw)·q, where q is its probability under the wrapped policy
+    and w the share added by the wrapper. Actions are drawn with exactly the probabilities that `propensities`
+    returns: write these propensities into the log. The wrapped policy learns as it would without the wrapper.
 
     Parameters
     ----------
     policy : Policy
-        The wrapped policy. One of your own needs dim, rounds,
-        select and update, and scores for "inverse-gap".
+        The policy to wrap, with the attributes dim and rounds. With kind "inverse-gap" the wrapped policy
+        also needs the method scores.
     floor : float, optional
-        Share of the decisions, from 0 to 1, that is drawn uniformly: w = floor/K for each of K actions, and
-        none is less probable than that. 0.05 if not given. With "inverse-gap" a lower bound on what the gap
-        gives, 0 if not given.
+        Share of the decisions, from 0 to 1, that is drawn uniformly: each of K actions has at least
+        probability floor/K. The default floor is 0.05 for kind "uniform" and 0 for kind "inverse-gap".
     kind : "uniform" or "inverse-gap"
-        Inverse gap: w = 1/(K + sharpness · gap), where gap is by how much the action's expected reward is
-        below the largest one, in standard deviations of the noise as far as the policy knows its
-        `noise_scale`. Actions that look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The cost
-        is at most (K − 1)/sharpness of these standard deviations per round, as far as the expected rewards
-        are right.
+        Rule for the share w that the wrapper adds to each of K actions. With kind "uniform" the share of each
+        action is w = floor/K. With kind "inverse-gap" the share is w = 1/(K + sharpness · gap), so that
+        actions that look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The gap of an action is
+        the largest expected reward minus its own, divided by the policy's `noise_scale` if there is one. If
+        the policy's expected rewards are right, kind "inverse-gap" lowers the mean reward per round by at
+        most (K − 1)/sharpness standard deviations of the noise.
     sharpness : float
-        How fast the probability falls with the gap.
+        How fast the probability of an action falls as its expected reward falls below the best.
     seed : int or numpy.random.Generator
-        Draws the actions. The draw is a function of seed, rounds learned and features.
+        Seed or generator for the random choices. A choice depends only on the seed, the number of learned
+        rounds and the features.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.Randomised(ib.LinUCB(2, exploration=0.0), floor=0.1, seed=0)
@@ -93,7 +92,10 @@ class Randomised(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
-        """The registered policy of this name, started from the past with its own `options`, and wrapped."""
+        """Create a registered policy by its name from a Past object and wrap it.
+
+        The options may be parameters of Randomised and options of the wrapped policy.
+        """
         own = {name: options.pop(name) for name in cls.options if name in options}
         return cls(find_policy(policy).build(past, **options), **own)
 
@@ -110,21 +112,20 @@ class Randomised(BasePolicy):
 
     @property
     def rounds(self) -> int:
-        """Rounds learned so far."""
+        """Number of rounds learned so far."""
         return int(self.policy.rounds)
 
     # -- deciding --
 
     def choose(self, features: Any, *, draw: int = 0) -> tuple[int, Array]:
-        """The action to play, and the propensities (K,) it was drawn from.
+        """Return the action to play, and the probabilities (K,) from which the action was drawn.
 
         Parameters
         ----------
         features : array, shape (K, p)
-            Features of the offered actions.
+            Features of the K offered actions.
         draw : int
-            Number of the decision, where several are made about the same features before the next update:
-            each number has a draw of its own.
+            Number of the decision, to get independent draws for several decisions about the same features.
         """
         features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
@@ -134,22 +135,27 @@ class Randomised(BasePolicy):
             return self._drawn(features, propensities, number), propensities
 
     def select(self, features: Any) -> int:
-        """Index of the action to play, drawn from the propensities of the actions with features (K, p)."""
+        """Return the index of the action to play, drawn with the probabilities from `propensities`."""
         return self.choose(features)[0]
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
+        """Return independently drawn actions (N,) for N rounds with features (N, K, p).
+
+        The first action is the one that `select` returns for the first round.
+        """
         features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
         with self._lock:
             actions = [self.choose(offered, draw=n)[0] for n, offered in enumerate(features)]
         return np.array(actions, dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
+        """Return the exact probabilities (K,) with which K actions with features (K, p) are drawn."""
         return self.choose(features)[1]
 
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the wrapped policy, and the propensities (K,)."""
+        """Return expected rewards and widths from the wrapped policy, and the probability of choosing each
+        action.
+        """
         with self._lock:
             scores = self.policy.scores(features)
             return Scores(scores.mean, scores.width, self.propensities(features))
@@ -175,12 +181,15 @@ class Randomised(BasePolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Hand the round on to the wrapped policy."""
+        """Pass the round to the wrapped policy, which learns from it."""
         with self._lock:
             learn_from(self.policy)(features, reward, offered=offered, action=action)
 
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
-        """Hand the rounds on to the wrapped policy, all or none. Parameters as of any policy."""
+        """Pass N rounds to the wrapped policy, which learns all of them or, if one is invalid, none.
+
+        The method `LinearPolicy.update_many` documents the parameters.
+        """
         with self._lock:
             if isinstance(self.policy, BasePolicy):
                 self.policy.update_many(features, rewards, offered=offered, actions=actions)

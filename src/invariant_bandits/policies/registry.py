@@ -120,21 +120,22 @@ POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.pol
 
 
 def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
-    """Register a class of policies under a name, which is what results call it.
+    """Register a class of policies under a name, by which commands and results refer to the class.
 
-    The class has `select(features)` and `update(features, reward)`; `ib.Policy` says more. Without
-    `from_past` its constructor is called: parameters without a default that the past knows, such as `dim`,
-    `horizon` or `actions`, come from the past, and all but `dim` are options of grids and of names.
+    The class needs the methods `select(features)` and `update(features, reward)`, which `ib.Policy`
+    describes. If the class has no method `from_past`, the library calls its constructor and takes parameters
+    without a default, such as `dim` or `horizon`, from the Past object. All constructor parameters except
+    `dim` can be set as options in experiment grids and in policy names.
 
     Parameters
     ----------
     name : str
-        Lower case words joined by hyphens, such as "linucb-decaying".
+        Lower-case words joined by hyphens, such as "linucb-decaying".
     wraps : str, optional
-        For a class whose `from_past` takes the name of another policy as `policy`: the one it wraps if none
-        is named. "randomised-linucb" is then "randomised" around "linucb".
+        Name of the policy that a wrapper class such as Randomised wraps by default. For example, the name
+        "randomised-linucb" means the wrapper "randomised" around "linucb".
     options :
-        Options of `from_past` that the name stands for: one class may be registered under several names.
+        Fixed values for options of `from_past`, so that one class can have several names.
 
     >>> import invariant_bandits as ib
     >>> from invariant_bandits.policies.registry import POLICIES

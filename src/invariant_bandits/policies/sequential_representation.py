@@ -25,23 +25,25 @@ LOOKS = 4
 
 @policy("sequential-linucb")
 class SequentialLinUCB(ComposedPolicy):
-    """LinUCB over tasks that follow each other and share a low-dimensional representation (Qin et al. 2022).
+    """LinUCB for a sequence of tasks whose coefficients lie in one low-dimensional subspace (Qin et al.
+    2022).
 
-    Every `task` rounds the coefficients are new, and lie in a subspace that stays for many tasks. The
-    estimates of finished tasks give the subspace. Once there are as many as its dimension, a new task is
-    learned inside it. If the rounds of a task leave the subspace, the representation has changed: the policy
-    forgets it and learns the task in all features.
+    After a fixed number of rounds a new task with new coefficients begins. The policy estimates the subspace
+    from the coefficients of the finished tasks. Once as many tasks are finished as the subspace has
+    dimensions, the policy learns new tasks inside the subspace. If the rewards of a task do not fit the
+    subspace, the policy forgets the subspace and learns the task in all features.
 
     Parameters
     ----------
     dim : int
         Number of features p.
     task : int
-        Rounds of a task.
+        Number of rounds in each task.
     rank : int
         Dimension r of the subspace.
     **common :
-        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.SequentialLinUCB(2, task=50, rank=1, noise_scale=0.1)
@@ -64,13 +66,19 @@ class SequentialLinUCB(ComposedPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, task: int | None = None, **options: Any) -> Self:
-        """Tasks as long as the past suggests, or a tenth of the horizon; the logs are not used."""
+        """Return a SequentialLinUCB policy, which does not learn from the logged rounds.
+
+        By default a task has `past.suggested_window` rounds, or a tenth of `past.horizon` if there is no
+        suggestion.
+        """
         task = task or past.suggested_window or max(past.needed_horizon("task") // 10, 2)
         return cls(past.dim, task=task, **{**past.settings(), **options})
 
     @property
     def representation(self) -> Array | None:
-        """The subspace (p, r) of the finished tasks; None while they are fewer than its dimension."""
+        """Basis (p, rank) of the subspace that contains the coefficients of finished tasks, or None while
+        fewer than `rank` tasks are finished.
+        """
         if self.tasks < self.rank:
             return None
         vectors = np.linalg.eigh(self._moment)[1][:, -self.rank :]
@@ -86,7 +94,9 @@ class SequentialLinUCB(ComposedPolicy):
         return self._wide if self._narrow is None else self._narrow
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn a reward; at the end of a task, learn the representation."""
+        """Learn the reward of the played action, and after each task update the estimate of the subspace that
+        all tasks share.
+        """
         with self._lock:
             self._wide.update(features, reward)
             if self._narrow is not None:

@@ -44,17 +44,17 @@ ENVIRONMENTS: Registry[RegisteredEnvironment] = Registry("environment", "invaria
 
 
 def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], Kind]:
-    """Register a class of environments under a name.
+    """Register a class of simulated environments under a name.
 
-    The class is a dataclass with `draw(horizon, rng) -> Episode`.
+    The class must be a dataclass with a method `draw(horizon, rng)` that returns an Episode.
 
     Parameters
     ----------
     name : str
-        What grids and experiments ask for it by.
+        Name by which experiments refer to the environment.
     seeded_as : str, optional
-        Runs of one seed draw the same episodes as long as this stays the same, wherever the class moves. The
-        name if not given.
+        Text from which experiments derive their random seeds; by default the name. Keep `seeded_as` unchanged
+        when you rename or move the class, so that a seed still draws the same episodes.
 
     >>> from dataclasses import dataclass
     >>> import invariant_bandits as ib
@@ -105,21 +105,25 @@ MOST_FREE = 12
 
 @runtime_checkable
 class Episode(Protocol):
-    """T rounds that policies play: what they are offered, and what every action brings.
+    """One simulated run of T rounds: the features and the reward of every action in every round.
 
-    Any object with these two arrays will do. It may also have
+    Any object with the arrays `offered` and `rewards` is an episode. An episode may also have these optional
+    attributes:
 
-    - `means`, array (T, K): expected rewards. Regret is measured by them; without them, by the rewards.
-    - `logs`, a Feedback: logged rounds, from which policies may start.
-    - `past`, a Past: what policies may know, if that is more than the logs and the shape of the rounds.
-    - `split` and `component`: the truth that oracles such as "isd-linucb,split=oracle" ask for.
+    - `means`, array (T, K): expected rewards of all actions. Without expected rewards, regret is computed
+      from realised rewards.
+    - `logs`, a Feedback: logged rounds from which policies may learn before the first round.
+    - `past`, a Past: what a policy may know before the first round, if that is more than logged rounds.
+    - `split`, a Split: the true directions of feature space in which coefficients are stable or drift, for
+      policies that may know the truth.
+    - `component`, array (p,): the true stable coefficients, for policies that may know the truth.
 
     Attributes
     ----------
     offered : array, shape (T, K, p)
-        Features of the offered actions.
+        Features (p numbers) of the K offered actions in each of the T rounds.
     rewards : array, shape (T, K)
-        What each of them brings if it is played.
+        Reward that each of the K actions yields if a policy chooses the action.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> episode = ib.PaperEpisodes(logged=100).draw(7, np.random.default_rng(0))
@@ -133,11 +137,11 @@ class Episode(Protocol):
 
     @property
     def rewards(self) -> Array:
-        """What each of them brings if it is played (T, K)."""
+        """Reward that each action yields if a policy chooses the action (T, K)."""
 
 
 class Environment(Protocol):
-    """Anything that draws episodes, for instance PaperEpisodes.
+    """Interface of simulated environments: objects that draw episodes, for instance a PaperEpisodes.
 
     >>> from types import SimpleNamespace
     >>> import invariant_bandits as ib
@@ -150,7 +154,7 @@ class Environment(Protocol):
     """
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One episode of `horizon` rounds."""
+        """Draw one simulated episode; `horizon` is its number of rounds."""
 
 
 def past_of(episode: Any) -> Past:
@@ -253,34 +257,39 @@ class KnownEpisode:
 @environment("paper", seeded_as="invariant_bandits.environments.episodes.PaperEpisodes")
 @dataclass(frozen=True)
 class PaperEpisodes:
-    """The paper's generator with an online phase, and variations of it.
+    """Simulated data as in the paper behind this library: logged rounds, then online rounds.
 
     Parameters
     ----------
     world : PaperWorld
-        Settings of the generator. Draws the logs.
+        Settings of the simulated features, coefficients, noise and logs.
     logged : int
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
-        Path of the residual coordinates online. "constant": drawn afresh, then fixed, as in the paper. With a
-        drift of the world below 1 they move that part of the way only. "rotating": the seventh experiment,
-        `simulation.paper.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring":
-        at every change point the next of `states` values that the logs had.
+        How the drifting coefficients behave in the online rounds. With `online="constant"`, the drifting
+        coefficients are drawn anew before the first online round and then fixed, as in the paper. If
+        `world.drift` is below 1, `online="constant"` moves the coefficients only this fraction of the way to
+        the new draw. With `online="rotating"`, the drifting coefficients change in every online round, as in
+        the paper's seventh experiment. With `online="abrupt"`, the drifting coefficients are drawn anew
+        before the first online round and at every change point. With `online="recurring"`, the drifting
+        coefficients return at every change point to earlier values from the logs.
     violation : float
-        Length by which the invariant part moves in a random direction, against the assumption.
+        Length by which the otherwise stable coefficients move in a random direction; 0 for no movement.
     fixed_actions : int, optional
-        The same standard normal actions in every round, this many. None: new ones from one covariance.
+        Number of actions, with standard normal features, that every online round offers again. By default,
+        every online round offers new actions whose features have one common random covariance.
     windows : int
-        Into how many equal stretches the logs are cut for moments.
+        Number of windows (periods with equally many rounds) into which the logs are cut.
     changes : int or tuple of int
-        How many change points are drawn at random, or the rounds (from 0) at which they are.
+        Number of change points to draw at random, or the online rounds of the change points, counted from 0.
     states : int
-        How many values recur, taken evenly spread over the logs.
+        Number of logged rounds, evenly spread over the logs, whose coefficients return in turn with
+        `online="recurring"`.
     breach : "jump" or "creep"
-        When the violation happens. "jump": before the first online round. "creep": linearly, nothing in the
-        first round, all of it in the last.
+        When the stable coefficients move: before the first online round ("jump"),
+        or linearly from the first to the last online round ("creep").
     unit_actions : bool
-        Whether every fixed action is scaled to length 1.
+        Whether the features of every fixed action are scaled to length 1.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> environment = ib.PaperEpisodes(logged=500, online="abrupt", changes=(10,))
@@ -309,19 +318,19 @@ class PaperEpisodes:
             raise InputError("unit_actions needs fixed_actions: only these can be scaled")
 
     def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
-        """One instance of the environment: logged rounds, then online rounds.
+        """Draw one episode: logged rounds, then online rounds.
 
         Parameters
         ----------
         horizon : int
             Number of online rounds T.
         rng : numpy.random.Generator
-            What all randomness comes from.
+            Source of all random numbers.
 
         Returns
         -------
         KnownEpisode
-            With the truth of both parts.
+            Logged and online rounds, with the true coefficients of every round.
         """
         whole_number("horizon", horizon, 1)
         logs = self.world.log(self.logged, rng)

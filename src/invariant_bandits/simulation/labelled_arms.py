@@ -101,33 +101,38 @@ class ArmEpisode(KnownEpisode):
 @environment("labelled-arms")
 @dataclass(frozen=True)
 class LabelledArms:
-    """Arms with coefficients of their own on the log-odds of a click; two of these drift in the logs.
+    """Simulated clicks on labelled arms, where the log-odds of a click are linear in the context.
 
-    The log covers twelve months. One arm is launched after the seventh month and one is retired after the
-    sixth. The online rounds offer the remaining arms.
+    Every arm has an intercept and slopes of its own. By default the logs cover twelve months, and two slopes
+    drift. One arm is launched after the seventh of twelve months. Another arm is retired after the sixth
+    month and not offered in the online rounds.
 
     Parameters
     ----------
     later : "nothing new", "drift", "a new arm is best" or "a new arm is worst"
-        What is new online: drifting effects stay where the logs left them, or go on drifting; or an arm
-        without logs is 0.4 above the best intercept, or 0.6 below the worst.
+        What is new in the online rounds. With `later="nothing new"`, all coefficients stay as at the end of
+        the logs. With `later="drift"`, the drifting slopes drift on. With `later="a new arm is best"`, the
+        online rounds add an arm whose intercept is 0.4 above the best other arm. With `later="a new arm is
+        worst"`, the online rounds add an arm whose intercept is 0.6 below the worst other arm.
     arms, contexts : int
-        A arms in the logs, at least 4, and standard normal context numbers.
+        Number of arms in the logs (at least 4), and number of context features (standard normal).
     rate : float
-        Probability of a click at intercept 0.
+        Probability of a click on an arm of average intercept when all context features are 0.
     logged, months : int
-        Rounds of the logs, and their windows.
+        Number of logged rounds, and number of months (windows) that the logs cover.
     step : float
-        Standard deviation by which a drifting effect walks in a month.
+        Standard deviation of the change of a drifting slope in one month, in log-odds.
     drifting : int
-        Number of these effects.
+        Number of slopes that drift.
     logging : "uniform", "greedy" or "deterministic"
-        How the logs' arms were chosen: uniformly; nine times in ten by a stale model of what is best; always
-        by it.
+        How the arms of the logged rounds were chosen. With `logging="uniform"`, arms were chosen uniformly at
+        random. With `logging="deterministic"`, an inaccurate model chose its best arm in every round. With
+        `logging="greedy"`, an inaccurate model chose its best arm in 90 % of the rounds, and the other rounds
+        have a random arm.
     lead : float, optional
-        How far the new arm is above the best or below the worst, if not as said.
+        Distance of the new arm's intercept from the best or worst other arm; 0.4 or 0.6 by default.
     launched_after : float
-        Part of the logs after which the arm is launched.
+        Fraction of the logged rounds after which one arm is launched.
 
     >>> import numpy as np
     >>> episode = LabelledArms(later="a new arm is best", logged=2000).draw(10, np.random.default_rng(0))
@@ -157,11 +162,11 @@ class LabelledArms:
 
     @property
     def width(self) -> int:
-        """Coefficients of an arm, d."""
+        """Number of coefficients d of an arm."""
         return 1 + self.contexts
 
     def draw(self, horizon: int, rng: np.random.Generator) -> ArmEpisode:
-        """One world, its logs and `horizon` online rounds."""
+        """Draw coefficients, logged rounds and online rounds; `horizon` is the number of online rounds."""
         whole_number("horizon", horizon, 1)
         start = self._coefficients(self.arms, rng)
         places = rng.choice((self.arms - 2) * self.contexts, self.drifting, replace=False)

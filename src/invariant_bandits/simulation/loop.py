@@ -48,39 +48,41 @@ def simulate(
     client: Any = None,
     observe: Observer | None = None,
 ) -> SimulationResult:
-    """Play every policy on the same `replications` episodes of `horizon` rounds.
+    """Play every policy on the same simulated episodes and return the regret of each policy.
 
     Parameters
     ----------
-    policies : name -> maker, or registered names
-        A maker is called with the Past before the first round (or with nothing, if it takes nothing) and
-        returns a fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an
-        oracle, past.truth. The name of a registered policy, or a Contender, will do for a maker.
+    policies : mapping of str to maker, or list of str
+        Names of registered policies, or for every name a maker: a function that returns a new policy. A maker
+        (function that returns a policy) takes a Past, which holds what is known before the first round, or no
+        argument. In the mapping `policies`, the name of a registered policy may replace a maker. Only
+        policies that may know the truth should read the true coefficients, `past.truth`.
     environment : Environment
-        Draws the episodes. Regret is measured by their expected rewards (`means`) if they have them, else by
-        what every action would have brought; settings["regret"] says which.
+        Object that draws the episodes. Regret is measured by the episode's expected rewards (`means`) or,
+        without them, by the realised rewards. The entry `settings["regret"]` of the result says whether
+        regret was measured by expected or by realised rewards.
     horizon : int
-        Rounds per episode.
+        Number of rounds in every episode.
     replications : int
         Number of episodes.
     seed : int
-        Seed of all randomness.
+        Seed of all random numbers.
     jobs : int
-        Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is
-        missing.
+        Number of processes. The processes are forked, so makers may be lambdas; on systems without fork, a
+        single process is used.
     progress : callable, optional
-        Called with (repetitions done, replications) after each.
+        Function called after every episode with the number of finished episodes and the total number.
     client : distributed.Client, optional
-        Dask cluster that plays the repetitions, with the same bits.
+        Dask cluster that plays the episodes; the result is bit-identical to a local run.
     observe : Observer, optional
-        Called with each policy after its last round, and the episode. The numbers it returns by name are kept
-        as result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's
-        place.
+        Function called with a policy and the episode after the policy's last round. The result stores
+        the numbers that the function `observe` returns. If `observe` has a method
+        `watch(policy, episode)`, the object that `watch` returns plays instead of the policy.
 
     Returns
     -------
     SimulationResult
-        Regret paths of all policies.
+        Cumulative regret of all policies over the rounds.
 
     >>> import invariant_bandits as ib
     >>> world = ib.PaperEpisodes(logged=1000)
@@ -203,19 +205,22 @@ class _Repetition(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimulationResult(plotting.ShownInNotebooks):
-    """Dynamic regret of policies that played the same rounds.
+    """Cumulative regret of policies that played the same simulated episodes.
+
+    Regret compares the chosen action of every round with the best action of that round (dynamic regret).
 
     Parameters
     ----------
-    regret : policy -> array, shape (replications, R)
-        Cumulative, in units of the reward: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s. Where expected rewards
-        are not known, the realised ones stand for them.
+    regret : mapping of policy to array, shape (replications, R)
+        Cumulative regret of each policy in each episode, after each of R recorded rounds. The regret of a
+        round, in units of the reward, is the largest expected reward of an offered action minus the expected
+        reward of the chosen action. Where expected rewards are not known, realised rewards take their place.
     rounds : array of int, shape (R,)
-        The rounds t, from 1, of its columns.
+        Rounds, counted from 1, to which the columns of `regret` belong.
     settings : dict
-        Seed, horizon, repetitions, environment and versions.
-    observations : policy -> quantity -> array, shape (replications,)
-        What an observer noted of each policy after its last round.
+        Seed, horizon, number of episodes, environment and versions of the software.
+    observations : mapping of policy to mapping of quantity to array, shape (replications,)
+        Numbers that the function `observe` returned for each policy after its last round.
 
     >>> import invariant_bandits as ib
     >>> result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=3, seed=0)
@@ -232,15 +237,15 @@ class SimulationResult(plotting.ShownInNotebooks):
 
     @property
     def replications(self) -> int:
-        """How many repetitions there are."""
+        """Number of simulated episodes."""
         return len(next(iter(self.regret.values())))
 
     def final(self, policy: str) -> Array:
-        """Regret of one policy at the end of each repetition (replications,)."""
+        """Return the cumulative regret of one policy at the end of every episode (replications,)."""
         return np.asarray(self.regret[policy][:, -1])
 
     def at(self, rounds: Sequence[int]) -> SimulationResult:
-        """The same result at these rounds (from 1) and the last one only."""
+        """Return the result with only the given rounds (counted from 1) and the last round."""
         wanted = [*rounds, int(self.rounds[-1])]
         if missing := set(wanted).difference(self.rounds.tolist()):
             raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
@@ -249,8 +254,9 @@ class SimulationResult(plotting.ShownInNotebooks):
         return replace(self, regret=regret, rounds=self.rounds[columns])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One mapping per policy, the lowest mean first: mean regret at the end, its standard error, median,
-        worst repetition.
+        """Return a mapping for each policy with mean, standard error, median and maximum of the final regret.
+
+        The policy with the lowest mean regret comes first.
         """
         rows: list[dict[str, Any]] = []
         for name in self.regret:
@@ -261,8 +267,9 @@ class SimulationResult(plotting.ShownInNotebooks):
         return sorted(rows, key=lambda row: float(row["mean"]))
 
     def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
-        """The `rows` as a pandas frame; with `by_round` a row per policy, replication and round. Needs
-        pandas.
+        """Return mean, standard error, median and maximum of every policy's final regret as a pandas frame.
+
+        With `by_round=True` the frame has a row per policy, episode and round. The method needs pandas.
         """
         frame = require("pandas", "to_frame").DataFrame
         if not by_round:
@@ -271,7 +278,7 @@ class SimulationResult(plotting.ShownInNotebooks):
         return frame(columns | {"policy": names[columns["policy"]]})
 
     def summary(self) -> str:
-        """A table a person can read: regret of every policy at the end, the lowest mean first."""
+        """Return a readable table of the final regret of every policy, the lowest mean first."""
         wide = max(len(name) for name in ("policy", *self.regret))
         measured = f", {REALISED}" if self.settings.get("regret") == REALISED else ""
         lines = [
@@ -284,14 +291,14 @@ class SimulationResult(plotting.ShownInNotebooks):
         return "\n".join(lines)
 
     def plot(self, axes: Any = None, *, theme: str = "light") -> Any:
-        """Draw the mean regret over the rounds with bands of two standard errors. Needs matplotlib.
+        """Draw the mean regret over the rounds with bands of two standard errors (needs matplotlib).
 
         Parameters
         ----------
         axes : matplotlib Axes, optional
-            Where to draw; a new figure if not given.
+            Axes to draw on; a new figure by default.
         theme : "light" or "dark"
-            Colours of a new figure, and of the lines.
+            Colour theme of the lines and of a new figure.
 
         Returns
         -------
@@ -321,10 +328,10 @@ class SimulationResult(plotting.ShownInNotebooks):
     # -- storing --
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs
-        pyarrow.
+        """Write the result to a Parquet file with columns policy, replication, round and regret.
 
-        Settings, observations and a checksum are in the file's metadata under the product's name, as JSON.
+        An existing file is replaced in one step. The settings, observations and a checksum are stored as JSON
+        in the metadata of the Parquet file. The method needs pyarrow.
         """
         arrow = _pyarrow("save")
         sink = arrow.BufferOutputStream()
@@ -339,7 +346,10 @@ class SimulationResult(plotting.ShownInNotebooks):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SimulationResult:
-        """What `save` stored under `path`, bit for bit. A foreign, damaged or newer file raises FileError."""
+        """Return the result that the method `save` wrote to a file, bit for bit.
+
+        A file that is damaged, newer than this version, or not a saved result raises FileError.
+        """
         arrow = _pyarrow("load")
         content = Path(path).read_bytes()
         try:

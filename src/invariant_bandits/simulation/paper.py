@@ -63,38 +63,42 @@ class LoggedRounds:
 
 @dataclass(frozen=True)
 class PaperWorld:
-    """Settings of the paper's generator (Section 5). The defaults are those of its T0 experiment.
+    """Settings of the simulated data in Section 5 of the paper behind this library.
+
+    In a random orthogonal basis, the features have a block-diagonal covariance matrix. The coefficients that
+    belong to some of the matrix blocks drift.
 
     Parameters
     ----------
     blocks : tuple of int
-        Sizes of the blocks of the covariances.
+        Sizes of the blocks of the features' covariance matrix; the number of features p is their sum.
     varying : int, tuple of int or None
-        Indices of the blocks whose coefficients drift. None: nothing does.
+        Indices of the blocks whose coefficients drift; None if no coefficient drifts.
     actions : int
-        Actions K that a round offers.
+        Number of actions K that every round offers.
     regimes : int
-        How many covariances follow each other in the logs.
+        Number of different covariance matrices of the features that follow each other in the logs.
     drift : float
-        Factor on the paper's drift.
+        Factor that multiplies the drift of the coefficients in the paper's simulation.
     noise_scale : float
-        Standard deviation of a reward, in the logs and online.
+        Standard deviation of the noise in a reward, in logged and online rounds.
     conditioning : "published" or "well"
-        Of the covariances. "published": A Aᵀ with uniform(0, 1) entries, often nearly singular. "well":
-        eigenvalues uniform(0.5, 2).
+        How covariance matrices are drawn. With `conditioning="published"`, a covariance matrix is A Aᵀ, where
+        the entries of the matrix A are uniform between 0 and 1. Covariance matrices drawn as "published" are
+        often nearly singular. With `conditioning="well"`, the eigenvalues of a covariance matrix are uniform
+        between 0.5 and 2.
     degrees_of_freedom : float, optional
-        Of multivariate t features with the same covariance, above 2. None: Gaussian.
+        Degrees of freedom, above 2, of features with a multivariate t distribution; Gaussian by default.
     logging : "uniform", "epsilon-greedy", "greedy" or "linucb"
-        The policy that chose the logged actions.
+        Name of the policy that chose the logged actions.
     epsilon : float
-        Probability with which "epsilon-greedy" draws an action at random.
+        Probability with which the logging policy "epsilon-greedy" draws an action at random.
     noise : "gaussian" or "t"
-        Distribution of the noise, in the logs and online.
+        Distribution of the noise in the rewards, in logged and online rounds.
     noise_freedom : float
-        Degrees of freedom of "t" noise, above 2.
+        Degrees of freedom, above 2, of the noise if `noise="t"`.
     unit_start : bool
-        Whether the coefficients have length 1 before they drift, as in the authors' script. The paper's text
-        does not scale them.
+        Whether the first coefficient vector is scaled to length 1, as in the script of the paper's authors.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> logs = ib.PaperWorld().log(400, np.random.default_rng(0))
@@ -140,19 +144,19 @@ class PaperWorld:
         return sum(self.blocks)
 
     def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
-        """Draw a basis, coefficients and covariances, and logged rounds from them.
+        """Draw a basis of the feature space, coefficients and feature covariances, then logged rounds.
 
         Parameters
         ----------
         rounds : int
-            Number of rounds n.
+            Number of logged rounds n.
         rng : numpy.random.Generator
-            What all randomness comes from.
+            Source of all random numbers.
 
         Returns
         -------
         LoggedRounds
-            With the truth behind them.
+            Logged rounds, with the true coefficients of every round.
         """
         whole_number("rounds", rounds, 1)
         p = self.dim

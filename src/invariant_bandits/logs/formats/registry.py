@@ -80,26 +80,26 @@ FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0
 
 
 def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
-    """Register a class of sources, or a function that returns a source, as a format of logs.
+    """Register a log format: decorate a class, or a function, that opens logs of the format.
 
     Parameters
     ----------
     name : str
-        What the format is known by; another format's name is refused.
+        Name of the format; two formats cannot have the same name.
     label : str, optional
-        What messages call it; the name if not given.
+        Name of the format in messages; by default the argument `name`.
     suffixes : sequence of str
-        How the files of the format end, such as (".csv", ".tsv"). What is decorated is called with a tuple of
-        paths, in the order of the log.
+        Endings of file names of the format, such as (".csv", ".tsv"). For files, the decorated class or
+        function is called with a tuple of paths, in the order of the log.
     accepts : callable, object -> bool
-        For what is in memory: whether an object is of this format. What is decorated is called with the
-        object. The format that was registered last is asked first.
+        Function that says whether an object in memory has the format. For objects in memory, the decorated
+        class or function is called with the object. If several formats accept an object, the format that was
+        registered last is used.
     packed : bool
-        Whether the files may be compressed: then ".csv.gz", ".csv.zst" and so on are known as well.
-        `sources.open_stream` reads them.
+        Whether the files may be compressed, for example as ".csv.gz" or ".csv.zst". The function
+        `sources.open_stream` reads compressed files.
     recognises : callable, path -> bool
-        Whether a file is of this format, where its suffixes are also those of another one: it is asked before
-        that.
+        Function that says whether a file has the format, if another format has the same suffixes.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> from invariant_bandits.logs.formats.table import TableSource
