@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.policies.base import expect
 from invariant_bandits.policies.mixture import HYPOTHESES, Member, default_members, trust
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -560,3 +561,28 @@ def test_even_where_nothing_is_refused_no_round_makes_a_variance_negative():
     assert np.isfinite(state["weights"]).all()
     assert (np.diagonal(state["covariances"], axis1=1, axis2=2) > 0.0).all()
     assert np.isfinite(policy.scores(rng.normal(size=(5, P))).width).all()
+
+
+@pytest.mark.parametrize("link", ["identity", "logit"])
+def test_one_pass_gives_the_propensities_and_means_of_two(link):
+    """Also after rounds in which tests and exploration were chosen."""
+    policy = ib.AutoISD(replace(prior(), link=link), caution=None)
+    for features, reward in zip(*rounds(60), strict=True):
+        offered = np.vstack([features, -features, features[::-1]])
+        propensities, means = expect(policy, offered)
+        assert propensities.tolist() == policy.propensities(offered).tolist()
+        assert means.tolist() == policy.scores(offered).mean.tolist()
+        policy.update(offered[0], float(reward > 0.0) if link == "logit" else reward)
+    with pytest.raises(ib.InputError, match="finite"):
+        expect(policy, np.full((2, P), np.nan))
+
+
+def test_a_policy_with_a_choice_of_its_own_is_asked_for_it():
+    class Last(ib.AutoISD):
+        def select(self, features):
+            return len(features) - 1
+
+    offered = np.eye(P)
+    propensities, means = expect(Last(prior()), offered)
+    assert propensities.argmax() == P - 1
+    assert means.tolist() == ib.AutoISD(prior()).scores(offered).mean.tolist()
