@@ -29,7 +29,7 @@ NOT_SHOWN = {
     " layout, mean_precision, without_arm",
     "Episode": "offered, rewards",
     "FeatureMap": "encoded_names, encode, is_plain, apply_numbers, standardise, standardise_moments,"
-    " standardisation, cross, require_columns, with_missing_indicators, learned, without, shifted",
+    " standardisation, cross, with_missing_indicators, learned, without, shifted",
     "Feedback": "shifted, mapped, parts, per_row, per_round, starts, logged_rows, of_logged, sums_per_round",
     "InvariantSubspaceDecomposition": "names, coefficients_, coefficient_covariances_, p_values_,"
     " feature_stability_",

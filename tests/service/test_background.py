@@ -82,7 +82,7 @@ class World:
         for now in range(self.now, self.now + rounds):
             context = self.asked[now].context
             round = own.round_of(context, (), None)
-            place = Choice.drawn(own.propensities(round, 0.05), own.seed, now, round.features).place
+            place = Choice.drawn(own.expect(round, 0.05)[0], own.seed, now, round.features).place
             mean = self.mean(now, round.labels[place], context)
             own.learn(context, round.labels, None, place, mean + NOISE * float(rng.normal()))
             total += mean

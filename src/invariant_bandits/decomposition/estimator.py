@@ -338,7 +338,8 @@ class InvariantSubspaceDecomposition:
         if moments.offered is not None and self.covariances != "chosen":
             source, rows = moments.offered, moments.offered.independent_rows(moments.counts)
             singular = singular_roots(source, p)
-        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
+        scatter = np.ascontiguousarray(source.scatter[:, :p, :p])
+        stack = scatter / np.maximum(source.count, 1.0)[:, None, None]
         self.covariances_used_ = "chosen" if source is moments.chosen else "offered"
         self.window_covariances_, self.tail_weights_ = stack, source.tail_weight(p)
         change = _whitening(stack.mean(axis=0)) if self.metric == "whitened" else np.eye(p)

@@ -375,7 +375,8 @@ def window_paths(
         Features that indicate missing values, whose coefficients get larger variances.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
-    freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)
+    # in the order of axes that a file has: products of matrices depend on it in their last bit
+    freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram, order="C")
     regular = [window for window in range(moments.windows) if window not in roots]
     inverses[regular] = np.linalg.inv(moments.gram[regular])
     for window, root in roots.items():
