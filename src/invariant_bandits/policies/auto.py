@@ -247,7 +247,8 @@ class AutoISD(ReasoningPolicy):
         Share of the filters' weights that returns to the initial weights in each round.
     noise : "learned" or "known"
         Whether filters learn the noise variance online or use that of the logs. With `noise="learned"`,
-        Student's t distribution with five degrees of freedom limits the effect of outliers on the weights.
+        Student's t distribution with five degrees of freedom limits the effect of outliers on the filters'
+        weights.
     horizon : int, optional
         Number of rounds that will be played, so that rarely played actions are not tested too late to pay
         off.
@@ -419,9 +420,9 @@ class AutoISD(ReasoningPolicy):
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards (K,) of K actions and their posterior standard deviations.
 
-        While the policy trusts the logs, `select` does not use the widths of `scores`, but the uncertainty
-        that would remain if nothing had changed since the logs. For clicks, `mean` and `mean + width` are the
-        click probabilities at the mean log-odds and at one standard deviation above the mean.
+        While the policy trusts the logs, `select` ignores the widths that `scores` returns and computes
+        widths as if nothing had changed since the logs. For clicks, `mean` is the click probability at the
+        mean log-odds, and `mean + width` is the click probability at log-odds one standard deviation higher.
         """
         mean, width = self._predict(offered_array(features, self.dim))
         if self.link == "logit":
@@ -528,8 +529,9 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def peak_evidence(self) -> float:
-        """Largest evidence of a change in stable coefficients, over the current round and all rounds in which
-        the policy checked for an alarm.
+        """Largest evidence so far that stable coefficients have changed.
+
+        The maximum is over the current round and all rounds in which the policy checked for an alarm.
         """
         with self._lock:
             return max(self.log_evidence, self._peak_evidence)
@@ -547,8 +549,8 @@ class AutoISD(ReasoningPolicy):
     def alarm_supported(self) -> bool:
         """Whether the logs suffice to raise an alarm when stable coefficients change.
 
-        An alarm needs at least five windows (periods of the log), and estimated directions of drift that
-        agree with the windows.
+        An alarm needs at least five windows (periods of the log), which must not contradict the estimated
+        directions of drift.
         """
         return not why_no_alarm(self.prior)
 
@@ -592,9 +594,9 @@ class AutoISD(ReasoningPolicy):
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
         """Return a copy of this policy with one additional labelled arm, after the other arms.
 
-        The coefficients of the new arm start from their distribution over the known arms. The parameter
-        `features` (c,) describes the new arm, if the logs have features of arms. Feature vectors for the new
-        policy have additional entries for the coefficients of the new arm.
+        The coefficients of the new arm start from the distribution of coefficients over the known arms. The
+        parameter `features` (c,) describes the new arm, if the logs have features of arms. Feature vectors
+        for the new policy have additional entries for the coefficients of the new arm.
         """
         with self._lock:
             prior = self.prior.with_arm(features)

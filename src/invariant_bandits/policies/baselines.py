@@ -123,8 +123,8 @@ class EpsilonGreedy(Greedy):
         self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
-        """Return the index of the action with the highest estimated reward, or with probability epsilon that
-        of a random action.
+        """Return the index of the action with the highest estimated reward or, with probability epsilon, of
+        a random action.
         """
         with self._lock:
             greedy = super().select(features)

@@ -426,12 +426,13 @@ class ISDLinUCB(ISDPolicy):
     component : array, shape (p,)
         Estimate β̂_inv of the stable coefficients.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance matrix of the estimate `component`, either along the p_inv stable directions or
-        for all p features. By default the stable coefficients count as exact (Theorem 1 of the paper).
+        Inverse covariance matrix of the estimated stable coefficients, either along the p_inv stable
+        directions or for all p features. By default the stable coefficients count as exact (Theorem 1 of the
+        paper).
     radius : "self-normalised" or "theorem"
         Which confidence radii the policy uses. With "self-normalised", the confidence radius of the stable
         coefficients is Chernoff's bound. With "self-normalised", the confidence radius of the drifting
-        coefficients is the published one for the chosen memory, such as SlidingWindow. The radius
+        coefficients is the bound published for the chosen memory (rule for forgetting old rounds). The radius
         "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
         The radius "theorem" needs `feature_bound` and, unless the stable coefficients are exact,
         `logged_rounds`, `min_eigenvalue` and `subspace_error`.

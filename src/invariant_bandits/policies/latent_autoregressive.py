@@ -33,7 +33,7 @@ class LatentARLinUCB(ComposedPolicy):
     dim : int
         Number of features p. The regression of LatentARLinUCB has p(1 + p) coefficients.
     decay : float
-        Factor, between 0 and 1, on the weight of older prediction errors in each round.
+        Factor, between 0 and 1, by which the weight of old prediction errors shrinks in each round.
     **common :
         The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.

@@ -235,8 +235,8 @@ def logs_needed(
     share : float
         Allowed relative increase of the regret bound, strictly between 0 and 1.
     subspace_constant : float
-        Constant c of the subspace error c·√(log(11pT)/T0) in the paper's Assumption 3, 0 if the stable
-        directions are known.
+        Constant c of the subspace error c·√(log(11pT)/T0) for p features, T online rounds and T0 logged
+        rounds (the paper's Assumption 3). The constant c is 0 if the stable directions are known.
     **scales : float
         Values for `noise_scale` (default 1), `ridge` (0.1), `norm_bound` (1) and `feature_bound` (1), as in
         LinearPolicy.

@@ -30,9 +30,9 @@ INNER = "inner."
 class Randomised(BasePolicy):
     """Wrapper that adds random choices to any policy, so that its log can be used to evaluate other policies.
 
-    An action is played with probability w + (1 − Σw)·q, where q is its probability under the wrapped policy
-    and w the share added by the wrapper. Actions are drawn with exactly the probabilities that `propensities`
-    returns: write these propensities into the log. The wrapped policy learns as it would without the wrapper.
+    The wrapper gives each action a share w of the decisions and leaves all other decisions to the wrapped
+    policy. Actions are drawn with exactly the probabilities that `propensities` returns: write these
+    propensities into the log. The wrapped policy learns as it would without the wrapper.
 
     Parameters
     ----------
@@ -125,7 +125,8 @@ class Randomised(BasePolicy):
         features : array, shape (K, p)
             Features of the K offered actions.
         draw : int
-            Number of the decision, to get independent draws for several decisions about the same features.
+            Whole number that differs between decisions about the same features, so that their draws are
+            independent.
         """
         features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
