@@ -276,7 +276,10 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def activate(decision: ServedDecision | str, *, model: str | None = None) -> ClientCall[str]:
-        """Activate a deferred decision, and return "activated", or "unchanged" if it was active before."""
+        """Activate a decision that was made with `defer=True`.
+
+        The answer is "activated", or "unchanged" if the decision was active before.
+        """
         return ClientCall("POST", _path(decision, model, "/activate"), _status)
 
     @ClientMethod

@@ -201,7 +201,7 @@ def find_blocks(
     alpha : float
         Significance level of all correlation tests together, divided equally among the pairs of features.
     unseen : array, shape (m, p, p), optional
-        Projection, for each window, on the directions in which the features of the window do not vary.
+        Matrix for each window (period) that projects on the directions in which its features do not vary.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -229,8 +229,9 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, m
     """Rotate covariance matrices and basis, in place, to maximise the likelihood of given blocks (groups of
     features that are uncorrelated with other groups).
 
-    The matrices `stack` (m, p, p) are the covariances of the features in m windows (periods of the log). The
-    returned status of the search is CONVERGED, INDISTINCT or STALLED, constants of `decomposition.kernels`.
+    The array `stack` (m, p, p) has the covariance matrix of the features in each of m windows (periods of the
+    log). The returned status of the search is CONVERGED, INDISTINCT or STALLED, constants of
+    `decomposition.kernels`.
     """
     from invariant_bandits.decomposition import kernels
 

@@ -368,7 +368,8 @@ def window_paths(
         Directions along which coefficients drift independently, by default the features. The parameter
         `directions` matters only for windows that cannot estimate every coefficient.
     singular : mapping of int to array, optional
-        Result of `singular_roots` for the chosen actions, if it is already computed.
+        Square root (p, r) of each singular scatter matrix of the features, of rank r, by index of the window
+        (period), if it is already computed.
     common_noise : bool
         Whether all windows use one pooled noise variance, which makes the result less sensitive to outliers.
     missing : sequence of MissingColumn

@@ -48,8 +48,9 @@ def published_decomposition(
     SimpleNamespace
         The attributes of a fitted InvariantSubspaceDecomposition, without the underscore at the end of their
         names. The additional attribute `moments` has the statistics of each window, and `block_threshold` is
-        the limit of covariance above which features form one block. Cross-validation tried the drift limits
-        `thresholds` (k,), and `explained_variance` (FOLDS, k) has the result for each fold and limit.
+        the limit of covariance above which features form one block. The attribute
+        `thresholds` (k,) has the drift limits that cross-validation tried, and `explained_variance`
+        (FOLDS, k) has the result for each fold and limit.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape

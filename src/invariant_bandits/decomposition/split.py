@@ -332,10 +332,10 @@ def _divide(block: Array, paths: CoefficientPaths, keep: int) -> tuple[Array, Ar
 def refine_split(
     stay: list[Array], moved: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
 ) -> tuple[list[Array], list[Array]]:
-    """Rotate stable (invariant) against drifting (residual) directions to a joint optimum.
+    """Improve the stable (invariant) and the drifting (residual) directions together, by rotation.
 
-    At the optimum, stable and drifting directions are uncorrelated in every window (period of the log), and
-    the stable coefficients do not change. Gauss–Newton steps minimise the criterion::
+    Gauss–Newton steps minimise a criterion J, which is 0 if stable and drifting directions are uncorrelated
+    in every window (period of the log) and the stable coefficients do not change::
 
         J = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i
 

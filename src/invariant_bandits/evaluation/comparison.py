@@ -387,8 +387,8 @@ def compare(
     windows : int
         Number of windows (periods) into which the rounds for fitting are cut.
     edges : array, shape (m + 1,), optional
-        Times at which the m windows (periods) of the rounds for fitting begin and end. Without
-        `edges` the parameter `windows` determines the times.
+        Times at which the m windows (periods) of the rounds for fitting begin and end, instead of
+        the parameter `windows`.
     propensities : "logged", "estimated" or "uniform"
         Source of the choice probabilities: a column of the log ("logged"), a conditional logistic model of
         the logged choices ("estimated"), or equal probabilities for all actions ("uniform").

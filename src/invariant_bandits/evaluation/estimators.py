@@ -498,8 +498,8 @@ def snips(
     """Estimate the mean reward of a policy by self-normalised IPS (Swaminathan & Joachims 2015).
 
     The estimate is Σ w·r / Σ w, with rewards r and importance weights w. SNIPS is consistent if the
-    propensities (the logging policy's probabilities) are right up to a factor. A constant added to all
-    rewards changes the estimate by the same constant.
+    propensities (the logging policy's probabilities) are right, or wrong by one constant factor. A constant
+    added to all rewards changes the estimate by the same constant.
 
     The function `ips` documents the parameters.
     """

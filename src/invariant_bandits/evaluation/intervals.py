@@ -124,8 +124,8 @@ def rare_reward_interval(
     """Return the standard error of an estimate V, and how far its confidence interval reaches below and above
     V.
 
-    The interval is the union of Student's t interval over blocks of rounds and of two gamma intervals, which
-    allow for rewards not seen yet::
+    The interval is the union of Student's t interval over blocks of rounds and of two intervals from gamma
+    distributions, which allow for rewards not seen yet::
 
         low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α))
         high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α))
@@ -337,7 +337,7 @@ def estimated(
     reach: Array | None = None,
     model_errors: Array | None = None,
 ) -> Estimate:
-    """Return the ratio Σ gains / Σ weights with its confidence interval, or refuse to conclude.
+    """Return the ratio Σ gains / Σ weights with its confidence interval.
 
     An estimator that weights rewards should pass the parameters `rewards` and `reach`. Without `rewards` and
     `reach`, every gain counts as a reward, and differences between policies get wider intervals.

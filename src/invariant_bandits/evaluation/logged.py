@@ -290,7 +290,7 @@ def value_of_logged(
     features: FeatureOptions | None = None,
     confidence: float = 0.95,
 ) -> LoggedPolicyValue:
-    """Estimate from one log what the policy that wrote another log would have earned.
+    """Estimate the mean reward of the policy that wrote one log (`policy_log`) from another log (`from_log`).
 
     The estimate assumes that the policy ignores the context and chooses each arm as often as in `policy_log`,
     and that the rounds of both logs are alike. If both logs have positions (such as slots of a page), the

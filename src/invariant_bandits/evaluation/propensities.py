@@ -407,13 +407,14 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
     If the log has the propensities of all offered actions, they must add up to 1 and predict how often
-    actions are chosen. Frequencies of choices are compared by propensity, by position and by feature. If the
-    log has only the propensities of the logged actions, averages weighted by 1/propensity must equal averages
-    over all offered actions. An offered action that is never played makes weighted averages differ from
-    averages over all offered actions, even if the propensities are right.
+    actions are chosen. The predicted and the actual frequencies of choices are compared for each bin of
+    propensities, each position and each feature. If the log has only the propensities of the logged actions,
+    averages weighted by 1/propensity must equal averages over all offered actions. An offered action that is
+    never played makes weighted averages differ from averages over all offered actions, even if the
+    propensities are right.
 
-    In large samples, right propensities are flagged with probability at most `level` (z-tests with
-    Bonferroni's correction), and estimated propensities a little more often.
+    The checks are z-tests with Bonferroni's correction. In large samples, the probability of a false alarm
+    is at most `level` for right propensities, and a little higher for estimated propensities.
 
     Parameters
     ----------

@@ -223,8 +223,8 @@ class ISDPolicy(LinearPolicy):
             stable directions are estimated again. With `recompute_every`, pass all offered features to
             `update`, because covariances of the policy's own choices are biased.
         intercept : bool
-            Whether every window (period of the log) has an intercept; use False for features of labelled
-            arms.
+            Whether every window (period of the log) has an intercept. Use `intercept=False` if the actions
+            are labelled arms (actions with an identity, such as adverts).
         **rest :
             Parameters of the constructor. By default the noise scale is estimated from the logs.
         """

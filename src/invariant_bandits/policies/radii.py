@@ -186,8 +186,8 @@ def theorem3_regret_bound(
     """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (the paper's
     Theorem 3).
 
-    By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. Without
-    stable directions and estimation errors, and with `confidence` 1/T, the bound is that of Theorem 1.
+    By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. If no
+    direction is stable, no estimate has an error, and `confidence` is 1/T, the bound is that of Theorem 1.
     """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
