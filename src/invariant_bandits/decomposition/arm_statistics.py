@@ -379,8 +379,8 @@ class ArmStatistics:
     rounds : array, shape (m, A)
         Number of rounds in which each of the A arms was played, per time window.
     noise_variance : float
-        Variance of a reward about its expectation; for clicks with probability π, 1 divided by the mean of
-        π(1 − π).
+        Variance of a reward about its expectation. For clicks, the variance is on the scale of log-odds:
+        1 divided by the mean of π(1 − π), with the click probability π.
     context_square : array, shape (d, d)
         Mean of zzᵀ over the log, where z are the d numbers of a context, beginning with 1.
     link : "identity" or "logit"
@@ -390,8 +390,8 @@ class ArmStatistics:
     catalogue : array, shape (A, c)
         Features of the arms from a catalogue (a table with one row per arm).
     terms : array, shape (g, 1 + c)
-        Coefficients of g linear combinations of the constant 1 and the c arm features, along which arms may
-        drift together.
+        Each of the g rows holds the weights of a linear combination of the constant 1 and the c arm features.
+        Arms may drift together in proportion to a linear combination of arm features.
     missing : tuple of MissingColumn
         Context features that indicate missing values of other context features.
 

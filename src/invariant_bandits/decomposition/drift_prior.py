@@ -876,8 +876,8 @@ class DriftPrior:
     drift_covariance : array, shape (p, p)
         Drift covariance Ω of the coefficients over time windows, without drift that all arms share.
     noise_variance : float
-        Variance of a reward about its expectation; for clicks with probability π, 1 divided by the mean of
-        π(1 − π).
+        Variance of a reward about its expectation. For clicks, the variance is on the scale of log-odds:
+        1 divided by the mean of π(1 − π), with the click probability π.
     baseline : float
         Mean reward of an action whose features are all 0. For labelled arms, which have intercepts of their
         own, the baseline is 0.

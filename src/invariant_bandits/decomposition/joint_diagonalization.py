@@ -65,9 +65,10 @@ def joint_diagonalize(
 ) -> JointDiagonalization:
     """Find one orthogonal basis in which several positive definite matrices are as diagonal as possible.
 
-    Jacobi rotations minimise the off-diagonal entries of the matrices, first in the Frobenius norm, then by a
-    Gaussian likelihood. The basis vectors are sorted by the mean diagonal entry of the rotated matrices, the
-    largest first. The largest entry of every basis vector is positive.
+    Jacobi rotations first minimise the Frobenius norm of the off-diagonal entries. Further rotations maximise
+    the Gaussian likelihood of covariance matrices that are diagonal in the basis. The basis vectors are
+    sorted by the mean diagonal entry of the rotated matrices, the largest first. In every basis vector, the
+    entry with the largest absolute value is positive.
 
     Parameters
     ----------
@@ -77,7 +78,8 @@ def joint_diagonalize(
         Sample size behind each of the m matrices; by default, sample sizes are equal and unknown.
     tolerance : float
         Angle in radians; the iteration stops when no rotation is larger than this angle. If sample sizes
-        (`weights`) are given, the iteration also stops when the likelihood grows less than sampling error.
+        (`weights`) are given, the iteration also stops when the likelihood grows by less than
+        sampling error.
     max_sweeps : int
         Largest number of sweeps; one sweep rotates every pair of columns once. If the iteration has not
         converged after `max_sweeps` sweeps, joint_diagonalize issues a ConvergenceWarning.

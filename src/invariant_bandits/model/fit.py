@@ -165,8 +165,9 @@ def fit_logs(
     arm_model : "own", "shared", "pooled" or "auto", optional
         Which coefficients the arms of the log share. With `arm_model="own"` every arm has its own coefficient
         for every feature. With `arm_model="shared"` every arm has its own level, and all arms share the
-        coefficients of features. With `arm_model="pooled"` the levels of thousands of arms are also shrunk
-        towards a common mean. With `arm_model="auto"` arms get as many coefficients as the log can estimate.
+        coefficients of features. With `arm_model="pooled"`, meant for thousands of arms, all arms share the
+        coefficients of features, and the arms' levels are shrunk towards their mean. With `arm_model="auto"`
+        arms get as many coefficients as the log can estimate.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 

@@ -61,7 +61,7 @@ class Model(ThreadSafe):
     Attributes
     ----------
     policy : Policy
-        Policy that chooses among actions, whose features `feature_map` computes.
+        Policy that chooses an action by the features that `feature_map` computes.
     policy_name : str
         Registered name of the policy, such as "auto-isd".
     feature_map : FeatureMap or ArmFeatures
@@ -401,9 +401,9 @@ class Model(ThreadSafe):
 
         Effects that drift come first in the list. Effects are in units of the reward, or probabilities if the
         reward is 0 or 1. The effects of a labelled arm are its level (expected reward in the mean context)
-        and what one standard deviation of each column adds. If the model has no labelled arms, an
-        effect is what one standard deviation along a direction (a linear combination of features) adds.
-        Directions are named by their main features.
+        and what one standard deviation of each column adds to the expected reward. If the model has no
+        labelled arms, an effect is what one standard deviation along a direction (a linear combination of
+        features) adds to the expected reward. Directions are named by their main features.
 
         Parameters
         ----------

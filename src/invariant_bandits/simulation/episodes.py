@@ -107,13 +107,13 @@ MOST_FREE = 12
 class Episode(Protocol):
     """One simulated run of T rounds: the features and the reward of every action in every round.
 
-    Any object with the arrays `offered` and `rewards` is an episode. An episode may also have these optional
-    attributes:
+    Any object with the arrays `offered` and `rewards` is an episode. The attributes `means`, `logs`,
+    `past`, `split` and `component` are optional.
 
-    - `means`, array (T, K): expected rewards of all actions. Without expected rewards, regret is computed
-      from realised rewards.
+    - `means`, array (T, K): expected rewards of the K actions in each of the T rounds. Without expected
+      rewards, regret is computed from realised rewards.
     - `logs`, a Feedback: logged rounds from which policies may learn before the first round.
-    - `past`, a Past: what a policy may know before the first round, if that is more than logged rounds.
+    - `past`, a Past: what policies may know before the first round, if they know more than logged rounds.
     - `split`, a Split: the true directions of feature space in which coefficients are stable or drift, for
       policies that may know the truth.
     - `component`, array (p,): the true stable coefficients, for policies that may know the truth.
@@ -267,12 +267,12 @@ class PaperEpisodes:
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
         How the drifting coefficients behave in the online rounds. With `online="constant"`, the drifting
-        coefficients are drawn anew before the first online round and then fixed, as in the paper. If
-        `world.drift` is below 1, `online="constant"` moves the coefficients only this fraction of the way to
-        the new draw. With `online="rotating"`, the drifting coefficients change in every online round, as in
-        the paper's seventh experiment. With `online="abrupt"`, the drifting coefficients are drawn anew
-        before the first online round and at every change point. With `online="recurring"`, the drifting
-        coefficients return at every change point to earlier values from the logs.
+        coefficients are drawn anew before the first online round and then fixed, as in the paper. A
+        value of `world.drift` below 1 is the fraction of the way to the new draw that the coefficients move
+        with `online="constant"`. With `online="rotating"`, the drifting coefficients change in every online
+        round, as in the paper's seventh experiment. With `online="abrupt"`, the drifting coefficients are
+        drawn anew before the first online round and at every change point. With `online="recurring"`, the
+        drifting coefficients return at every change point to earlier values from the logs.
     violation : float
         Length by which the otherwise stable coefficients move in a random direction; 0 for no movement.
     fixed_actions : int, optional

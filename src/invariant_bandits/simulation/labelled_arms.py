@@ -104,8 +104,8 @@ class LabelledArms:
     """Simulated clicks on labelled arms, where the log-odds of a click are linear in the context.
 
     Every arm has an intercept and slopes of its own. By default the logs cover twelve months, and two slopes
-    drift. One arm is launched after the seventh of twelve months. Another arm is retired after the sixth
-    month and not offered in the online rounds.
+    drift. One arm is retired after the sixth of twelve months and not offered in the online rounds. One arm
+    is launched after the seventh of twelve months.
 
     Parameters
     ----------

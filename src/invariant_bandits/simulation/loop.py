@@ -55,7 +55,7 @@ def simulate(
     policies : mapping of str to maker, or list of str
         Names of registered policies, or for every name a maker: a function that returns a new policy. A maker
         (function that returns a policy) takes a Past, which holds what is known before the first round, or no
-        argument. In the mapping `policies`, the name of a registered policy may replace a maker. Only
+        argument. If `policies` is a mapping, its values may also be names of registered policies. Only
         policies that may know the truth should read the true coefficients, `past.truth`.
     environment : Environment
         Object that draws the episodes. Regret is measured by the episode's expected rewards (`means`) or,

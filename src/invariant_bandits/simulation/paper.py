@@ -65,8 +65,8 @@ class LoggedRounds:
 class PaperWorld:
     """Settings of the simulated data in Section 5 of the paper behind this library.
 
-    In a random orthogonal basis, the features have a block-diagonal covariance matrix. The coefficients that
-    belong to some of the matrix blocks drift.
+    In a random orthogonal basis, the features have a block-diagonal covariance matrix. Coefficients drift in
+    some blocks of the covariance matrix and are stable in the other blocks.
 
     Parameters
     ----------
