@@ -346,12 +346,13 @@ def report(outcome: StudyOutcome) -> str:
         " on which exploration is tuned, hardly show that more exploration would pay after the jump. In"
         " `banners.csv` with 4,000 rounds an arm is launched shortly before the evaluated rounds, which"
         " may mislead the tuning of exploration. In `banners.csv` **warm LinUCB, which has learned the"
-        " logs, earned less than 98 % of the reward of LinUCB with the best exploration in 10 of 12 draws**, at worst 90 %."
-        " Cold LinUCB, which has not learned the logs, earned at least 98 % of the reward with the best"
+        " logs, earned less than 98 % of the reward of LinUCB with the best exploration in 10"
+        " of 12 draws**, at worst 90 %. Cold LinUCB, which has not learned the logs, earned at least 98 % of the reward with the best"
         " exploration in all 12 draws (seeds 700 to 711). We also tried the largest exploration that costs"
         " almost no reward according to a reward model, in `banners.csv` and, on other seeds, in the five"
         " kinds of logs in the table. The largest exploration that seems to cost almost nothing helped in"
-        " at best 1 of the 10 draws of `banners.csv` in which warm LinUCB earned too little, and cost up to 3 % in other logs.",
+        " at best 1 of the 10 draws of `banners.csv` in which warm LinUCB earned too little, and"
+        " cost up to 3 % in other logs.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",
