@@ -426,9 +426,9 @@ def main() -> None:
         "All numbers are from one run of `make bench`, in which the packages take turns. Each number is a"
         " median of processor time, and only the ratios between packages count. The packages mabwiser,"
         " contextualbandits, river and paretobandit have one model of p features per arm, and all other"
-        f" packages have one model for all actions. Each turn of *Decide and learn* has {ROUNDS} rounds."
-        " In turns of 30 rounds the median time of AutoISD at p = 10 features was 22 to 24 µs, mostly for"
-        " checks of its alarm.",
+        " packages have one model for all actions. In the table *Decide and learn* a package plays"
+        f" {ROUNDS} rounds per turn. In turns of 30 rounds the median time of AutoISD at p = 10"
+        " features was 22 to 24 µs, mostly for checks of its alarm.",
         "",
         *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
     ]

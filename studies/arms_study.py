@@ -383,9 +383,9 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## Which effects drift, according to the logs",
         "",
-        f"In {named.mean():.1%} of {len(named)} logs the test named exactly the two drifting effects of"
-        f" the 35 effects (Holm's rule at 5 %). On average the test named {flags.mean():.2f} stable"
-        f" effects per log as drifting. In another {len(covered) // LATE.width} logs of {LATE.logged:,}"
+        f"In {named.mean():.1%} of {len(named)} logs the test named exactly the two coefficients that"
+        f" drift, of 35 (Holm's rule at 5 %). On average the test named {flags.mean():.2f} stable"
+        f" coefficients per log as drifting. In another {len(covered) // LATE.width} logs of {LATE.logged:,}"
         f" rounds an arm is launched after two thirds of the rounds. Of the {len(covered):,} true"
         f" coefficients of late-launched arms, {covered.mean():.1%} are within two standard errors of the"
         " estimates.",

@@ -294,8 +294,8 @@ CAUTION_WORLDS = (
 )
 CAUTION_WORDS = (
     "Each cell has the mean regret of AutoISD ± its standard error (worst run in brackets) for one value"
-    f" of the option `caution`. Worlds with fixed arms have {FIXED_TIMES} times as many repetitions"
-    " as the other worlds."
+    f" of the option `caution`. Worlds with fixed arms (the same in every round) have {FIXED_TIMES} times"
+    " as many repetitions as the other worlds."
 )
 CAUTION_SEEDS = 1000  # where the places of their seeds begin
 

@@ -372,7 +372,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "## What must be true",
         "",
         f"{len(judged) - len(missed)} of {len(judged)} goals reached."
-        f"{' Policies missed these goals:' if missed else ''}",
+        f"{' The list has the goals that policies missed:' if missed else ''}",
         "",
         *missed,
         *([""] if missed else []),
@@ -458,7 +458,7 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     lost = list(losses(outcome))
     if lost:
         lines += [
-            f"These policies have a lower mean regret than {AUTO}:",
+            f"The table has the policies with a lower mean regret than {AUTO}:",
             "",
             "| row | policy | difference |",
             "|---|---|---|",

@@ -381,8 +381,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *picture_lines(
             *(pictures, "peers", "Regret and missed gain of every policy in every world"),
             "The left panel has the mean regret of each policy divided by the lowest mean regret of the"
-            " column. The right panel has the share of the best gain of the column that each policy"
-            " misses. The best policy of a column is bold.",
+            " column. The right panel shows by what share the gain of each policy is below the best"
+            " gain of the column. The best policy of a column is bold.",
         ),
         "## How it was played",
         "",
@@ -460,8 +460,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "## Time",
         "",
         "Each cell has the processor time in microseconds to decide and learn one round: the median over"
-        " the repetitions, beside other work on the machine. The page [Speed](speed.md) measures each"
-        " package alone.",
+        " the repetitions, measured while other programs ran on the machine. The page"
+        " [Speed](speed.md) measures each package alone.",
         "",
         *_table(
             outcome,

@@ -297,7 +297,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *picture_lines(
             *(pictures, "related", "Regret of every policy in every world over the lowest one there"),
             "Each number is the mean regret of a policy divided by the lowest mean regret of the row."
-            " Rows are named by what holds in the world, and the lowest number of a row is bold.",
+            " Each row is a world (a simulation), and the lowest number of a row is bold.",
         ),
         "| policy | made for | lowest mean, or within two standard errors of it | reference |",
         "|---|---|---|---|",

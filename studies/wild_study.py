@@ -295,8 +295,8 @@ def report(outcome: StudyOutcome) -> str:
         " logs of systems that it has never seen? Every generator of `studies/wild_logs.py` and"
         " `studies/wild_more.py` writes a log with planted roles, leaks (columns that reveal the reward)"
         " and drift. The command `fit` reads each log without any option. If `fit` stops to ask for a"
-        " role, it reads the log again with all roles named. Each kind of log is drawn"
-        f" {outcome.replications} times with seed {outcome.seed}, and no draw is discarded"
+        " role (such as the reward column), it reads the log again with all roles named. Each kind of log"
+        f" is drawn {outcome.replications} times with seed {outcome.seed}, and no draw is discarded"
         f" (`python -m studies wild --replications {outcome.replications} --compared"
         f" {compared} --seed {outcome.seed}`).",
         "",
@@ -338,20 +338,22 @@ def report(outcome: StudyOutcome) -> str:
         "| LinUCB | lowest true value of tuned LinUCB by that of the best exploration of the same grid"
         " (in brackets the mean, then the mean of their gains over uniform play) |",
         "",
-        "With a separate interval for each pair of policies, instead of intervals that hold for all pairs"
-        " at once, 2 of 317 pairs were in the wrong order (random seeds other than those of the table).",
+        "With a separate interval for each pair of policies, the evaluation ranked 2 of 317 pairs"
+        " wrongly (random seeds other than those of the table).",
         "",
         "In the logs of the call centre the level of an arm jumps where the evaluated rounds begin. With"
         " more exploration a policy would sooner have left the arm whose level jumps. The earlier rounds,"
-        " on which exploration is tuned, hardly show this advantage of exploration. In `banners.csv` with"
-        " 4,000 rounds an arm is launched shortly before the evaluated rounds, which may mislead the"
-        " tuning of exploration. In `banners.csv` **warm LinUCB, which has learned the logs, earned less"
-        " than 98 % of LinUCB with the best exploration in 10 of 12 draws**, at worst 90 %. Cold LinUCB,"
-        " which has not learned the logs, earned less than 98 % in none of the 12 draws (seeds 700 to"
-        " 711). We also tried as much exploration as costs almost nothing according to a reward model, in"
-        " `banners.csv` and, on other seeds, in the five kinds of logs in the table. Exploring as"
-        " much as is nearly free mended at best 1 of the 10 draws of `banners.csv` in which warm LinUCB"
-        " earned too little, and cost up to 3 % in other logs.",
+        " on which exploration is tuned, hardly show that more exploration would pay after the jump. In"
+        " `banners.csv` with 4,000 rounds an arm is launched shortly before the evaluated rounds, which"
+        " may mislead the tuning of exploration. In `banners.csv` **warm LinUCB, which has learned the"
+        " logs, earned less than 98 % of the reward of LinUCB with the best exploration in 10"
+        " of 12 draws**, at worst 90 %. Cold LinUCB, which has not learned the logs, earned at least 98 %"
+        " of the reward with the best"
+        " exploration in all 12 draws (seeds 700 to 711). We also tried the largest exploration that costs"
+        " almost no reward according to a reward model, in `banners.csv` and, on other seeds, in the five"
+        " kinds of logs in the table. The largest exploration that seems to cost almost nothing helped in"
+        " at best 1 of the 10 draws of `banners.csv` in which warm LinUCB earned too little, and"
+        " cost up to 3 % in other logs.",
         "",
         "| kind | decided | wrong | " + " | ".join(LINUCB) + " |",
         "|---|---|---|---|---|",
