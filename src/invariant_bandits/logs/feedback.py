@@ -194,8 +194,8 @@ class Feedback:
         times : array, shape (n,), optional
             Times of the rounds: numbers or datetimes that do not decrease.
         propensities : array, shape (n,), or (n, K) or (rows,), optional
-            Probabilities with which the n logged actions were chosen, or, with shape (n, K) or (rows,), the
-            probabilities of all offered actions.
+            Probabilities with which the logged actions of the n rounds were chosen, or the probabilities of
+            all offered actions.
         offered_rewards : array, shape (n, K) or (rows,), optional
             Rewards of all offered actions.
 
@@ -374,7 +374,7 @@ class Feedback:
 
     @property
     def features(self) -> Array:
-        """Features of the n logged actions (n, p)."""
+        """Values of the p features of the n logged actions, as an array (n, p)."""
         return self.per_round(lambda part: part.offered[part.logged_rows])
 
     def of_logged(self, values: Any) -> Array:

@@ -809,7 +809,8 @@ def read_moments(
     keep_going : bool
         Whether to continue although most rounds of the log cannot be used.
     progress : callable (rows, total or None, seconds), optional
-        Function called after every part of the log with the rows read, all rows and the elapsed seconds.
+        Function called after every part of the log with the number of rows read, the total number of rows
+        (None if unknown) and the elapsed seconds.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> x = np.random.default_rng(0).normal(size=(400, 2))
@@ -878,12 +879,12 @@ def read_rounds(
     schema : Schema, mapping, path of a TOML file or None
         Roles of the columns; roles that are not given are inferred from the log.
     feature_map : FeatureMap, FeatureOptions or None
-        Map from columns to features that `read_moments` learned, or options that leave features unscaled.
+        Map from columns to features that `read_moments` learned, or options with `standardise="none"`.
     report : QualityReport, optional
         Object that counts the problems found while reading.
     latest : int, optional
-        Number of rounds that are needed from the end of the log. In a log with labelled arms, batches before
-        the last `latest` rounds are skipped.
+        Number of rounds at the end of the log that the caller needs; with labelled arms, batches that hold
+        only earlier rounds are skipped.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})

@@ -96,12 +96,12 @@ class WindowedMoments:
 
     @property
     def gram(self) -> Array:
-        """Sums of products of logged features, each minus its window mean, in m windows (m, p, p)."""
+        """Sums of products of the p features, each minus its window mean, in m windows (m, p, p)."""
         return self.chosen.scatter[:, :-1, :-1]
 
     @property
     def cross(self) -> Array:
-        """Sums of products of features and rewards, each minus its window mean, in m windows (m, p)."""
+        """Sums of products of p features and the reward, each minus its window mean, in m windows (m, p)."""
         return self.chosen.scatter[:, :-1, -1]
 
     @property
@@ -308,7 +308,7 @@ class WindowedMoments:
     # -- changing variables --
 
     def residual_after(self, component: Any) -> WindowedMoments:
-        """Return moments of the rewards minus the linear prediction `features @ component`."""
+        """Subtract the linear prediction `features @ component` from the rewards; return the new moments."""
         component = finite_array("component", component, (self.dim,))
         change = np.eye(self.dim + 1)
         change[-1, :-1] = -component

@@ -87,7 +87,7 @@ def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
     name : str
         Name of the format; two formats cannot have the same name.
     label : str, optional
-        Name of the format in messages; by default the argument `name`.
+        Name of the format in messages; by default equal to `name`.
     suffixes : sequence of str
         Endings of file names of the format, such as (".csv", ".tsv"). For files, the decorated class or
         function is called with a tuple of paths, in the order of the log.
