@@ -96,12 +96,12 @@ class WindowedMoments:
 
     @property
     def gram(self) -> Array:
-        """Sums of products of the p features, each minus its window mean, per window: (m, p, p)."""
+        """Sums of products of the p features, each minus its window mean, in m windows (m, p, p)."""
         return self.chosen.scatter[:, :-1, :-1]
 
     @property
     def cross(self) -> Array:
-        """Sums of products of features and reward, each minus its window mean, per window: (m, p)."""
+        """Sums of products of p features and the reward, each minus its window mean, in m windows (m, p)."""
         return self.chosen.scatter[:, :-1, -1]
 
     @property
