@@ -238,9 +238,10 @@ class AutoISD(ReasoningPolicy):
     intercept : bool
         Whether the filters learn the mean reward (the baseline) as an additional coefficient.
     caution : float or None
-        Largest share of the expected gain that may be spent on tests of rarely played actions. The default
-        caution, 0, suits contexts that vary, because different contexts lead to different actions anyway. The
-        caution None allows any number of tests, which suits a few fixed actions whose rewards may change.
+        Largest share of the expected gain that may be spent on tests of rarely played actions. With the
+        default, `caution=0`, there are no such tests while AutoISD trusts the logs: where contexts vary, all
+        actions get played without tests. With `caution=None` there may be any number of tests, which suits a
+        few fixed actions whose rewards may change.
     confidence : float
         Probability η of a false alarm over all rounds together, if stable coefficients stay stable.
     share : float
