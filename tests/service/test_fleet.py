@@ -155,7 +155,7 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
         until(lambda: counts.learned == 3)
         rules = Configuration(reward_wait=60.0, default_reward=0.0, aggregation="sum")
         learner.call(commands.configure("default", rules), alone=True)
-        until(lambda: one.state.models["default"].configuration == rules)
+        until(lambda: all(each.state.models["default"].configuration == rules for each in (one, other)))
         for id in ("none", "two"):
             one.call(DecisionCommand(id=id))
         for value in (1.0, 2.0):
