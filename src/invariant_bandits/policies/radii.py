@@ -183,8 +183,8 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 def theorem3_regret_bound(
     horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
 ) -> float:
-    """Return the upper bound on the regret of ISD-linUCB if everything is estimated from logs (the paper's
-    Theorem 3).
+    """Return the upper bound on the regret of ISD-linUCB (Theorem 3 of the paper) if the stable directions
+    and the coefficients along them are estimated from logs.
 
     By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. If no
     direction is stable, no estimate has an error, and `confidence` is 1/T, the bound is that of Theorem 1.
