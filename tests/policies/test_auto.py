@@ -2,6 +2,7 @@
 against.
 """
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -193,6 +194,12 @@ def test_it_says_what_happened():
     assert belief.alarm
     assert "ALARM" in str(belief)
     assert "feature" in str(belief)
+    plain = json.loads(json.dumps(belief.to_dict()))
+    assert plain["alarm"]
+    assert plain["beliefs"] == belief.hypotheses
+    sizes = [abs(move["shift"]) / move["error"] for move in plain["drift"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == 10
 
     still = PaperEpisodes(world=replace(PaperWorld(), varying=None)).draw(300, np.random.default_rng(1))
     calm = ib.AutoISD.from_history(still.moments)

@@ -147,7 +147,7 @@ class Belief(plotting.ShownInNotebooks):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can hold; under `drift` the direction that moved most comes first."""
+        """Return the beliefs as plain values; under `drift`, the direction that moved most comes first."""
         moved = zip(self.names, self.shifts.tolist(), self.errors.tolist(), strict=True)
         drift = [dict(zip(("direction", "shift", "error"), move, strict=True)) for move in moved]
         return {

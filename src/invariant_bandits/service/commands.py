@@ -351,7 +351,7 @@ _secret, _numbers = secrets.token_bytes(32), itertools.count()
 
 
 def _new_id(moment: float) -> str:
-    """Return an id that cannot be guessed, without asking the system for chance each time.
+    """Return an id that cannot be guessed, without a system call for random bytes.
 
     It begins with its time: neighbours in time stay so in the index.
     """
