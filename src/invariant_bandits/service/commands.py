@@ -533,6 +533,7 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
         if record is not None and record.grouped is not None:
             keys += [(events.id_in_group(id, slot), model) for slot in record.grouped.slots]
         rows += state.store.of_key(decision_key(id, model))
+        after.forget_refusal(id, model)
         if model in after.models:
             after.models[model].waiting.discard(id)
     if rows:

@@ -96,6 +96,8 @@ MOST_COUNTED = 10_000
 OTHERS = "(others)"
 
 MOST_REFUSALS = 1_000
+REFUSAL_BYTES = 16
+"""Of a digest: two of 1,000 decisions share one with probability 10^-33."""
 MOST_STEPS_BACK = 10
 """So many activated versions can be returned to, one by one, where new ones come every night."""
 
@@ -267,6 +269,7 @@ class StateSnapshot(msgspec.Struct):
     seq: int
     models: list[ServedModel]
     aside: dict[int, str]
+    refusals: list[bytes] = []
 
 
 MOST_REMEMBERED, LARGEST_REMEMBERED = 20_000, 64 << 20
@@ -425,6 +428,12 @@ class NotFoundError(InputError):
     """A model, version or decision that does not exist."""
 
 
+def _refusal(id: str, model: str) -> bytes:
+    """Return the digest under which the refusal of a decision is remembered."""
+    key = decision_key(id, model).encode(errors="surrogatepass")
+    return hashlib.blake2b(key, digest_size=REFUSAL_BYTES).digest()
+
+
 class State:
     """All served models and their decisions.
 
@@ -443,8 +452,11 @@ class State:
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
         """Numbers of events that could not be applied, and why."""
-        self.refusals: dict[str, str] = {}
-        """Keys of the latest settled decisions that the policy could not learn, and why."""
+        self.refusals: dict[bytes, None] = {}
+        """Digests of the latest settled decisions that the policy could not learn, the oldest first.
+
+        Digests, because snapshots hold them and must not name decisions whose events are removed.
+        """
         self.changed: set[str] = set()
         """Models that events were about, for the reader that clears it."""
         self.seq = 0
@@ -585,12 +597,20 @@ class State:
             teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (ValueError, ArithmeticError) as error:  # this version cannot take it: so in every replay
+        except (ValueError, ArithmeticError):  # this version cannot take it: so in every replay
             served.counts.refused += 1
-            self.refusals[decision_key(event.id, event.model)] = str(error)
+            self.refusals[_refusal(event.id, event.model)] = None
             while len(self.refusals) > MOST_REFUSALS:
                 del self.refusals[next(iter(self.refusals))]
         served.timeline.add(record.decided, event.value, event.time, served.learner.policy_over())
+
+    def was_refused(self, id: str, model: str) -> bool:
+        """Whether a settled decision could not be learned; known of the latest MOST_REFUSALS of them."""
+        return _refusal(id, model) in self.refusals
+
+    def forget_refusal(self, id: str, model: str) -> None:
+        """Keep nothing of a decision that is erased."""
+        self.refusals.pop(_refusal(id, model), None)
 
     # -- what should happen --
 
@@ -632,7 +652,7 @@ class State:
 
     def to_bytes(self) -> bytes:
         """Return a snapshot: everything but the records, which are read from the store."""
-        snapshot = StateSnapshot(self.seq, list(self.models.values()), self.aside)
+        snapshot = StateSnapshot(self.seq, list(self.models.values()), self.aside, list(self.refusals))
         return msgspec.msgpack.encode(snapshot, enc_hook=_encode_part)
 
     @classmethod
@@ -642,6 +662,7 @@ class State:
         state = cls(store, at=snapshot.seq if published else None)
         state.seq, state.aside = snapshot.seq, snapshot.aside
         state.models = {served.name: served for served in snapshot.models}
+        state.refusals = dict.fromkeys(snapshot.refusals)
         return state
 
     def hashes(self) -> dict[str, str]:

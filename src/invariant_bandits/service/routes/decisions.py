@@ -89,7 +89,7 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
     def answer(self, status: str, state: State) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
         models = state.models if self.model is None else [self.model]
-        if status == "learned" and any(decision_key(self.id, name) in state.refusals for name in models):
+        if status == "learned" and any(state.was_refused(self.id, name) for name in models):
             status = "refused"
         return RewardAnswer(self.id, status)
 
@@ -202,7 +202,8 @@ def _status(engine: Engine, record: Record) -> Status:
         return "waiting" if record.activated else "deferred"
     if record.closed.value is None:
         return "unlearned"
-    return "refused" if events.key_of(record.closed) in engine.state.refusals else "learned"
+    settled = record.closed
+    return "refused" if engine.state.was_refused(settled.id, settled.model) else "learned"
 
 
 def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
