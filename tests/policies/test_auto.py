@@ -3,14 +3,17 @@ against.
 """
 
 import json
-from dataclasses import replace
+import warnings
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.policies.base import expect
 from invariant_bandits.policies.mixture import HYPOTHESES, Member, default_members, trust
+from invariant_bandits.policies.registry import find_policy
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from studies.stress_worlds import StressEpisodes
@@ -593,3 +596,44 @@ def test_a_policy_with_a_choice_of_its_own_is_asked_for_it():
     propensities, means = expect(Last(prior()), offered)
     assert propensities.argmax() == P - 1
     assert means.tolist() == ib.AutoISD(prior()).scores(offered).mean.tolist()
+
+
+NO_LIMIT = [None, "none", "None", "null"]
+
+
+@pytest.mark.parametrize("spelled", NO_LIMIT)
+def test_no_limit_of_tests_is_spelled_none_wherever_options_are_given(spelled):
+    past = ib.Past(moments=episodes(1, logged=500)[0].moments)
+    assert ib.AutoISD.from_past(past, caution=spelled).caution is None
+    if spelled is not None:
+        assert find_policy(f"auto-isd,caution={spelled}").build(past).caution is None
+    grid = grid_of({"policies": {"auto-isd": {"caution": spelled}}})
+    assert grid.cells[0].policies["auto-isd"](past).caution is None
+
+
+def test_a_caution_that_is_no_number_is_refused_with_the_word_for_no_limit():
+    past = ib.Past(moments=episodes(1, logged=500)[0].moments)
+    for wrong in ("much", -1.0, float("nan"), [0.0]):
+        with pytest.raises(ib.InputError, match="caution must be a number of at least 0, or none, got"):
+            ib.AutoISD.from_past(past, caution=wrong)
+
+
+def test_a_loaded_policy_describes_itself_as_the_saved_one_did(tmp_path):
+    """After outliers and after rounds and offers that were refused."""
+    episode = episodes(1, logged=2000)[0]
+    policy = ib.AutoISD.from_history(episode.moments)
+    play(policy, episode)
+    with warnings.catch_warnings(action="ignore"):
+        for _ in range(3):
+            policy.update(episode.offered[0][0], 1e4)
+    for refused in (policy.select, policy.scores):
+        with pytest.raises(ib.InputError, match="other units"):
+            refused(episode.offered[0] * 1e9)
+    with pytest.raises(ib.InputError, match="other units"):
+        policy.update(episode.offered[0][0] * 1e9, 1.0)
+    ib.save(policy, tmp_path / "policy")
+    loaded, said = ib.load(tmp_path / "policy").explain(), policy.explain()
+    assert "3 rounds cut short" in str(said)
+    assert str(loaded) == str(said)
+    for part in fields(said):
+        np.testing.assert_array_equal(getattr(loaded, part.name), getattr(said, part.name))

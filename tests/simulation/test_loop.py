@@ -10,6 +10,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import parallel
+from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -251,3 +252,21 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
         ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4)
     assert caught.value.__notes__ == ["while drawing the episode of repetition 0 of seed 4"]
+
+
+def test_a_list_may_hold_contenders_names_and_classes():
+    tuned = Contender("linucb", {"exploration": 0.3})
+    free = Contender("auto-isd", {"caution": None})
+    listed = ib.simulate([tuned, free, Contender("uniform"), "linucb"], EPISODES, 20, 2, 0)
+    assert list(listed.regret) == ["linucb,exploration=0.3", "auto-isd,caution=none", "uniform", "linucb"]
+    named = ib.simulate({"tuned": tuned, "free": free}, EPISODES, 20, 2, 0)
+    for label, name in (("linucb,exploration=0.3", "tuned"), ("auto-isd,caution=none", "free")):
+        np.testing.assert_array_equal(listed.regret[label], named.regret[name])
+        again = ib.simulate([label], EPISODES, 20, 2, 0)
+        np.testing.assert_array_equal(again.regret[label], named.regret[name])
+    assert list(ib.simulate([ib.LinUCB], EPISODES, 20, 2, 0).regret) == ["LinUCB"]
+
+
+def test_a_list_of_makers_without_names_is_refused_and_says_how():
+    with pytest.raises(ib.InputError, match="as a mapping"):
+        ib.simulate([Scripted(np.zeros(3))], EPISODES, 20, 2, 0)

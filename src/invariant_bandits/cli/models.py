@@ -271,12 +271,12 @@ def _answer(
 
 
 def _caution(word: str) -> float | None:
-    if word.strip().lower() == "none":
-        return None
+    from invariant_bandits.policies.auto import checked_caution
+
     try:
-        return float(word)
-    except ValueError:
-        raise InputError(f"caution must be a number of at least 0, or none, got {word!r}") from None
+        return checked_caution(float(word))
+    except ValueError:  # not a number: none, or refused by name
+        return checked_caution(word)
 
 
 def _edges(line: str) -> list[Any]:

@@ -36,6 +36,7 @@ from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
+NO_LIMIT_WORDS = ("none", "null")
 DEFAULT_SHARE = 1e-5
 LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
@@ -102,8 +103,8 @@ class Belief(plotting.ShownInNotebooks):
     baseline_shift : (float, float)
         How far the reward baseline stands from that of the logs; and a standard deviation, of what is left
         open and of how it varied in the logs.
-    winsorised, refused : int
-        Rounds whose error was cut, and rounds or offers too far from anything in the logs.
+    winsorised : int
+        Rounds whose error was cut.
     """
 
     hypotheses: dict[str, float]
@@ -118,7 +119,6 @@ class Belief(plotting.ShownInNotebooks):
     no_alarm_because: str = ""
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
-    refused: int = 0
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
@@ -134,8 +134,8 @@ class Belief(plotting.ShownInNotebooks):
             lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
         if self.noise_ratio != 1.0:
             lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
-        if self.winsorised or self.refused:
-            lines.append(f"  outliers: {self.winsorised:,} rounds cut short, {self.refused:,} refused")
+        if self.winsorised:
+            lines.append(f"  outliers: {self.winsorised:,} rounds cut short")
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
         where = "coefficient along a direction, mainly of the features named"
@@ -241,7 +241,7 @@ class AutoISD(ReasoningPolicy):
         Largest share of the expected gain that may be spent on tests of rarely played actions. With the
         default, `caution=0`, there are no such tests while AutoISD trusts the logs: where contexts vary, all
         actions get played without tests. With `caution=None` there may be any number of tests, which suits a
-        few fixed actions whose rewards may change.
+        few fixed actions whose rewards may change; where options are text, `none` means the same.
     confidence : float
         Probability η of a false alarm over all rounds together, if stable coefficients stay stable.
     share : float
@@ -263,9 +263,6 @@ class AutoISD(ReasoningPolicy):
     winsorised : int
         Number of outliers: rounds whose reward or features were so unusual that the policy limited their
         effect. If outliers are frequent, the policy warns once.
-    refused : int
-        Number of method calls that failed because the features of an action were more than a million times
-        as large as usual in the logs.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -303,12 +300,12 @@ class AutoISD(ReasoningPolicy):
         self.link = prior.link
         self.dim = len(prior.mean)
         self.intercept = truth_value("intercept", intercept)
-        self.caution = None if caution is None else base.not_negative("caution", caution)
+        self.caution = checked_caution(caution)
         self.confidence = probability("confidence", confidence)
         self.share = base.not_negative("share", share, 1.0)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.rounds, self.winsorised, self.refused, self._warned = 0, 0, 0, False
+        self.rounds, self.winsorised, self._warned = 0, 0, False
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
@@ -501,8 +498,6 @@ class AutoISD(ReasoningPolicy):
                 raise InputError(f"reward must be from 0 to 1, a click as in the logs, got {reward:g}")
         far = self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
-            with self._lock:
-                self.refused += 1
             size = f"{far.max():.0e} times as large as usual in the logs, more than a million times"
             raise InputError(f"features of action {int(far.argmax())} are {size}: are they in other units?")
         base.refuse(features, self.dim, reward)
@@ -587,7 +582,6 @@ class AutoISD(ReasoningPolicy):
                 no_alarm_because=why_no_alarm(self.prior),
                 baseline_shift=(shift, float(np.sqrt(doubt))) if self.intercept else (0.0, 0.0),
                 winsorised=self.winsorised,
-                refused=self.refused,
             )
 
     # -- arms that come and go --
@@ -654,6 +648,16 @@ class AutoISD(ReasoningPolicy):
         policy.rounds, policy.winsorised = arrays["counters"].tolist()
         policy._look(float(arrays["peak_evidence"][0]))
         return policy
+
+
+def checked_caution(caution: Any) -> float | None:
+    """Return the caution as a number, or None for no limit, which commands, names and grids spell "none"."""
+    if caution is None or (isinstance(caution, str) and caution.strip().lower() in NO_LIMIT_WORDS):
+        return None
+    try:
+        return base.not_negative("caution", caution)
+    except InputError:
+        raise InputError(f"caution must be a number of at least 0, or none, got {caution!r}") from None
 
 
 def chance(odds: Array) -> Array:

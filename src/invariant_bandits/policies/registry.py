@@ -25,6 +25,8 @@ from invariant_bandits.registry import Registry
 Kind = TypeVar("Kind", bound=type)
 Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
+NONE = "none"
+"""How names of policies spell None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +54,7 @@ class RegisteredPolicy:
     def with_options(self, options: Mapping[str, Any]) -> RegisteredPolicy:
         """The same policy with these options, as part of its name."""
         self.check(options)
-        plain = {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()
-        }
-        words = ",".join(f"{name}={value}" for name, value in plain.items())
+        words = ",".join(f"{name}={_option_word(value)}" for name, value in options.items())
         return replace(self, name=f"{self.name},{words}", options={**self.options, **options})
 
     def kinds(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -180,15 +179,22 @@ def find_policy(name: str) -> RegisteredPolicy:
     return POLICIES.find(name)
 
 
+def _option_word(value: Any) -> str:
+    """Return a value of an option as `_parse_options` reads it."""
+    if value is None:
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _parse_options(text: str) -> dict[str, Any]:
-    """Options from "floor=0.1,kind=uniform": numbers, true and false where they are such, else words."""
+    """Options from "floor=0.1,kind=uniform": numbers, true, false and none where they are such, else words."""
     options: dict[str, Any] = {}
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key.isidentifier() and equals and value):
             raise InputError(f"options of a policy must be like 'linucb,exploration=0.3', got {part!r}")
         try:
-            options[key] = json.loads(value)
+            options[key] = None if value.lower() == NONE else json.loads(value)
         except json.JSONDecodeError:
             options[key] = value
     return options
@@ -216,6 +222,11 @@ class Contender:
     def __call__(self, past: Past) -> Any:
         """A fresh policy that knows the past."""
         return find_policy(self.kind).build(past, **self.options)
+
+    @property
+    def label(self) -> str:
+        """Name and options in one word, as `find_policy` reads it."""
+        return find_policy(self.kind).with_options(self.options).name if self.options else self.kind
 
 
 OPTIONS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -249,16 +260,27 @@ def build_policy(maker: Any, past: Any) -> Any:
     return made
 
 
+def _label(policy: Any) -> str:
+    """Return what results call a policy of a list: its name, that of its class, or of a contender."""
+    if isinstance(policy, str):
+        return policy
+    label = getattr(policy, "label", None) or getattr(policy, "__name__", None)
+    if label is None:
+        needed = "names, contenders or classes: give other makers names, as a mapping"
+        raise InputError(f"policies must list {needed}, got {policy!r:.80}")
+    return str(label)
+
+
 def checked_makers(policies: Any) -> dict[str, Maker]:
     """Name -> maker, from a mapping of names to makers, classes or registered names, or a list of registered
-    names, which keep the spelling they were asked with.
+    names, which keep the spelling they were asked with, or of contenders.
     """
     if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
         raise InputError(f"policies must map names to makers, or list names, got {type(policies).__name__}")
     if not policies:
         raise InputError("policies is empty: at least one name and maker are needed")
     if not isinstance(policies, Mapping):
-        policies = {name: name for name in policies}
+        policies = {_label(policy): policy for policy in policies}
     makers: dict[str, Maker] = {}
     for label, maker in policies.items():
         makers[str(label)] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker
