@@ -1,6 +1,7 @@
 """Policies in the loops of other packages earn what they earn in ours on the same rounds, and the other way round."""
 
 import copy
+import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -11,6 +12,7 @@ import invariant_bandits as ib
 from invariant_bandits.adapters.environments import CobaEpisodes, GymnasiumEpisodes
 from invariant_bandits.adapters.learners import CobaLearner, FeatureAdapter, MabwiserPolicy, ObpPolicy
 from invariant_bandits.logs.formats.table import cross_features
+from invariant_bandits.policies.registry import POLICIES
 
 T, K, D, P = 120, 3, 2, 4
 RNG = np.random.default_rng(0)
@@ -252,6 +254,38 @@ def test_a_gymnasium_environment_plays_in_our_simulation():
     np.testing.assert_allclose(result.regret["linucb"][0], np.cumsum(expected), atol=1e-12)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_discrete_actions_of_gymnasium_may_begin_at_any_number(first):
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Shifted(gymnasium.Env):
+        action_space = gymnasium.spaces.Discrete(2, start=first)
+
+        def reset(self, *, seed=None, options=None):
+            return np.ones(1), {}
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return np.ones(1), float(action - first), False, False, {}
+
+    assert GymnasiumEpisodes(Shifted).draw(3, np.random.default_rng(0)).rewards.tolist() == [[0.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("river_bandits/CandyCaneContest-v0", "arrays of numbers as observations, got a dict"),
+        ("Pendulum-v1", "a Discrete action space, got Box"),
+    ],
+)
+def test_gymnasium_environments_that_are_no_bandits_of_numbers_are_refused(name, words):
+    gymnasium = pytest.importorskip("gymnasium")
+    if name.startswith("river"):
+        pytest.importorskip("river.bandit").envs  # registers its environments
+    with pytest.raises(ib.InputError, match=words):
+        ib.simulate(["linucb"], GymnasiumEpisodes(lambda: gymnasium.make(name)), 5, replications=1, seed=0)
+
+
 # -- mlflow --
 
 
@@ -283,6 +317,85 @@ def test_mlflow_that_is_missing_is_named(monkeypatch, tmp_path):
 
 
 # -- features --
+
+
+def cold(name):
+    """Every way in which a peer is given a policy by its name."""
+    yield lambda: CobaLearner(name)
+    yield lambda: MabwiserPolicy("ab", name)
+    yield lambda: ObpPolicy(name, 2)
+    if importlib.util.find_spec("river") is not None:
+        from invariant_bandits.adapters.river import RiverPolicy
+
+        yield lambda: RiverPolicy(name)
+
+
+@pytest.mark.parametrize("name", ["auto-isd", "randomised", "isd-linucb", "auto-isd,caution=none"])
+def test_a_name_that_needs_logs_is_refused_at_once_and_says_what_to_hand_over(name):
+    for make in cold(name):
+        with pytest.raises(ib.InputError, match=r"needs logs .* ib\.AutoISD\.from_history\(moments\)"):
+            make()
+
+
+def test_every_registered_name_plays_or_says_why_not():
+    for entry in POLICIES:
+        try:
+            learner = CobaLearner(entry.name)
+            for _ in range(3):
+                action, chance, about = learner.predict([0.5], ["a", "b"])
+                learner.learn([0.5], action, 1.0, chance, **about)
+        except ib.InputError as error:
+            assert any(words in str(error) for words in ("needs logs", "is missing", "simulations only")), (
+                error
+            )
+
+
+def test_auto_isd_fitted_on_logs_plays_for_a_peer():
+    """Action (1,) is worth x and action (−1,) is worth −x, in the logs as well as here."""
+    rng, adapter = np.random.default_rng(4), FeatureAdapter(None)
+    arms, contexts = [(-1.0,), (1.0,)], rng.normal(size=(600, 1))
+    played = rng.integers(2, size=600)
+    rewards = (2.0 * played - 1.0) * contexts[:, 0] + 0.1 * rng.normal(size=600)
+    offered = np.array([adapter.features(x, arms) for x in contexts])
+    chosen = offered[np.arange(600), played]
+    moments = ib.WindowedMoments.from_arrays(chosen, rewards, windows=6, offered=offered)
+    learner = CobaLearner(ib.AutoISD.from_history(moments))
+    assert [learner.predict([x], arms)[0] for x in (-1.0, 1.0)] == arms
+    mab = MabwiserPolicy(arms, ib.AutoISD.from_history(moments))
+    assert mab.predict([[-1.0], [1.0]]) == arms
+    assert mab.partial_fit([(1.0,)], [1.0], [[1.0]]).policy.rounds == 1
+
+
+def test_labels_that_are_named_at_the_beginning_may_come_later():
+    adapter = FeatureAdapter("linucb", ["a", "b", "c"])
+    assert adapter.choose([1.0], ["a", "b"])[1].shape == (2, 6)
+    assert adapter.choose([1.0], ["c", "b"])[1].tolist() == adapter.features([1.0], ["c", "b"]).tolist()
+    with pytest.raises(ib.InputError, match="got d: give all that will ever be offered as `labels`"):
+        adapter.choose([1.0], ["a", "d"])
+
+
+def test_arms_of_river_may_appear_later_and_one_that_was_not_offered_is_refused():
+    pytest.importorskip("river")
+    from invariant_bandits.adapters.river import RiverPolicy
+
+    policy, x = RiverPolicy("linucb,exploration=0", arms=["a", "b", "new"]), {"x": 1.0}
+    for arm, reward in (("a", 0.2), ("b", 0.1)):
+        policy.pull(["a", "b"], context=x)
+        policy.update(arm, x, reward)
+    policy.pull(["a", "b", "new"], context=x)
+    policy.update("new", x, 1.0)
+    assert policy.pull(["a", "b", "new"], context=x) == "new"
+    with pytest.raises(ib.InputError, match="arm_id must be one of a, b, new, got 'zz'"):
+        policy.update("zz", x, 1.0)
+    assert policy.clone().pull(["b", "new"], context=x) in ("b", "new")
+
+
+def test_an_arm_that_mabwiser_does_not_have_is_refused_and_nothing_is_learned():
+    mab = MabwiserPolicy("ab", "linucb").fit(["a"], [1.0], [[1.0]])
+    before = mab.predict_expectations([[1.0]])
+    with pytest.raises(ib.InputError, match="decisions must be one of a, b, got 'zz'"):
+        mab.partial_fit(["a", "zz"], [5.0, 1.0], [[1.0], [1.0]])
+    assert mab.predict_expectations([[1.0]]) == before
 
 
 def test_a_new_label_is_refused():

@@ -284,3 +284,18 @@ def test_moments_are_equal_to_the_last_bit_or_not_at_all():
     assert moments != "moments"
     with pytest.raises(TypeError):
         hash(moments)
+
+
+def test_shards_in_a_list_are_summed():
+    rng = np.random.default_rng(0)
+    features, rewards, window = rng.normal(size=(90, 3)), rng.normal(size=90), np.arange(90) // 30
+    shards = [
+        WindowedMoments.empty(3, 3).update(features[k::4], rewards[k::4], window=window[k::4])
+        for k in range(4)
+    ]
+    whole = WindowedMoments.empty(3, 3).update(features, rewards, window=window)
+    assert sum(shards).rounds == 90
+    np.testing.assert_allclose(sum(shards).gram, whole.gram, rtol=1e-12)
+    np.testing.assert_allclose(sum(shards).cross, whole.cross, rtol=1e-12)
+    with pytest.raises(TypeError):
+        1 + shards[0]

@@ -52,7 +52,7 @@ class CobaEpisodes:
 
 
 class GymnasiumEpisodes:
-    """Rounds of a Gymnasium environment with K discrete actions, whose observations are contexts.
+    """Rounds of a Gymnasium environment with K discrete actions, whose observations are arrays of numbers.
 
     In every round a copy of the environment is stepped with each action. What comes next must not depend on
     the action: it is a bandit.
@@ -69,14 +69,36 @@ class GymnasiumEpisodes:
         """`horizon` steps; features as in `FeatureAdapter`, actions are labels 0 to K − 1."""
         source, adapter = self.environment, FeatureAdapter(None)
         world = source() if callable(source) else copy.deepcopy(source)
-        actions, offered, rewards = range(int(world.action_space.n)), [], []
+        actions = _discrete_actions(world.action_space)
+        labels = range(len(actions))
+        offered, rewards = [], []
         observation, ended = world.reset(seed=int(rng.integers(2**31)))[0], False
         for _ in range(horizon):
             if ended:
                 observation = world.reset()[0]
-            offered.append(adapter.features(np.ravel(observation), actions))
+            offered.append(adapter.features(_numbers(observation), labels))
             tried = [copy.deepcopy(world) for _ in actions]
             steps = [each.step(action) for each, action in zip(tried, actions, strict=True)]
             rewards.append([float(step[1]) for step in steps])
             world, observation, ended = tried[0], steps[0][0], steps[0][2] or steps[0][3]
         return _episode(offered, rewards)
+
+
+def _discrete_actions(space: Any) -> range:
+    """Return the actions of a Discrete space, or raise InputError for any other space."""
+    count, first = getattr(space, "n", None), getattr(space, "start", None)
+    if count is None or first is None:
+        raise InputError(f"environment must have a Discrete action space, got {space!r:.80}")
+    return range(int(first), int(first) + int(count))
+
+
+def _numbers(observation: Any) -> Array:
+    """Return an observation as a vector, or raise InputError if it is not an array of numbers."""
+    try:
+        return np.asarray(observation, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        flatten = "wrap it, for instance in gymnasium.wrappers.FlattenObservation"
+        kind = type(observation).__name__
+        raise InputError(
+            f"environment must have arrays of numbers as observations, got a {kind}: {flatten}"
+        ) from None

@@ -12,24 +12,29 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.paths import NoLogsError
 from invariant_bandits.logs.formats.table import cross_features
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.base import learn_from, own_propensities
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import RegisteredPolicy, find_policy
 
 
 class FeatureAdapter:
     """A policy that meets contexts x and actions a instead of features: φ(x, a) = [a, x ⊗ a].
 
-    An action that is a number or a word is a label. It stands for its indicator among the labels of the first
-    round. Without a context φ(a) = a.
+    An action that is a number or a word is a label. It stands for its indicator among `labels`. Without a
+    context φ(a) = a.
 
     Parameters
     ----------
     policy : Policy or str
-        A policy over these features, or a registered name, such as "linucb,exploration=0.3": that policy is
-        made in the first round and knows no logs.
+        A policy over these features, or a registered name, such as "linucb,exploration=0.3". A named policy
+        is made in the first round and knows no logs, so that it must be one that can start without logs. One
+        that cannot, such as AutoISD, is fitted first: `ib.AutoISD.from_history(moments)`, with moments of
+        the features that the method `features` returns.
+    labels : sequence, optional
+        All labels that will ever be offered; by default those of the first round.
 
     >>> adapter = FeatureAdapter("linucb")
     >>> adapter.features([2.0], ["left", "right"]).tolist()
@@ -38,9 +43,17 @@ class FeatureAdapter:
     [[1.0, 5.0, 3.0, 15.0]]
     """
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, labels: Sequence[Any] | None = None) -> None:
         self.policy: Any = find_policy(policy) if isinstance(policy, str) else policy
         self._indicators: dict[Any, Array] = {}
+        if labels is not None and np.ndim(labels[0]) == 0:
+            self._register(labels)
+        if isinstance(policy, str):
+            _check_starts_cold(self.policy)
+
+    def _register(self, labels: Sequence[Any]) -> None:
+        """Give every label its indicator."""
+        self._indicators = dict(zip(labels, np.eye(len(labels)), strict=True))
 
     def features(self, context: Any, actions: Sequence[Any]) -> Array:
         """Features (K, p) of the actions; a mapping is taken in the order of its sorted names."""
@@ -48,11 +61,15 @@ class FeatureAdapter:
             context = [context[name] for name in sorted(context)]
         numbers = np.atleast_1d(np.asarray([] if context is None else context, dtype=np.float64))
         if np.ndim(actions[0]) == 0:
-            self._indicators = self._indicators or dict(zip(actions, np.eye(len(actions)), strict=True))
+            if not self._indicators:
+                self._register(actions)
             unknown = [action for action in actions if action not in self._indicators]
             if unknown:
                 known = ", ".join(map(str, self._indicators))
-                raise InputError(f"actions must be among those of the first round, {known}; got {unknown[0]}")
+                more = "give all that will ever be offered as `labels`"
+                raise InputError(
+                    f"actions must be among those of the first round, {known}; got {unknown[0]}: {more}"
+                )
             actions = [self._indicators[action] for action in actions]
         return np.asarray(cross_features(numbers[None], np.asarray(actions, dtype=np.float64))[0])
 
@@ -60,15 +77,50 @@ class FeatureAdapter:
         """Index of the chosen action, and the features (K, p)."""
         features = self.features(context, actions)
         if hasattr(self.policy, "build"):
-            moments = WindowedMoments.empty(features.shape[1], 1)
-            self.policy = self.policy.build(Past(moments=moments, actions=len(features), noise_scale=1.0))
+            self.policy = self.policy.build(_empty_past(features.shape[1], len(features)))
         return int(self.policy.select(features)), features
 
 
+def _empty_past(dim: int, actions: int) -> Past:
+    """Return what a policy knows that is made in its first round, without logs."""
+    return Past(moments=WindowedMoments.empty(dim, 1), actions=actions, noise_scale=1.0)
+
+
+def _check_starts_cold(policy: RegisteredPolicy) -> None:
+    """Raise InputError for a policy that cannot start without logs.
+
+    Packages with loops of their own may report an error of the first round late or never, hence the trial.
+    """
+    try:
+        policy.build(_empty_past(dim=2, actions=2))
+    except NoLogsError:
+        fitted = "hand over one fitted on logs, for instance ib.AutoISD.from_history(moments)"
+        raise InputError(
+            f"policy: {policy.name!r} needs logs and cannot be made by its name here: {fitted}"
+        ) from None
+    except InputError:  # of such a small round: the first true round decides
+        return
+
+
+def place_of(arm: Any, arms: Sequence[Any], name: str) -> int:
+    """Return the index of an arm among those offered, or raise InputError."""
+    if arm not in arms:
+        raise InputError(
+            f"{name} must be one of {', '.join(map(str, arms)) or 'the arms offered'}, got {arm!r}"
+        )
+    return arms.index(arm)
+
+
 class CobaLearner(FeatureAdapter):
-    """A policy as a learner of coba: `Experiment(environments, [CobaLearner("auto-isd")])`.
+    """A policy as a learner of coba: `Experiment(environments, [CobaLearner("linucb,exploration=0.3")])`.
 
     Parameters as in `FeatureAdapter`.
+
+    >>> learner = CobaLearner("linucb,exploration=0.3")
+    >>> action, probability, about = learner.predict([0.5], ["left", "right"])
+    >>> learner.learn([0.5], action, 1.0, probability, **about)
+    >>> action, probability, learner.policy.rounds
+    ('left', 1.0, 1)
     """
 
     @property
@@ -110,7 +162,7 @@ class ObpPolicy(FeatureAdapter):
     len_list = 1
 
     def __init__(self, policy: Any, n_actions: int) -> None:
-        super().__init__(policy)
+        super().__init__(policy, range(n_actions))
         self.n_actions = n_actions
 
     @property
@@ -146,7 +198,7 @@ class MabwiserPolicy(FeatureAdapter):
     """
 
     def __init__(self, arms: Sequence[Any], policy: Any) -> None:
-        super().__init__(policy)
+        super().__init__(policy, list(arms))
         self.arms, self._fresh = list(arms), copy.deepcopy(self.policy)
 
     def fit(self, decisions: Any, rewards: Any, contexts: Any = None) -> Self:
@@ -157,8 +209,9 @@ class MabwiserPolicy(FeatureAdapter):
     def partial_fit(self, decisions: Any, rewards: Any, contexts: Any = None) -> Self:
         """Learn further rounds."""
         rows = [None] * len(decisions) if contexts is None else np.asarray(contexts)
-        for arm, reward, context in zip(decisions, rewards, rows, strict=True):
-            offered, place = self.choose(context, self.arms)[1], self.arms.index(arm)
+        places = [place_of(arm, self.arms, "decisions") for arm in decisions]
+        for place, reward, context in zip(places, rewards, rows, strict=True):
+            offered = self.choose(context, self.arms)[1]
             learn_from(self.policy)(offered[place], float(reward), offered=offered, action=place)
         return self
 

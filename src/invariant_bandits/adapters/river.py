@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from river.bandit.base import ContextualPolicy
 
-from invariant_bandits.adapters.learners import FeatureAdapter
+from invariant_bandits.adapters.learners import FeatureAdapter, place_of
 from invariant_bandits.policies.base import learn_from
 
 
@@ -18,12 +19,14 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
     ----------
     policy : Policy or str
         As in `FeatureAdapter`; contexts are mappings of names to numbers.
+    arms : sequence, optional
+        All arms that will ever be offered; by default those of the first round.
     """
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, arms: Sequence[Any] | None = None) -> None:
         super().__init__()
-        self.policy = policy
-        self._adapter = FeatureAdapter(copy.deepcopy(policy))  # clones of river begin anew
+        self.policy, self.arms = policy, arms
+        self._adapter = FeatureAdapter(copy.deepcopy(policy), arms)  # clones of river begin anew
         self._arms: list[Any] = []
 
     def _pull(self, arm_ids: Any, context: dict[str, float]) -> Any:
@@ -32,6 +35,7 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
 
     def update(self, arm_id: Any, context: dict[str, float], reward: float) -> None:
         """Learn the reward of one of the arms that could be pulled last."""
-        offered, place = self._adapter.features(context, self._arms), self._arms.index(arm_id)
+        place = place_of(arm_id, self._arms, "arm_id")
+        offered = self._adapter.features(context, self._arms)
         learn_from(self._adapter.policy)(offered[place], reward, offered=offered, action=place)
         super().update(arm_id, context, reward)

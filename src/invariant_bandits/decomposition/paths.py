@@ -438,6 +438,16 @@ def _expect(paths: CoefficientPaths, partial: PartialWindows, directions: Array 
     return replace(paths, partial=partial._replace(mean=back @ mean, spread=spread)).complete()
 
 
+class NoLogsError(InputError):
+    """Nothing was logged, and without logs there is nothing to estimate."""
+
+
+def check_logged(moments: WindowedMoments) -> None:
+    """Raise NoLogsError if the moments hold no rounds."""
+    if not moments.rounds:
+        raise NoLogsError("moments hold no rounds: nothing was logged (an episode has its logs as `logs`)")
+
+
 def check_estimable(
     moments: WindowedMoments, names: Sequence[str], *, use_offered: bool, every: bool = False
 ) -> None:
@@ -452,8 +462,7 @@ def check_estimable(
         Each window must carry a fit of its own.
     """
     p, m = moments.dim, moments.windows
-    if not moments.rounds:
-        raise InputError("moments hold no rounds: nothing was logged (an episode has its logs as `logs`)")
+    check_logged(moments)
     if m < 2:
         raise InputError(f"moments must have at least 2 windows to compare, got {m}")
     short = np.flatnonzero(moments.counts < p + 2)

@@ -237,6 +237,10 @@ class WindowedMoments:
             raise InputError("shards must have the same window edges")
         return self._paired(other, PowerSums.merged, self.edges)
 
+    def __radd__(self, other: object) -> WindowedMoments:
+        """Return these moments for the 0 with which `sum` begins."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
     def merge_windows(self, first: int, part: WindowedMoments) -> None:
         """Add, in place, moments of some of these windows, the first of them being window `first`."""
         self._check_alike(part)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, probability
+from invariant_bandits.decomposition.paths import check_logged
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.affine_subspace import AffineLinUCB
 from invariant_bandits.policies.past import Past
@@ -94,6 +95,7 @@ class InvariantSetPolicy(AffineLinUCB):
         A set of features is rejected if the test of equal coefficients has a p-value below the given `level`.
         """
         probability("level", level)
+        check_logged(past.moments)
         invariant = [fit for fit in fitted_sets(past.moments) if fit.p_value >= level]
         best = max(invariant, key=lambda fit: fit.explained, default=None)
         center = np.zeros(past.dim) if best is None else best.coefficients
