@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+import warnings
 from collections import Counter
 from dataclasses import fields
 
@@ -10,9 +11,9 @@ import pytest
 
 from invariant_bandits import WindowedMoments
 from invariant_bandits.checks import InputError
-from invariant_bandits.experiments.cells import TOP, grid_of, read_grid
+from invariant_bandits.experiments.cells import TOP, grid_of, load_compiled_code, read_grid, run
 from invariant_bandits.policies import registry
-from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.past import ForgetsNothingWarning, Past
 from invariant_bandits.simulation.episodes import ENVIRONMENTS
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -184,3 +185,16 @@ def test_a_grid_imports_no_code(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="policy must be one of"):
         grid_of({"policies": {"mine": {"kind": "of_my_own:make"}}, "environment": {"logged": 60}})
     assert "of_my_own" not in sys.modules
+
+
+def test_a_window_as_long_as_the_run_warns_in_a_grid(tmp_path):
+    policies = {"sw-linucb": {"window": 9}, "meant": {"kind": "sw-linucb", "window": "horizon"}}
+    grid = grid_of({"horizon": 9, "environment": {"logged": 60}, "policies": policies})
+    with pytest.warns(ForgetsNothingWarning, match="policy 'sw-linucb': window is 9 rounds") as caught:
+        run(grid.cells, tmp_path, replications=2, seed=0)
+    assert len(caught) == 1
+    longer = grid_of(
+        {"horizon": 50, "environment": {"logged": 60}, "policies": {"sw-linucb": {"window": 40}}}
+    )
+    with warnings.catch_warnings(action="error"):  # nor where code is compiled in a shorter run
+        load_compiled_code(longer.cells)

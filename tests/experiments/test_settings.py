@@ -1,9 +1,11 @@
 """The experiments are those of the paper: their worlds, horizons and policies, read back from the cells."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,15 @@ import pytest
 
 import invariant_bandits
 from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.cells import Cell, grid_of
 from invariant_bandits.experiments.figures import changing, guarantees, stationary
-from invariant_bandits.experiments.figures.experiment import PublishedResult
+from invariant_bandits.experiments.figures.experiment import PublishedResult, cells_of, chosen
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.loop import SimulationResult, play
+
+PUBLISHED_SEEDS = {"dimension-3": 11509275548041198532, "lower-bound-1": 3625748503073508419}
 
 
 def drawn(cell, seed=0):
@@ -194,3 +198,43 @@ def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name
     regret = play(Contender(name)(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
+
+
+@pytest.mark.parametrize("cell", cells_of(chosen([])), ids=lambda cell: cell.name)
+def test_the_stored_settings_of_every_cell_rebuild_it(cell):
+    stored = json.loads(json.dumps(cell.settings()))
+    again = Cell.from_settings(cell.name, stored)
+    assert again == cell
+    assert again.seed(5) == cell.seed(5)
+    world = grid_of({"environment": {"kind": stored["environment"]["kind"]}, "policies": {"linucb": {}}})
+    assert type(world.cells[0].environment) is type(cell.environment)
+
+
+def test_a_cell_of_a_grid_is_rebuilt_from_a_result_that_was_read_back(tmp_path):
+    config = {
+        "replications": 2,
+        "horizon": 8,
+        "seed": 3,
+        "policies": {"LinUCB": {}, "sw-linucb": {"window": 3}},
+    }
+    config["environment"] = {"logged": 60, "online": "abrupt", "world": {"blocks": [2, 1], "varying": 1}}
+    (cell,) = grid_of(config).cells
+    cells.run([cell], tmp_path, replications=2, seed=3)
+    noted = SimulationResult.load(tmp_path / f"{cell.name}.parquet").settings
+    assert Cell.from_settings(cell.name, noted["cell"]) == cell
+    assert noted["policies"]["sw-linucb"]["resolved"]["memory.window"] == 3
+
+
+def test_seeds_do_not_depend_on_the_names_that_are_stored():
+    """The seeds of the published results, from before names and seeds were told apart."""
+    assert stationary.DIMENSION_CELLS[3].seed(20261116) == PUBLISHED_SEEDS["dimension-3"]
+    assert guarantees.HYPERCUBE_CELLS[1].seed(20261116) == PUBLISHED_SEEDS["lower-bound-1"]
+
+
+@pytest.mark.parametrize("cell", [stationary.DIMENSION_CELLS[3], stationary.LOGGED_CELLS[1000]])
+def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
+    maker = cell.policies["SW-linUCB, window T"]
+    assert dict(maker.options) == {"window": "horizon"}
+    with warnings.catch_warnings(action="error"):
+        policy = maker(drawn(cell).past)
+    assert policy.memory == SlidingWindow(cell.horizon)

@@ -2,10 +2,14 @@
 invent.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.policies.past import ForgetsNothingWarning
+from invariant_bandits.policies.registry import find_policy
 
 
 def feedback(rounds=400, sizes=(3,), seed=0):
@@ -94,13 +98,76 @@ def test_a_warm_start_may_take_the_latest_rounds_only():
         ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=True, memory=ib.Restart(9))
 
 
-@pytest.mark.parametrize(("kind", "option"), [(ib.SWLinUCB, "window"), (ib.RestartLinUCB, "every")])
-def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_horizon(kind, option):
+FORGETTING = [(ib.SWLinUCB, "window", 0.25), (ib.RestartLinUCB, "every", 0.5)]
+
+
+@pytest.mark.parametrize(("kind", "option", "share"), FORGETTING)
+def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_a_share_of_the_horizon(
+    kind, option, share
+):
+    def length(past, **options):
+        return kind.from_past(past, **options).settings()["memory"][option]
+
     moments = feedback().moments(4)
-    remembering = ib.Past(moments=moments, horizon=70, suggested_window=30)
-    assert kind.from_past(remembering, **{option: 5}).settings()["memory"][option] == 5
-    assert kind.from_past(remembering).settings()["memory"][option] == 30
-    assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()["memory"][option] == 70
+    remembering = ib.Past(moments=moments, horizon=80, suggested_window=30)
+    assert length(remembering, **{option: 5}) == 5
+    assert length(remembering) == 30
+    assert length(ib.Past(moments=moments, horizon=80)) == share * 80
+    too_long = ib.Past(moments=moments, horizon=80, suggested_window=80)
+    assert length(too_long) == share * 80
+    assert length(too_long, warm=True) == 80  # which forgets the logged rounds
+    assert length(ib.Past(moments=moments, suggested_window=30)) == 30
+    assert length(ib.Past(moments=moments, horizon=1)) == 1
+    with pytest.raises(ib.InputError, match=f"{option} is missing"):
+        kind.from_past(ib.Past(moments=moments))
+    with pytest.raises(ib.InputError, match=f"{option} must be"):
+        kind.from_past(remembering, **{option: 0})
+
+
+@pytest.mark.parametrize(("kind", "option", "share"), FORGETTING)
+def test_by_its_name_alone_what_forgets_forgets(kind, option, share):
+    """It differs from a memory of everything, which it did not before."""
+    past = ib.Past(moments=feedback().moments(4), horizon=80)
+    rng = np.random.default_rng(0)
+    by_name, everything = kind.from_past(past), kind.from_past(past, **{option: "horizon"})
+    for _ in range(60):
+        row, reward = rng.normal(size=2), float(rng.normal())
+        by_name.update(row, reward)
+        everything.update(row, reward)
+    assert np.abs(by_name.coefficients - everything.coefficients).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("sw-linucb", "window"),
+        ("restart-linucb", "every"),
+        ("isd-linucb", "window"),
+        ("randomised-sw-linucb", "window"),
+    ],
+)
+def test_a_memory_as_long_as_the_run_warns_unless_it_is_meant(name, option):
+    past = ib.Past(moments=feedback().moments(4), horizon=70)
+    policy = find_policy(name)
+    for length in (70, 700):
+        with pytest.warns(
+            ForgetsNothingWarning, match=f"{option} is {length} rounds and only 70 will be played"
+        ):
+            policy.build(past, **{option: length})
+    with warnings.catch_warnings(action="error"):
+        policy.build(past, **{option: 69})
+        policy.build(past, **{option: "horizon"})
+        policy.build(ib.Past(moments=past.moments, suggested_window=5), **{option: 700})
+
+
+def test_a_memory_that_is_handed_over_warns_alike():
+    past = ib.Past(moments=feedback().moments(4), horizon=70)
+    for memory in (ib.SlidingWindow(70), ib.Restart(70)):
+        with pytest.warns(ForgetsNothingWarning, match="70 rounds and only 70 will be played"):
+            ib.LinUCB.from_past(past, memory=memory)
+    with warnings.catch_warnings(action="error"):
+        for memory in (ib.SlidingWindow(69), ib.Restart(69), ib.Discount(0.99), ib.Forever()):
+            ib.LinUCB.from_past(past, memory=memory)
 
 
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():

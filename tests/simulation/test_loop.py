@@ -10,6 +10,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import parallel
+from invariant_bandits.policies.past import ForgetsNothingWarning
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -270,3 +271,40 @@ def test_a_list_may_hold_contenders_names_and_classes():
 def test_a_list_of_makers_without_names_is_refused_and_says_how():
     with pytest.raises(ib.InputError, match="as a mapping"):
         ib.simulate([Scripted(np.zeros(3))], EPISODES, 20, 2, 0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_window_as_long_as_the_run_warns_once_from_any_process(jobs):
+    names = ["sw-linucb,window=20", "restart-linucb,every=25", "sw-linucb,window=horizon", "sw-linucb"]
+    with pytest.warns(ForgetsNothingWarning) as caught:
+        ib.simulate(names, EPISODES, 20, replications=4, seed=0, jobs=jobs)
+    assert sorted(str(warning.message).split(":")[0] for warning in caught) == [
+        "policy 'restart-linucb,every=25'",
+        "policy 'sw-linucb,window=20'",
+    ]
+    assert all(warning.filename == __file__ for warning in caught)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_result_says_what_was_played_also_after_it_was_stored(jobs, tmp_path):
+    policies = {
+        "window": "sw-linucb",
+        "tuned": Contender("linucb", {"exploration": 0.3}),
+        "stable": "isd-linucb,window=5",
+        "drawn": "randomised-linucb,floor=0.2",
+        "mine": lambda past: Scripted(np.zeros(20, dtype=int)),
+    }
+    result = ib.simulate(policies, EPISODES, 20, replications=3, seed=0, jobs=jobs)
+    played = result.settings["policies"]
+    assert list(played) == list(policies)
+    assert played["window"]["resolved"]["memory.window"] == 5
+    assert played["tuned"]["options"] == {"exploration": 0.3}
+    assert (played["tuned"]["kind"], played["tuned"]["resolved"]["exploration"]) == ("linucb", 0.3)
+    assert played["tuned"]["resolved"]["ridge"] == 0.1, "defaults are stored as well"
+    assert played["stable"]["resolved"]["memory.window"] == 5
+    assert played["stable"]["resolved"]["min_eigenvalue"] == "by repetition"
+    assert played["drawn"]["resolved"]["floor"] == 0.2
+    assert played["drawn"]["resolved"]["settings.memory.kind"] == "Forever"
+    assert (played["mine"]["kind"].split(".")[-1], played["mine"]["resolved"]) == ("Scripted", {})
+    result.save(tmp_path / "result.parquet")
+    assert ib.SimulationResult.load(tmp_path / "result.parquet").settings == result.settings

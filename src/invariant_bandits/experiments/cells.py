@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -23,6 +24,7 @@ import numpy as np
 import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.past import WHOLE_HORIZON, ForgetsNothingWarning
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import ENVIRONMENTS, Environment, KnownEpisode, described
 from invariant_bandits.simulation.loop import Observer, SimulationResult, simulate
@@ -152,14 +154,22 @@ class Cell:
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result but for seed and replications, as plain data."""
         policies = {name: {"kind": who.kind, **who.options} for name, who in self.policies.items()}
-        return {**self._world(), "policies": policies, "observe": self.observe}
+        environment = described(self.environment)
+        world = {"environment": environment, "horizon": self.horizon}
+        return {**world, "policies": policies, "observe": self.observe}
 
-    def _world(self) -> dict[str, Any]:
-        return {"environment": described(self.environment), "horizon": self.horizon}
+    @classmethod
+    def from_settings(cls, name: str, settings: Mapping[str, Any]) -> Cell:
+        """Return the cell of which `settings` made this plain data, also after a way through JSON."""
+        environment = dict(settings["environment"])
+        kind = ENVIRONMENTS.find(environment.pop("kind")).kind
+        policies = {label: _contender(label, options) for label, options in settings["policies"].items()}
+        return cls(name, _rebuilt(kind, environment), settings["horizon"], policies, settings["observe"])
 
     def seed(self, seed: int) -> int:
         """The cell's own seed."""
-        words = np.frombuffer(hashlib.sha256(_plain(self._world())).digest()[:16], dtype=np.uint32)
+        world = {"environment": described(self.environment, seeded=True), "horizon": self.horizon}
+        words = np.frombuffer(hashlib.sha256(_plain(world)).digest()[:16], dtype=np.uint32)
         return int(np.random.SeedSequence((seed, *map(int, words))).generate_state(1, np.uint64)[0])
 
     def identity(self, replications: int, seed: int) -> str:
@@ -300,7 +310,8 @@ def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) ->
     for cell in cells:
         fresh = {name: who for name, who in cell.policies.items() if repr(who) not in loaded}
         if fresh:
-            simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
+            with warnings.catch_warnings(action="ignore", category=ForgetsNothingWarning):  # of so few rounds
+                simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
         loaded.update(map(repr, cell.policies.values()))
 
 
@@ -344,7 +355,7 @@ NAMED: Mapping[str, Contender] = {
     "LinUCB, exploration 0.3": Contender("linucb", {"exploration": 0.3}),
     "LinUCB, warm on all logs": Contender("linucb-warm"),
     "Greedy": Contender("greedy"),
-    "SW-linUCB, window T": Contender("sw-linucb"),
+    "SW-linUCB, window T": Contender("sw-linucb", {"window": WHOLE_HORIZON}),  # as in the paper's Figure 6
     "D-linUCB, 0.999": Contender("d-linucb"),
     "ISD-linUCB, all known": Contender("isd-linucb", {"split": "known"}),
     "ISD-linUCB, oracle subspaces": Contender("isd-linucb", {"split": "oracle"}),
@@ -458,6 +469,18 @@ def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any
         except (TypeError, ValueError, AttributeError) as error:
             raise InputError(f"environment: {error}") from None
     return worlds
+
+
+def _rebuilt(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return the dataclass of which `asdict` made these values; lists are tuples that JSON has read."""
+    defaults = _defaults(kind)
+    whole: dict[str, Any] = {}
+    for name, value in values.items():
+        if is_dataclass(defaults[name]) and isinstance(value, Mapping):
+            whole[name] = _rebuilt(type(defaults[name]), value)
+        else:
+            whole[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**whole)
 
 
 def _defaults(kind: Any) -> dict[str, Any]:

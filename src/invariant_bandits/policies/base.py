@@ -30,6 +30,8 @@ from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
 
 KIND = "policy"
+ESTIMATES = ("prior", "recompute")
+"""Settings of policies that hold an estimate rather than an option."""
 Seed: TypeAlias = int | np.random.Generator
 NUMBERS_AT_ONCE = 65_536
 """Projected features of a batch that stay in the processor's cache."""
@@ -304,6 +306,23 @@ def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
         raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
     return state, arrays
+
+
+def resolved_options(policy: Any) -> dict[str, Any]:
+    """Return what a policy of the library was made with: all options, defaults included, as plain values.
+
+    Nested options have names such as "memory.window". What was estimated from logs as a whole, such as a
+    prior, is not an option. A policy that does not say what it was made with has no options.
+    """
+    if not isinstance(policy, BasePolicy):
+        return {}
+    options = {}
+    for name, value in storage.flatten(policy.settings()).items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        is_estimate = any(part in ESTIMATES for part in name.split("."))
+        if not is_estimate and (plain is None or isinstance(plain, bool | int | float | str)):
+            options[name] = plain
+    return options
 
 
 def stored_kind(name: Any) -> Any:

@@ -235,7 +235,7 @@ class ISDPolicy(LinearPolicy):
 
     @classmethod
     def from_past(
-        cls, past: Past, *, split: str = "estimated", window: int | None = None, **options: Any
+        cls, past: Past, *, split: str = "estimated", window: int | str | None = None, **options: Any
     ) -> Self:
         """Algorithm 1, by what it knows of the truth.
 
@@ -246,8 +246,9 @@ class ISDPolicy(LinearPolicy):
         split : "estimated", "oracle", "known" or "published"
             "estimated": split and component from the logs. "oracle": the true split, the component estimated.
             "known": both true. "published": both from the logged rows by the recipe of the ISD framework.
-        window : int, optional
-            Rounds that the residual part remembers.
+        window : int or "horizon", optional
+            Rounds that the residual part remembers; by default it forgets nothing. A window that is as long
+            as the run causes a warning, unless it is "horizon".
         **options :
             As in `from_history`.
         """
@@ -255,7 +256,7 @@ class ISDPolicy(LinearPolicy):
         settings = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
         settings.setdefault("noise_scale", past.known_noise_scale)
         if window is not None:
-            settings["memory"] = SlidingWindow(window)
+            settings["memory"] = SlidingWindow(past.memory_length("window", window, share=1.0))
         if split == "estimated":
             every = settings.pop("recompute_every", None)
             return cls._from_fitted(past.decomposition, past.moments, False, every, **settings)

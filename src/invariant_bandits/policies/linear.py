@@ -22,6 +22,15 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import StateSchema, counters, prefixed, under
 
+WINDOW_SHARE, RESTART_SHARE = 0.25, 0.5
+"""Parts of the horizon that SWLinUCB and RestartLinUCB remember by default.
+
+Of the parts 1, 1/2, 1/3, … 1/20 these two had the lowest mean regret of those that forget, in units of the
+best part's, as a geometric mean over nine worlds (constant, rotating, abrupt, recurring, creeping, and a world that is
+drawn anew every 250 rounds; T from 100 to 2,000; exploration 1 and 0.3; 12 repetitions, seed 11): 1.20 for a
+window of a quarter and 1.53 for restarts after a half. Restarts cost more, because each begins with nothing.
+"""
+
 
 class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
@@ -137,6 +146,9 @@ class LinearPolicy(BasePolicy):
         **options :
             Parameters of the constructor, which take precedence over the values in `past`.
         """
+        memory = options.get("memory")
+        if isinstance(memory, Memory) and memory.length is not None:
+            past.warn_if_nothing_is_forgotten(*memory.length, warm)
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
@@ -429,7 +441,8 @@ class LinTS(LinearPolicy):
 class SWLinUCB(LinearPolicy):
     """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
 
-    The class `LinearPolicy` documents all parameters except `window`.
+    The class `LinearPolicy` documents all parameters except `window`. By its name, `sw-linucb`, the policy
+    remembers a quarter of the rounds to be played, unless the logs suggest a window.
 
     >>> SWLinUCB(3, window=100)
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
@@ -442,13 +455,16 @@ class SWLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(
-        cls, past: Past, *, window: int | None = None, warm: bool | int = False, **options: Any
+        cls, past: Past, *, window: int | str | None = None, warm: bool | int = False, **options: Any
     ) -> Self:
-        """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else
+        """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else a quarter of
         `past.horizon`.
+
+        With `window="horizon"` the policy forgets no online round. Any other window that is as long as the
+        run causes a warning. `Past.memory_length` has the exact rule.
         """
-        window = window or past.suggested_window or past.needed_horizon("window")
-        return super().from_past(past, window=window, warm=warm, **options)
+        length = past.memory_length("window", window, share=WINDOW_SHARE, warm=warm)
+        return super().from_past(past, window=length, warm=warm, **options)
 
 
 @policy("d-linucb")
@@ -483,7 +499,8 @@ class DLinUCB(LinearPolicy):
 class RestartLinUCB(LinearPolicy):
     """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
 
-    The class `LinearPolicy` documents all parameters except `every`.
+    The class `LinearPolicy` documents all parameters except `every`. By its name, `restart-linucb`, the
+    policy restarts after half of the rounds to be played, unless the logs suggest a window.
 
     >>> RestartLinUCB(3, every=100)
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
@@ -495,9 +512,14 @@ class RestartLinUCB(LinearPolicy):
         super().__init__(dim, memory=Restart(every), **common)
 
     @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` or else
-        `past.horizon` rounds.
+    def from_past(
+        cls, past: Past, *, every: int | str | None = None, warm: bool | int = False, **options: Any
+    ) -> Self:
+        """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` rounds or
+        else after half of `past.horizon`.
+
+        With `every="horizon"` the policy never restarts before the last round. Any other number that is as
+        long as the run causes a warning. `Past.memory_length` has the exact rule.
         """
-        every = every or past.suggested_window or past.needed_horizon("every")
-        return super().from_past(past, every=every, **options)
+        length = past.memory_length("every", every, share=RESTART_SHARE, warm=warm)
+        return super().from_past(past, every=length, warm=warm, **options)

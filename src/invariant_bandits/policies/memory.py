@@ -272,6 +272,11 @@ class Memory:
         """An empty memory of `dim` coordinates."""
         return type(self).state(dim, ridge, **vars(self))
 
+    @property
+    def length(self) -> tuple[str, int] | None:
+        """Name and value of the number of rounds that it holds at most; None if there is no such number."""
+        return None
+
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
         return {"factor": ArraySpec((q, f"{q}+1"))}
@@ -313,6 +318,11 @@ class SlidingWindow(Memory):
 
     window: int
     state = WindowState
+
+    @property
+    def length(self) -> tuple[str, int]:
+        """The window."""
+        return "window", self.window
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """Shapes of the stored arrays: the rounds of the window, sums over them, and the place of the next
@@ -366,6 +376,11 @@ class Restart(Memory):
     """
 
     every: int
+
+    @property
+    def length(self) -> tuple[str, int]:
+        """The rounds between two restarts."""
+        return "every", self.every
 
 
 FOREVER = Forever()

@@ -20,6 +20,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
+WHOLE_HORIZON = "horizon"
+"""The length of a memory that is to forget nothing on purpose, as in Figure 6 of the paper."""
+
+
+class ForgetsNothingWarning(UserWarning):
+    """The memory of a policy that forgets is as long as the run, so that it forgets nothing."""
 
 
 class Past:
@@ -141,6 +147,51 @@ class Past:
         if self.horizon is None:
             raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
         return self.horizon
+
+    def memory_length(
+        self, option: str, length: int | str | None, *, share: float, warm: bool | int = False
+    ) -> int:
+        """Return how many rounds a policy that forgets remembers, or warn if it would forget nothing.
+
+        Parameters
+        ----------
+        option : str
+            Name of the policy's option, such as "window".
+        length : int, "horizon" or None
+            What the caller asked for. "horizon" remembers all online rounds, without a warning.
+        share : float
+            Part of the horizon that is remembered by default, if no window is suggested or the suggested one
+            is as long as the run.
+        warm : bool or int
+            Whether the policy learns the logged rounds first, or how many of them: it can forget these.
+        """
+        if isinstance(length, str) and length == WHOLE_HORIZON:
+            return self.needed_horizon(option)
+        if length is None:
+            suggested = self.suggested_window
+            if suggested is not None and not self._holds_all(suggested, warm):
+                return suggested
+            return max(1, int(share * self.needed_horizon(option)))
+        asked = whole_number(option, length, 1)
+        self.warn_if_nothing_is_forgotten(option, asked, warm)
+        return asked
+
+    def warn_if_nothing_is_forgotten(self, option: str, length: int, warm: bool | int = False) -> None:
+        """Warn if a memory of so many rounds holds all rounds that will be played."""
+        if self._holds_all(length, warm):
+            run = f"{option} is {length:,} rounds and only {self.horizon:,} will be played"
+            shorter = f"give a shorter one, or {option}={WHOLE_HORIZON!r} if this is meant"
+            message = f"{run}, so that nothing is ever forgotten: {shorter}"
+            warnings.warn(message, ForgetsNothingWarning, stacklevel=4)
+
+    def _holds_all(self, length: int, warm: bool | int) -> bool:
+        """Whether a memory of so many rounds is full only after the last round, if that is known."""
+        if self.horizon is None:
+            return False
+        learned = 0
+        if warm is not False:
+            learned = self.moments.rounds if warm is True else min(warm, self.moments.rounds)
+        return length >= self.horizon + learned
 
     # -- what follows --
 

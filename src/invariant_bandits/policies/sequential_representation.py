@@ -19,6 +19,8 @@ from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, counters
 NARROW, WIDE = "narrow.", "wide."
 CHANGE_LEVEL = 1e-3
 """Level of each test whether the representation has changed."""
+TASK_SHARE = 0.1
+"""Part of the horizon that is a task by default."""
 LOOKS = 4
 """How often a task is looked at."""
 
@@ -68,11 +70,11 @@ class SequentialLinUCB(ComposedPolicy):
     def from_past(cls, past: Past, *, task: int | None = None, **options: Any) -> Self:
         """Return a SequentialLinUCB policy, which does not learn from the logged rounds.
 
-        By default a task has `past.suggested_window` rounds, or a tenth of `past.horizon` if there is no
-        suggestion.
+        By default a task has `past.suggested_window` rounds, or else a tenth of `past.horizon`.
+        `Past.memory_length` has the exact rule.
         """
-        task = task or past.suggested_window or max(past.needed_horizon("task") // 10, 2)
-        return cls(past.dim, task=task, **{**past.settings(), **options})
+        length = max(past.memory_length("task", task, share=TASK_SHARE), 2)
+        return cls(past.dim, task=length, **{**past.settings(), **options})
 
     @property
     def representation(self) -> Array | None:

@@ -78,9 +78,14 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     return registered
 
 
-def described(environment: Any) -> dict[str, Any]:
-    """An environment and its settings as plain data, equal for equal environments; seeds come from it."""
-    kind, known = type(environment), {entry.kind: entry.seeded_as for entry in ENVIRONMENTS}
+def described(environment: Any, *, seeded: bool = False) -> dict[str, Any]:
+    """Return an environment and its settings as plain data, equal for equal environments.
+
+    The `kind` is the registered name, which finds the class again. With `seeded`, it is the text from which
+    seeds are derived.
+    """
+    kind = type(environment)
+    known = {entry.kind: entry.seeded_as if seeded else entry.name for entry in ENVIRONMENTS}
     return {"kind": known.get(kind, f"{kind.__module__}.{kind.__qualname__}"), **asdict(environment)}
 
 

@@ -9,6 +9,7 @@ of processes.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
@@ -21,8 +22,8 @@ import invariant_bandits
 from invariant_bandits import parallel, plotting, storage
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number, whole_seed
 from invariant_bandits.optional import require
-from invariant_bandits.policies.base import Policy, learn_from
-from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
+from invariant_bandits.policies.base import Policy, learn_from, resolved_options
+from invariant_bandits.policies.registry import Contender, Maker, build_policy, checked_makers, name_of
 from invariant_bandits.simulation.episodes import Environment, Episode, past_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 KIND = "simulation"
 EXPECTED = "against the largest expected reward"
 REALISED = "against the largest realised reward"
+BY_REPETITION = "by repetition"
 """What the regret of a result is measured by: `settings["regret"]`. No policy can know the second one."""
 Progress: TypeAlias = Callable[[int, int], None]
 Observer: TypeAlias = Callable[[Any, Any], Mapping[str, float]]
@@ -99,50 +101,117 @@ def simulate(
         raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
     watch = getattr(observe, "watch", lambda policy, _: policy)
 
-    def run(repetition: _Repetition) -> dict[str, tuple[Array, Mapping[str, float], bool]]:
-        """Regret path (T,) and observations of every policy on one episode, and whether its expected rewards
-        are known.
-        """
+    def run(repetition: _Repetition) -> dict[str, _Played]:
+        """Play every policy on one episode."""
         doing, outcome = "drawing the episode of", {}
         try:
             episode = environment.draw(horizon, np.random.default_rng(repetition))
             _check_episode(episode, horizon)
             for name, maker in makers.items():
                 doing = f"playing policy {name!r} in"
-                policy = watch(build_policy(maker, past_of(episode)), episode)
+                made, warned = _made(maker, past_of(episode))
+                options = resolved_options(made)
+                policy = watch(made, episode)
                 path = play(policy, episode)
                 observed = {} if observe is None else observe(policy, episode)
-                outcome[name] = path, observed, getattr(episode, "means", None) is not None
+                knows_means = getattr(episode, "means", None) is not None
+                outcome[name] = _Played(path, observed, knows_means, _kind_of(made), options, warned)
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
             raise
         return outcome
 
     outcomes: list[Any] = [None] * replications
+    said: set[tuple[str, str]] = set()
     repetitions = [_Repetition(seed, index) for index in range(replications)]
     finished = parallel.map_unordered(run, repetitions, jobs, client)
     for done, (index, outcome) in enumerate(finished, start=1):
         outcomes[index] = outcome
+        _pass_on_warnings(outcome, said)
         if progress is not None:
             progress(done, replications)
     world: Any = environment
     fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
     return SimulationResult(
-        {name: np.stack([outcome[name][0] for outcome in outcomes]) for name in makers},
+        {name: np.stack([outcome[name].regret for outcome in outcomes]) for name in makers},
         np.arange(1, horizon + 1),
         {
             "seed": seed,
             "horizon": horizon,
             "replications": replications,
-            "regret": EXPECTED if all(of[name][2] for of in outcomes for name in makers) else REALISED,
+            "regret": EXPECTED
+            if all(of[name].knows_means for of in outcomes for name in makers)
+            else REALISED,
+            "policies": {
+                name: _played_by(maker, [of[name] for of in outcomes]) for name, maker in makers.items()
+            },
             "environment": {
                 "class": type(environment).__name__,
                 "fields": json.loads(json.dumps(fields, default=str)),
             },
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
-        {name: of for name in makers if (of := _observations([outcome[name][1] for outcome in outcomes]))},
+        {
+            name: of
+            for name in makers
+            if (of := _observations([outcome[name].observed for outcome in outcomes]))
+        },
     )
+
+
+class _Played(NamedTuple):
+    """One policy on one episode.
+
+    regret: path (T,); observed: what the observer returned; knows_means: whether the episode's expected
+    rewards are known; kind: what the policy is; options: what it was made with; warned: categories and texts
+    of the warnings when it was made.
+    """
+
+    regret: Array
+    observed: Mapping[str, float]
+    knows_means: bool
+    kind: str
+    options: Mapping[str, Any]
+    warned: Sequence[tuple[type[Warning], str]]
+
+
+def _made(maker: Maker, past: Any) -> tuple[Any, list[tuple[type[Warning], str]]]:
+    """Return a fresh policy, and the warnings of making it, which a worker process cannot show."""
+    with warnings.catch_warnings(record=True) as caught:
+        policy = build_policy(maker, past)
+    return policy, [(warning.category, str(warning.message)) for warning in caught]
+
+
+def _pass_on_warnings(outcome: Mapping[str, _Played], said: set[tuple[str, str]]) -> None:
+    """Warn of what was warned of when policies were made, each warning once."""
+    for name, played in outcome.items():
+        for category, message in played.warned:
+            if (name, message) not in said:
+                said.add((name, message))
+                warnings.warn(f"policy {name!r}: {message}", category, stacklevel=3)
+
+
+def _kind_of(policy: Any) -> str:
+    """The registered name of a policy, or the name of its class."""
+    try:
+        return name_of(policy)
+    except InputError:
+        return f"{type(policy).__module__}.{type(policy).__qualname__}"
+
+
+def _played_by(maker: Maker, plays: Sequence[_Played]) -> dict[str, Any]:
+    """Return what played under a name: its kind, the options that were given, and all with their values.
+
+    Options that were estimated from the logs of each repetition, and differ, have the value "by repetition".
+    """
+    first = plays[0].options
+    resolved = {
+        name: value if all(play.options.get(name) == value for play in plays) else BY_REPETITION
+        for name, value in first.items()
+    }
+    given = dict(maker.options) if isinstance(maker, Contender) else {}
+    kind = maker.kind if isinstance(maker, Contender) else plays[0].kind
+    return {"kind": kind, "options": json.loads(json.dumps(given, default=str)), "resolved": resolved}
 
 
 def _check_episode(episode: Any, horizon: int) -> None:
@@ -218,7 +287,10 @@ class SimulationResult(plotting.ShownInNotebooks):
     rounds : array of int, shape (R,)
         Rounds, counted from 1, to which the columns of `regret` belong.
     settings : dict
-        Seed, horizon, number of episodes, environment and versions of the software.
+        Seed, horizon, number of episodes, environment and versions of the software. Under "policies" stands
+        what played under each name: its `kind`, the `options` that were given, and under `resolved` all
+        options with the values that were used; the value "by repetition" means that it was estimated from
+        the logs of each episode.
     observations : mapping of policy to mapping of quantity to array, shape (replications,)
         Numbers that the function `observe` returned for each policy after its last round.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import commands, events, history, replay, responses
+from invariant_bandits.service import commands, history, replay, responses
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
