@@ -157,6 +157,8 @@ def curves(
 ) -> np.ndarray[Any, Any]:
     """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
 
+    A value beyond the frame, of a window that knows too little, is a triangle at its edge.
+
     Parameters
     ----------
     paths : sequence of EffectPath
@@ -175,10 +177,15 @@ def curves(
             time = window_times(len(path.values), edges)
             axis.axhline(0.0, color=colours["faint"], lw=0.8, zorder=0.5)
             axis.fill_between(time, path.low, path.high, color=colour, alpha=0.22, lw=0)
-            axis.plot(time, path.values, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
+            low, high = readable_range(path.values, path.high - path.values)
+            inside = np.where((path.values >= low) & (path.values <= high), path.values, np.nan)
+            axis.plot(time, inside, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
+            for edge, marker, beyond in ((low, "v", path.values < low), (high, "^", path.values > high)):
+                if beyond.any():
+                    axis.plot(time[beyond], np.full(beyond.sum(), edge), marker, color=colour, clip_on=False)
             axis.set_title(f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}", fontsize=8.0)
-            axis.set_ylim(*readable_range(path.values, path.high - path.values))
-            axis.set_ylabel("probability, %" if path.unit == "probability" else path.unit)
+            axis.set_ylim(low, high)
+            axis.set_ylabel(path.axis_label)
             if path.unit != "reward":
                 axis.yaxis.set_major_formatter(lambda value, _: f"{100.0 * value:.3g}")
         for axis in flat[len(paths) :]:

@@ -166,6 +166,7 @@ def test_a_file_that_is_no_toml_is_one_clear_line(content, tmp_path):
         read_grid(path)
 
 
+@pytest.mark.filterwarnings("ignore::invariant_bandits.policies.past.ForgetsNothingWarning")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

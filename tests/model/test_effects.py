@@ -1,12 +1,17 @@
 """Effects over the windows: planted changes are found, with their size and time, in units of the reward."""
 
+from collections import Counter
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.effects import effect_paths
+from invariant_bandits.decomposition.effects import EffectPath, direction_effects, effect_paths
+from invariant_bandits.decomposition.estimator import block_verdict
+from invariant_bandits.plotting import curves
 from invariant_bandits.reports import model_page, values
 from news_logs import BREAK, SCHEMA, news_log
 
@@ -164,7 +169,7 @@ def test_plots_take_axes_and_return_them(model):
     drawn = model.plot(axes, theme="dark")
     assert drawn.tolist() == list(axes)
     assert axes[0].get_title(loc="left").startswith("b × age\n")
-    assert axes[0].get_ylabel() == "probability points"
+    assert axes[0].get_ylabel() == "points per sd"
     assert len(model.plot(most=4)) == 6
     assert model.plot(axes[0]).tolist() == [axes[0]]
     plt.close("all")
@@ -190,3 +195,50 @@ def played(logs):
     return {"offered": logs.offered, "actions": logs.actions, "rewards": logs.rewards} | {
         "propensities": np.full(n, 1.0 / k)
     }
+
+
+@pytest.mark.parametrize("recipe", ["windowed", "published"])
+def test_the_picture_of_a_decomposition_says_what_its_summary_says(recipe):
+    """The paper's world as in "The paper in ten minutes": three dimensions drift, in blocks of several."""
+    episode = ib.PaperEpisodes(logged=8000).draw(500, np.random.default_rng(7))
+    fit = ib.InvariantSubspaceDecomposition(recipe=recipe)
+    if recipe == "windowed":
+        fit.fit(episode.moments)
+        assert fit.split_.residual_dim == 3
+        assert len(fit.blocks_) < 10, "some block has several directions"
+    else:
+        fit.fit(episode.logs.features, episode.logs.rewards)
+    effects = direction_effects(fit)
+    assert sum(effect.drifts for effect in effects) == fit.split_.residual_dim
+    summed = Counter()
+    for block, columns in enumerate(fit.blocks_):
+        summed[block_verdict(fit, block)] += len(columns)
+    assert Counter(effect.verdict for effect in effects) == summed
+    for verdict, count in summed.items():
+        assert fit.summary().count(f"  {verdict}  ") <= count
+        assert verdict in fit.summary()
+    axes = fit.plot(most=10)
+    titles = [axis.get_title(loc="left") for axis in axes if axis.get_visible()]
+    for effect, title in zip(effects, titles, strict=True):
+        assert ("no drift detected" in title) == (effect.verdict == "no drift detected")
+        assert not (effect.drifts and ("stable" in title or "no drift" in title))
+
+
+def test_no_curve_leaves_its_frame_and_what_is_beyond_is_marked_at_the_edge():
+    """Window 5 knows next to nothing: its value, 40, would flatten the others if the frame held it."""
+    values, half = np.array([1.0, 1.1, 0.9, 1.0, 40.0, 1.05]), np.array([0.1, 0.1, 0.1, 0.1, 90.0, 0.1])
+    numbers = {"estimate": 1.0, "error": 0.1, "drift": 0.0, "detectable": 0.1, "p_value": 0.5}
+    path = EffectPath(
+        **numbers, drifts=False, arm="", name="x", values=values, low=values - half, high=values + half
+    )
+    (axis,) = curves([path])
+    low, high = axis.get_ylim()
+    assert high < 3.0
+    curve, *marked = [line for line in axis.lines if line.get_marker() in ("o", "v", "^")]
+    drawn = np.asarray(curve.get_ydata(), dtype=float)
+    np.testing.assert_array_equal(np.isfinite(drawn), [True, True, True, True, False, True])
+    (beyond,) = [line for line in marked if len(line.get_xdata())]
+    assert (beyond.get_marker(), list(beyond.get_xdata()), list(beyond.get_ydata())) == ("^", [5], [high])
+    assert axis.get_ylabel() == "reward per sd"
+    level = replace(path, is_level=True)
+    assert curves([level])[0].get_ylabel() == "reward"

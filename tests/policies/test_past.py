@@ -113,7 +113,7 @@ def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_a_sha
     assert length(remembering, **{option: 5}) == 5
     assert length(remembering) == 30
     assert length(ib.Past(moments=moments, horizon=80)) == share * 80
-    too_long = ib.Past(moments=moments, horizon=80, suggested_window=80)
+    too_long = ib.Past(logs=feedback(), windows=4, horizon=80, suggested_window=80)
     assert length(too_long) == share * 80
     assert length(too_long, warm=True) == 80  # which forgets the logged rounds
     assert length(ib.Past(moments=moments, suggested_window=30)) == 30

@@ -25,7 +25,9 @@ from invariant_bandits.decomposition.drift_prior import (
 from invariant_bandits.decomposition.estimator import (
     NOT_DETECTED,
     SUPPORTED,
+    DRIFTS,
     InvariantSubspaceDecomposition,
+    block_verdict,
     direction_names,
     principal_directions,
 )
@@ -37,6 +39,8 @@ BREAK_LEVEL = 0.01
 """Of the test that one break explains the path."""
 INTERVAL = 1.959964
 LEVEL, SHARED = "level", "all arms"
+WITH_ITS_BLOCK = "drifts with its block"
+"""Of a direction that shows no drift by itself: directions are defined, and tested, as a block."""
 REWARD, PROBABILITY, POINTS = "reward", "probability", "probability points"
 
 
@@ -57,6 +61,11 @@ class EffectPath(DriftEvidence):
         the path; empty without drift. Windows count from 0.
     unit : "reward", "probability" or "probability points"
         What the numbers are: rewards, probabilities of 1, or differences of these.
+    is_level : bool
+        Whether it is a level, and not what one standard deviation adds.
+    of_block : str
+        The verdict on the block of directions that it belongs to, as in the summary of the decomposition;
+        empty where there are no blocks.
     """
 
     arm: str
@@ -68,10 +77,20 @@ class EffectPath(DriftEvidence):
     after: float = np.nan
     windows: tuple[int, ...] = ()
     unit: str = REWARD
+    is_level: bool = False
+    of_block: str = ""
+
+    @property
+    def axis_label(self) -> str:
+        """What the numbers are, for the axis of a picture."""
+        words = {REWARD: REWARD, PROBABILITY: "probability, %", POINTS: "points"}[self.unit]
+        return words if self.is_level else f"{words} per sd"
 
     @property
     def verdict(self) -> str:
         """What is known of its drift, in words."""
+        if self.of_block:
+            return self.of_block
         if self.drifts:
             return "drifts"
         if np.isnan(self.p_value):
@@ -90,6 +109,8 @@ class EffectPath(DriftEvidence):
     def in_words(self, edges: Any) -> str:
         """The verdict and, of a drifting effect, from what to what and when."""
         factor, words = {REWARD: (1.0, ""), PROBABILITY: (100.0, " %"), POINTS: (100.0, " points")}[self.unit]
+        if self.drifts and not self.windows:
+            return WITH_ITS_BLOCK
         if not self.windows:
             bound = f" above {factor * self.detectable:.2g}{words}" if self.verdict == NOT_DETECTED else ""
             return f"{self.verdict}{bound}"
@@ -167,8 +188,9 @@ def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
     for effect in prior.effects:
         size, (arm, name) = float(sizes[effect.place]), effect_name(features, effect, dim)
         path = _path((arm, name), effect, *effect_path(windows, *population.direction(effect.place), size))
+        is_level = name == LEVEL and (effect.arm >= 0 or arm == SHARED or "=" in arm)
+        path = replace(path, is_level=is_level)
         if prior.link == "logit":
-            is_level = name == LEVEL and (effect.arm >= 0 or arm == SHARED or "=" in arm)
             base = 0.0 if is_level else usual if effect.arm < 0 else float(levels[effect.arm])
             path = _as_probability(path, base, is_level)
         paths.append(path)
@@ -178,7 +200,9 @@ def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
 def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     """Effects along the directions of the blocks: what one standard deviation adds.
 
-    Directions of a drifting block are tested one by one; the strongest evidence stands for the block.
+    The verdict on a direction is that on its block, `block_verdict`, as in the summary: directions within a
+    block are defined only together. From what to what is said of those that show drift by themselves; in a
+    drifting block that is at least the one with the strongest evidence.
     """
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
@@ -187,9 +211,11 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     mean, error = along.weighted_mean()
     paths, names = [], direction_names(fit, basis)
     level = fit.alpha / len(fit.blocks_)
+    tested = fit.recipe_used_ != "published"  # its windows overlap, so that these tests do not hold
     for block, columns in enumerate(fit.blocks_):
+        verdict = block_verdict(fit, block)
         alone = {int(j): constancy_test(along.along(np.eye(len(basis))[:, [j]])).log_p for j in columns}
-        if len(columns) == 1 or not fit.varies_[block]:  # the block was tested as a whole
+        if tested and (len(columns) == 1 or not fit.varies_[block]):  # the block was tested as a whole
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
         limit = max(float(np.log(level)), min(alone.values()))
         for j, log_p in alone.items():
@@ -199,11 +225,12 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             contrasts = np.sort(1.0 / h)[1:] if len(h) > 1 else np.zeros(0)
             seen = detectable_drift(contrasts, 0.5 * level)
             numbers = (float(mean[j]), float(np.sqrt(error[j, j])), drift, seen)
-            p_value = float(np.exp(log_p)) if fit.testable_[block] else np.nan
-            drifts = bool(fit.varies_[block] and log_p <= limit)
-            evidence = DriftEvidence(*numbers, p_value, drifts)
+            p_value = float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
+            shows_drift = bool(fit.varies_[block] and log_p <= limit)
+            evidence = DriftEvidence(*numbers, p_value, shows_drift)
             value = np.where(known, values[:, j], np.nan)
-            paths.append(_path(("", names[j]), evidence, value, np.diag(variances[:, j])))
+            path = _path(("", names[j]), evidence, value, np.diag(variances[:, j]))
+            paths.append(replace(path, drifts=verdict == DRIFTS, of_block=verdict))
     return _strongest_first(paths)
 
 

@@ -187,7 +187,7 @@ def _option_word(value: Any) -> str:
 
 
 def _parse_options(text: str) -> dict[str, Any]:
-    """Options from "floor=0.1,kind=uniform": numbers, true, false and none where they are such, else words."""
+    """Return options from "floor=0.1,kind=uniform": numbers, true, false and none, or else words."""
     options: dict[str, Any] = {}
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))

@@ -132,30 +132,25 @@ def simulate(
             progress(done, replications)
     world: Any = environment
     fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
+    plays = {name: [outcome[name] for outcome in outcomes] for name in makers}
+    knows_means = all(play.knows_means for of in plays.values() for play in of)
+    observations = {name: _observations([play.observed for play in of]) for name, of in plays.items()}
     return SimulationResult(
-        {name: np.stack([outcome[name].regret for outcome in outcomes]) for name in makers},
+        {name: np.stack([play.regret for play in of]) for name, of in plays.items()},
         np.arange(1, horizon + 1),
         {
             "seed": seed,
             "horizon": horizon,
             "replications": replications,
-            "regret": EXPECTED
-            if all(of[name].knows_means for of in outcomes for name in makers)
-            else REALISED,
-            "policies": {
-                name: _played_by(maker, [of[name] for of in outcomes]) for name, maker in makers.items()
-            },
+            "regret": EXPECTED if knows_means else REALISED,
+            "policies": {name: _played_by(makers[name], of) for name, of in plays.items()},
             "environment": {
                 "class": type(environment).__name__,
                 "fields": json.loads(json.dumps(fields, default=str)),
             },
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
-        {
-            name: of
-            for name in makers
-            if (of := _observations([outcome[name].observed for outcome in outcomes]))
-        },
+        {name: of for name, of in observations.items() if of},
     )
 
 
