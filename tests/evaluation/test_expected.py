@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.evaluation.comparison import expected_value
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.policies.registry import Contender
+from invariant_bandits.reports import model_page
 
 ROUNDS, ACTIONS = 2400, 3
 
@@ -153,3 +154,19 @@ def test_what_the_log_cannot_tell_is_said():
     bare = LOG.drop(["propensity"])
     value = expected_value(ib.fit_logs(bare), bare)
     assert (value["known"], "without propensities" in value["reason"]) == (False, True)
+
+
+def test_another_number_of_windows_is_why_evaluate_may_say_another_gain():
+    """With the windows that the value names, the comparison gives its number; the report names them."""
+    model = ib.fit_logs(LOG, windows=6)
+    value = expected_value(model, LOG)
+    assert value["windows"] == 6
+    gains = {}
+    for windows in (6, 12):
+        read = read_feedback(LOG, model.schema, windows=windows)
+        line = ib.compare(read.feedback, ["auto-isd", "frozen"], windows=read.windows).line("auto-isd")
+        gains[windows] = line.against_log.value
+    assert value["lines"][0]["gain"] == pytest.approx(gains[6], rel=1e-12)
+    assert value["lines"][0]["gain"] != pytest.approx(gains[12], rel=1e-6)
+    said = model_page.text(replace(model, value=value))
+    assert "cut into 6 windows" in " ".join(said.split())

@@ -23,9 +23,9 @@ from invariant_bandits.decomposition.drift_prior import (
     effect_path,
 )
 from invariant_bandits.decomposition.estimator import (
+    DRIFTS,
     NOT_DETECTED,
     SUPPORTED,
-    DRIFTS,
     InvariantSubspaceDecomposition,
     block_verdict,
     direction_names,

@@ -561,6 +561,7 @@ def expected_value(
         "known": True,
         "fitted_rounds": result.fitted_rounds,
         "played_rounds": result.logged.rounds,
+        "windows": read.windows if edges is None else len(edges) - 1,
         "logged": str(result.logged),
         "lines": [_plain_line(result, name) for name in chosen],
     }

@@ -182,7 +182,7 @@ def _expected_value(model: Model) -> Section:
         return Section("Expected value", words)
     if not value["known"]:
         return Section("Expected value", [*words, *values.sentences([str(value["reason"])])])
-    words.append(TEXTS["value"].format(**value))
+    words.append(TEXTS["value"].format(**{"windows": "as many", **value}))
     columns: Columns = COLUMNS["value"] | {
         "gain": lambda line: number("?" if line["gain"] is None else GAIN.format(**line))
     }
