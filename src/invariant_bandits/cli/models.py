@@ -51,6 +51,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     arm_model: str = "auto"
     full_information: bool = False
     day_first: bool | None = None
+    repeated: str | None = None
     no_action: bool = False
     ignore: list[str] | None = None
     keep: list[str] | None = None
@@ -73,6 +74,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         more = {
             "full_information": self.full_information or None,
             "day_first": self.day_first,
+            "repeated": self.repeated,
             "features": split_words(self.features) or None,
             "categorical": split_words(self.one_hot) or None,
             "ignore": split_words(self.ignore) or None,

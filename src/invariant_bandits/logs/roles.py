@@ -67,6 +67,14 @@ ALIKE, LIKELY = 0.5, 3.0
 """Squared correlation above which two columns may both be outcomes, and the standard errors by which one that
 is so close to the reward must depend on the choice to count as a leak.
 """
+DECISION_WORDS = (
+    "assignment booking call decision delivery email event exposure impression log mail message notification"
+    " order prompt push quote record request row send span ticket trace transaction"
+)
+"""Words in the names of columns whose values identify one decision, before id, uuid or guid."""
+IDENTIFIER_WORDS = "id uuid guid"
+AGREEMENT = 0.95
+"""Share of the rows with a repeated identifier that must agree with the first in the arm and all features."""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 PARTICIPLE = re.compile(r"(?i)[a-z]{2}ed$")
 NUMBERS = re.compile(r"(?i)(number|no|nr|key|code)$")
@@ -123,6 +131,7 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.arms_and_propensities_by_values()
     guess.features_by_type()
     guess.arms_of_rows()
+    guess.decisions_by_identifier()
     schema = Schema(**guess.fields, reasons=guess.reasons, candidates=guess.action_candidates())
     return schema.resolved(arrow_schema)
 
@@ -285,7 +294,7 @@ class _Guess:
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
         self.fields: dict[str, Any] = dict(overrides)
         self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
-        self.taken = {value for value in overrides.values() if isinstance(value, str)}
+        self.taken = {overrides[role] for role in ROLES if isinstance(overrides.get(role), str)}
         self.taken |= {*overrides.get("features", ()), *hints["ignore"]}
         self.reasons |= {f"!{name}": "as given" for name in hints["ignore"]}
 
@@ -672,6 +681,38 @@ class _Guess:
         self.reasons = {name: why for name, why in self.reasons.items() if name not in ("action", label)}
         self._take("arm", label, "the only column that differs within rounds")
 
+    def decisions_by_identifier(self) -> None:
+        """Take a column that identifies decisions for the round, so that rows which repeat one are found."""
+        if self.fields.get("round") is not None or "round" in self.overrides or self._has_rows_per_action():
+            return
+        for name in filter(_identifies_decisions, self.types):
+            if name in self.fields.values() or name in self.hints["ignore"] or is_list(self.types[name]):
+                continue
+            why = self._repeats_decisions(name)
+            if why is not None:
+                self.reasons.pop(f"!{name}", None)
+                self._take("round", name, why)
+                return
+
+    def _repeats_decisions(self, name: str) -> str | None:
+        """Say why the values of a column identify decisions; None if rows that share one differ."""
+        codes = self._codes(name)
+        known, first, index = np.unique(codes, return_index=True, return_inverse=True)
+        if len(known) < 2:
+            return None
+        again = first[index] != np.arange(len(codes))
+        if not again.any():
+            return f"identifies decisions: no value comes twice in the first {len(codes):,} rows"
+        same = np.ones(int(again.sum()), dtype=bool)
+        compared = [*self.fields["features"], *filter(None, [self.fields.get("arm")])]
+        for column in compared:
+            if not is_list(self.types[column]):
+                values = self._codes(column)
+                same &= values[again] == values[first[index[again]]]
+        if not compared or same.mean() < AGREEMENT:
+            return None
+        return f"identifies decisions: {int(again.sum()):,} of the first {len(codes):,} rows repeat one"
+
     def _drop(self, role: str, why: str) -> None:
         self.reasons[f"!{self.fields[role]}"] = f"could be {role}, but {why}"
         self.reasons.pop(role, None)
@@ -829,6 +870,13 @@ class _Guess:
             for order in orders
             if len(order) == len(values)
         )
+
+
+def _identifies_decisions(name: str) -> bool:
+    """Whether a name says that a column identifies decisions, not people or things."""
+    parts = set(_parts(name))
+    words = parts - set(IDENTIFIER_WORDS.split())
+    return parts != words and words <= set(DECISION_WORDS.split())
 
 
 def _follow(times: Array, others: Array) -> bool:

@@ -51,6 +51,10 @@ PROBABILITIES: dict[str, Callable[[Any], Any]] = {
 """How propensities may be written, and the probabilities (n,) of numbers (n,) that are; 0 if none is."""
 
 
+REPEATED = ("last", "first", "max", "sum", "error")
+"""Which reward counts if rows repeat the identifier of a round."""
+
+
 @dataclass(frozen=True)
 class Schema:
     """Roles of the columns of a log: which column holds the reward, the time, the features and so on.
@@ -99,6 +103,10 @@ class Schema:
         rewards of all offered actions needs no column that marks the chosen action.
     day_first : bool, optional
         Whether dates such as 03/04/2024 begin with the day; only needed if all dates are ambiguous.
+    repeated : str
+        Which reward counts if several rows have the same identifier in the column `round`, in a log with one
+        row per round: the "last" (the default), the "first", the "max" or the "sum". With "error" a log whose
+        copies have different rewards is refused.
     reasons : mapping of str to str
         Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
@@ -128,6 +136,7 @@ class Schema:
     full_information: bool = False
     propensity_unit: str = "probability"
     day_first: bool | None = None
+    repeated: str = "last"
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -140,6 +149,8 @@ class Schema:
         if self.propensity_unit not in PROBABILITIES:
             known = ", ".join(PROBABILITIES)
             raise InputError(f"propensity_unit must be one of {known}, got {self.propensity_unit!r}")
+        if self.repeated not in REPEATED:
+            raise InputError(f"repeated must be one of {', '.join(REPEATED)}, got {self.repeated!r}")
         self._require_one_form()
 
     def _require_one_form(self) -> None:
