@@ -138,14 +138,12 @@ def test_order_is_also_checked_between_row_groups(tmp_path):
     assert found(read_moments(tmp_path / "log.parquet", windows=1).quality) == {"out of order in time": [100]}
 
 
-def test_rows_that_repeat_a_round_are_counted_and_merged_with_its_first_row(tmp_path):
+def test_repeated_round_ids_are_counted_once_more_and_left_out(tmp_path):
     ids = [str(index) for index in range(200)]
     ids[150], ids[151] = "3", "3"
     table = wide(LOG).append_column("round_id", pa.array(ids))
-    schema = {"repeated": "first"}
-    read = read_moments(as_parquet(table, tmp_path), schema, windows=1)
-    assert found(read.quality) == {"repeated round_id": [150, 151]}
-    assert read.quality.left_out == 0
+    read = read_moments(as_parquet(table, tmp_path), windows=1)
+    assert found(read.quality) == {"duplicated round_id with another value of a feature": [150, 151]}
     assert_same_moments(read.moments, without([150, 151]))
 
 

@@ -102,6 +102,21 @@ def test_a_copy_with_another_arm_is_left_out_and_counted():
     assert rewards.tolist() == [1.0, 2.0]
 
 
+def test_rows_of_a_round_with_other_features_are_not_merged_in_silence():
+    """Items of one request are no copies of it; most rows would be lost, so the log is refused."""
+    rng = np.random.default_rng(4)
+    rows = {
+        "request_id": np.repeat(np.arange(500), 4),
+        "price": rng.normal(size=2000),
+        "clicked": rng.integers(0, 2, 2000),
+    }
+    with pytest.raises(InputError, match="duplicated request_id with another value of a feature"):
+        ib.fit_logs(pa.table(rows))
+    log = ib.open_log(pa.table(rows))
+    log.survey()
+    assert "is it the round" in log.notes[0]
+
+
 def test_people_who_come_again_are_no_repeated_decisions():
     rng = np.random.default_rng(1)
     rounds = 3000

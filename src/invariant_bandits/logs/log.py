@@ -365,7 +365,7 @@ class Log:
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = () if self.schema.ranking is None else (ranking_note(self.schema),)
         # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
         self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
@@ -523,6 +523,14 @@ class Log:
         other.source, other._survey = source, None
         other.__dict__.pop("arms", None)
         return other
+
+
+def ranking_note(schema: Schema) -> str:
+    """Say what a model of a ranking can do, and what it cannot."""
+    what = f"the log is a ranking: rows of one {schema.ranking} are items at different positions"
+    used = f"every row counts as a decision of its own, with its {schema.position} as a category"
+    missing = "the model scores single items at one position; that items of a page compete is left out"
+    return f"{what}; {used}; {missing}"
 
 
 def open_log(

@@ -29,7 +29,8 @@ class RepeatedRounds:
     copies : array of int, shape (c,)
         Sorted positions in the log of the rows that are merged into an earlier row.
     strangers : array of int, shape (s,)
-        Sorted positions of the rows that repeat an id with another arm; they are left out.
+        Sorted positions of the rows that repeat an id with another arm or, without labels, with other
+        features; they are left out.
     firsts : array of int, shape (k,)
         Sorted positions of the rows that stay.
     rewards : array, shape (k,)
@@ -56,14 +57,19 @@ class RepeatedRounds:
         return np.where(replaced, self.rewards[index], rewards)
 
     def leave_out(self, positions: Array, schema: Schema, problems: RowProblems) -> None:
-        """Leave out the rows that are merged into an earlier one, and those with another arm."""
+        """Leave out the rows that are merged into an earlier one, and those with another action."""
+        action = "arm" if schema.labelled else "value of a feature"
         problems.leave_out(np.isin(positions, self.copies), f"{MERGED}{schema.round}")
-        problems.leave_out(np.isin(positions, self.strangers), f"duplicated {schema.round} with another arm")
+        problems.leave_out(
+            np.isin(positions, self.strangers), f"duplicated {schema.round} with another {action}"
+        )
 
     def note(self, schema: Schema) -> str:
         """Say how many rows repeat an id, and which reward counts."""
         rows = len(self.copies) + len(self.strangers)
         counted = f"{rows:,} rows repeat the {schema.round} of an earlier row"
+        if not len(self.copies):
+            return f"{counted} with another action, and were left out; is it the round (--round none)?"
         if not self.differing:
             return f"{counted}; they were merged with it, all with the same reward"
         differ = f"{self.differing:,} of {len(self.firsts):,} repeated rounds have different rewards"
@@ -72,7 +78,7 @@ class RepeatedRounds:
 
 
 class RepeatProbe:
-    """Reads the rewards, arms and times of the rows whose ids come more than once.
+    """Reads the rewards, actions and times of the rows whose ids come more than once.
 
     Parameters
     ----------
@@ -88,12 +94,14 @@ class RepeatProbe:
 
     def __init__(self, schema: Schema, ids: Array, hashes: Callable[[Any], Array], dates: bool) -> None:
         self.schema, self.ids, self.hashes, self.dates = schema, ids, hashes, dates
-        wanted = (schema.round, schema.reward, schema.arm, schema.time)
+        action = schema.arm or (schema.action if schema.offered is not None else None)
+        self.compared = list(schema.features) if action is None else [action]
+        wanted = (schema.round, schema.reward, schema.time, *self.compared)
         self.columns = [name for name in wanted if name is not None]
         self._groups: list[Array] = []
         self._positions: list[Array] = []
         self._rewards: list[Array] = []
-        self._arms: list[Array] = []
+        self._actions: list[Array] = []
         self._times: list[Array] = []
 
     def add(self, task: Task, row: int, batch: Any) -> None:
@@ -105,7 +113,7 @@ class RepeatProbe:
         self._groups.append(group[rows])
         self._positions.append(task.position + row - task.first_row + rows)
         self._rewards.append(self._numbers(part))
-        self._arms.append(self._arm_hashes(part))
+        self._actions.append(self._action_hashes(part))
         self._times.append(self._order(part))
 
     def _numbers(self, part: Any) -> Array:
@@ -114,10 +122,12 @@ class RepeatProbe:
         values = decode.numbers(part.column(self.schema.reward), self.schema.reward, problems)
         return np.where(problems.usable, values, np.nan)
 
-    def _arm_hashes(self, part: Any) -> Array:
-        if self.schema.arm is None:
-            return np.zeros(len(part), dtype=np.int64)
-        return self.hashes(label_words(part.column(self.schema.arm)))
+    def _action_hashes(self, part: Any) -> Array:
+        """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""
+        if self.schema.arm is not None:
+            return self.hashes(label_words(part.column(self.schema.arm)))
+        rows = zip(*(part.column(name).to_pylist() for name in self.compared), strict=True)
+        return np.fromiter((hash(repr(row)) for row in rows), dtype=np.int64, count=len(part))
 
     def _order(self, part: Any) -> Array:
         """Times (n,) as numbers; 0 where there is none, so that the order of the rows decides."""
@@ -137,11 +147,11 @@ class RepeatProbe:
         groups = groups[order]
         positions = positions[order]
         rewards = np.concatenate(self._rewards)[order]
-        arms = np.concatenate(self._arms)[order]
+        actions = np.concatenate(self._actions)[order]
         starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
         counts = np.diff(np.append(starts, len(groups)))
-        same_arm = arms == np.repeat(arms[starts], counts)
-        rewards = np.where(same_arm, rewards, np.nan)
+        same_action = actions == np.repeat(actions[starts], counts)
+        rewards = np.where(same_action, rewards, np.nan)
         is_first = np.zeros(len(groups), dtype=bool)
         is_first[starts] = True
         least = np.fmin.reduceat(rewards, starts)
@@ -152,8 +162,8 @@ class RepeatProbe:
         combined = COMBINATIONS[self.schema.repeated](rewards, starts, counts)
         by_position = np.argsort(positions[starts])
         repeats = RepeatedRounds(
-            copies=np.sort(positions[~is_first & same_arm]),
-            strangers=np.sort(positions[~is_first & ~same_arm]),
+            copies=np.sort(positions[~is_first & same_action]),
+            strangers=np.sort(positions[~is_first & ~same_action]),
             firsts=positions[starts][by_position],
             rewards=combined[by_position],
             differing=differing,

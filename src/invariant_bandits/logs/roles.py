@@ -72,6 +72,12 @@ DECISION_WORDS = (
     " order prompt push quote record request row send span ticket trace transaction"
 )
 """Words in the names of columns whose values identify one decision, before id, uuid or guid."""
+POSITION_WORDS = "position pos slot rank place"
+"""Last words in the names of columns that may hold the position of an item in a ranking."""
+MOST_PLACES = 1000
+"""The largest position of an item in a ranking."""
+DISTINCT = 0.98
+"""Share of the requests of a ranking whose rows all have different positions, at least."""
 IDENTIFIER_WORDS = "id uuid guid"
 AGREEMENT = 0.95
 """Share of the rows with a repeated identifier that must agree with the first in the arm and all features."""
@@ -123,6 +129,7 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.roles_by_name()
     guess.time_by_values()
     guess.rounds_by_values()
+    guess.ranking_by_values()
     guess.drop_incomplete_roles()
     guess.arms_by_name(parts=False)
     guess.arms_and_propensities_by_values()
@@ -388,6 +395,61 @@ class _Guess:
                 if not marked:
                     self._take("chosen", once[0], f"true once for every {name}")
                 return
+
+    def ranking_by_values(self) -> None:
+        """Find rows of one request that differ in their position: a ranking, each row with its own reward."""
+        if "ranking" in self.overrides or self.fields.get("offered") is not None or self.fields.get("chosen"):
+            return
+        found = self._ranking()
+        if found is None:
+            return
+        request, position = found
+        if self.fields.get("full_information"):
+            what = (
+                f"the rows of a {request} are a ranking by {position!r}, so a reward belongs to its position"
+            )
+            how = "leave out --full-information, or say --ranking none if positions do not matter"
+            raise InputError(f"{what}: the rewards of another order are not known; {how}")
+        if self.fields.get("round") == request:
+            self.fields["round"] = None
+            self.reasons.pop("round", None)
+        self._take("position", position, "the position in a ranking; also a feature, a category")
+        self._take("ranking", request, f"its rows have different values of {position}")
+
+    def _ranking(self) -> tuple[str, str] | None:
+        """The columns of the request and of the position of a ranking, if the rows show one."""
+        role = self.fields.get("position")
+        words = set(POSITION_WORDS.split())
+        named = [name for name in self._free() if _parts(name) and _parts(name)[-1] in words]
+        positions = [name for name in ([role] if role else named) if self._are_positions(name)]
+        known = self.fields.get("round")
+        requests = [known] if known else []
+        requests += sorted(self._free(), key=lambda name: not identifies(name))
+        for request in requests if positions else ():
+            if is_list(self.types[request]) or request in positions:
+                continue
+            codes = self._codes(request)
+            if len(codes) < SHORTEST_ROUND * max(len(np.unique(codes)), LEAST_ROUNDS):
+                continue
+            for position in positions:
+                if self._differ_within(codes, self._codes(position)):
+                    return request, position
+        return None
+
+    def _are_positions(self, name: str) -> bool:
+        """Whether a column holds small whole numbers that are not negative, as positions are."""
+        if not is_number(self.types[name]) or not _are_whole(self.rows.column(name)):
+            return False
+        values = _usable_numbers(self.rows.column(name))
+        return len(values) > 0 and values.min() >= 0.0 and 1.0 < values.max() <= MOST_PLACES
+
+    @staticmethod
+    def _differ_within(requests: Array, positions: Array) -> bool:
+        """Whether the rows of nearly every request have different positions."""
+        pairs = np.unique(np.stack([requests, positions]), axis=1)[0]
+        rows = np.unique(requests, return_counts=True)[1]
+        different = np.unique(pairs, return_counts=True)[1]
+        return bool((rows == different).mean() >= DISTINCT)
 
     def _is_true_once(self, name: str, starts: Array) -> bool:
         flags = decode.flags(_flat(self.rows.column(name))).astype(np.int64)
@@ -658,7 +720,7 @@ class _Guess:
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""
-        has_action = self._has_features_of_actions() or self.fields.get("arm")
+        has_action = self._has_features_of_actions() or self.fields.get("arm") or self.fields.get("ranking")
         if has_action or {"arm", "action", "features"} & set(self.overrides):
             return {}
         possible = {*self.fields["features"], *filter(identifies, self.types)}
@@ -740,6 +802,10 @@ class _Guess:
             rewards = self._rewards()
             free = [name for name in free if self._is_feature(name, rewards)]
             self._leave_out_outcomes(free, rewards)
+        position = self.fields.get("position")
+        if self.fields.get("ranking") is not None and position is not None:
+            free.append(position)
+            self.fields["categorical"] = (*self.fields.get("categorical", ()), position)
         self.fields["features"] = tuple(free)
 
     def _leave_out_outcomes(self, features: list[str], rewards: Array) -> None:

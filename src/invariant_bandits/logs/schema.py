@@ -37,6 +37,7 @@ NAMES = {
     "chosen": "chosen is_chosen selected is_selected shown picked taken",
     "offered": "offered offered_features candidates actions_features choices",
     "rewards": "offered_rewards all_rewards rewards_offered",
+    "ranking": "",
 }
 """Usual names of columns by role, the likeliest first; roles are found in this order."""
 ROLES = tuple(NAMES)
@@ -96,6 +97,9 @@ class Schema:
         Column with the label of the chosen arm or, if a round has one row per arm, of the row's arm.
     arms_offered : str, optional
         Column with the labels of all offered arms, as lists or as text such as "a|b|c".
+    ranking : str, optional
+        Column that identifies the requests of a ranking: several rows, each an item at its own position and
+        with its own reward. Each row counts as a round, and its position is a feature.
     categorical : sequence of str
         Columns with numbers that are categories; columns with text are always categories.
     full_information : bool
@@ -132,6 +136,7 @@ class Schema:
     rewards: str | None = None
     arm: str | None = None
     arms_offered: str | None = None
+    ranking: str | None = None
     categorical: tuple[str, ...] = ()
     full_information: bool = False
     propensity_unit: str = "probability"
