@@ -377,6 +377,7 @@ def update(
     horizon: int | None = None,
     report: Path | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -402,8 +403,8 @@ def update(
     common.check_not_read(page_path, "--report", reads)
     with common.reading() as progress:
         source = logs[0] if len(logs) == 1 else list(logs)
-        options: dict[str, Any] = {"horizon": horizon, "strict": strict, "progress": progress}
-        changed = update_model(loaded, source, **vars(cut), **options)
+        options: dict[str, Any] = {"horizon": horizon, "strict": strict, "keep_going": keep_going}
+        changed = update_model(loaded, source, progress=progress, **vars(cut), **options)
     changed.model.save(target)
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=common.width())

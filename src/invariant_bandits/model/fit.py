@@ -35,6 +35,7 @@ from invariant_bandits.logs.features import (
     prune,
 )
 from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
+from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.read import (
     SMALLEST_WEIGHT,
     ArmSample,
@@ -203,10 +204,11 @@ def fit_logs(
         if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
             return pooled_model(read, start, log.notes)
         moments, join, notes = join_short_ends(read.moments)
+        unequal = missing_rewards_note(log)
         fields: dict[str, Any] = {
             "schema": read.schema,
             "quality": read.quality,
-            "notes": (*log.notes, *notes),
+            "notes": (*log.notes, *([unequal] if unequal else []), *notes),
         }
         if read.of_arms is not None:
             if read.of_arms.rewards_are_binary:
