@@ -190,6 +190,7 @@ def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int =
         "arm": "shown.article",
         "reward": "feedback.click",
         "propensity": "shown.prob",
+        "round": "event.id",
     }
     drifting = {(str(names[2]), "level"), (str(names[7]), "level"), ("topic=sport", "user.visits")}
     log = WildLog(path, roles, drifting, {"feedback.dwell_seconds"}, catalogue=catalogue)
@@ -260,7 +261,7 @@ def call_centre(folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1
         "Sale": _yes_no(sale),
     }
     path = _write_csv(Path(folder) / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n")
-    roles = {"time": "Call date", "arm": "Guide", "reward": "Sale"}
+    roles = {"time": "Call date", "arm": "Guide", "reward": "Sale", "round": "Call ID"}
     drifting = {("Persönlich", "level"), ("Kurz", "Tenure (months)")}
     options = {"arm": "Guide"}
     log = WildLog(path, roles, drifting, {"Contract minutes"}, options, {"Guide", "Region"})

@@ -143,7 +143,7 @@ def test_repeated_round_ids_are_counted_once_more_and_left_out(tmp_path):
     ids[150], ids[151] = "3", "3"
     table = wide(LOG).append_column("round_id", pa.array(ids))
     read = read_moments(as_parquet(table, tmp_path), windows=1)
-    assert found(read.quality) == {"duplicated round_id": [150, 151]}
+    assert found(read.quality) == {"duplicated round_id with another value of a feature": [150, 151]}
     assert_same_moments(read.moments, without([150, 151]))
 
 

@@ -106,7 +106,8 @@ def test_odd_rewards_make_a_model_that_can_be_stored(rewards):
     own = world.log.column("reward").to_numpy()
     changed = {"tiny": 1e-8 * own, "constant": np.full(3000, 3.0), "no clicks": np.zeros(3000)}[rewards]
     log = world.log.set_column(4, "reward", pa.array(changed))
-    model = ib.fit_logs(log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue)
+    roles = {"arm": "item", "reward": "reward"}
+    model = ib.fit_logs(log, roles, catalogue=world.catalogue, keep_going=True)
     assert model.policy.link == ("logit" if rewards == "no clicks" else "identity")
     model.learn(model.decide(CONTEXT, arms=list(model.arms.active[:20])), float(changed[0]))
     model.to_bytes()

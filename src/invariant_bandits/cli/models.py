@@ -51,6 +51,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     arm_model: str = "auto"
     full_information: bool = False
     day_first: bool | None = None
+    repeated: str | None = None
     no_action: bool = False
     ignore: list[str] | None = None
     keep: list[str] | None = None
@@ -73,6 +74,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         more = {
             "full_information": self.full_information or None,
             "day_first": self.day_first,
+            "repeated": self.repeated,
             "features": split_words(self.features) or None,
             "categorical": split_words(self.one_hot) or None,
             "ignore": split_words(self.ignore) or None,
@@ -375,6 +377,7 @@ def update(
     horizon: int | None = None,
     report: Path | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -400,8 +403,8 @@ def update(
     common.check_not_read(page_path, "--report", reads)
     with common.reading() as progress:
         source = logs[0] if len(logs) == 1 else list(logs)
-        options: dict[str, Any] = {"horizon": horizon, "strict": strict, "progress": progress}
-        changed = update_model(loaded, source, **vars(cut), **options)
+        options: dict[str, Any] = {"horizon": horizon, "strict": strict, "keep_going": keep_going}
+        changed = update_model(loaded, source, progress=progress, **vars(cut), **options)
     changed.model.save(target)
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=common.width())

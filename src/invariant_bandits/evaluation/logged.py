@@ -129,6 +129,8 @@ def read_feedback(
     schema, selected = named_features(schema, features)
     opened = open_log(source, schema)
     opened.schema.require_action()
+    if opened.schema.ranking is not None:
+        raise InputError(TEXTS["ranking"].format(opened.schema.ranking))
     if not opened.schema.has_offered:
         raise InputError(TEXTS["chosen_only"])
     log = in_time_order(opened)

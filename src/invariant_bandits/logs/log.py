@@ -32,6 +32,7 @@ from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format
 from invariant_bandits.logs.external_sort import RoundSpool, SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.repeats import RepeatedRounds, RepeatProbe
 from invariant_bandits.logs.roles import infer_schema
 from invariant_bandits.logs.schema import (
     HINTS,
@@ -121,6 +122,10 @@ class Survey:
         Positions of the first row of every round whose id had come before.
     split_rounds : SplitRounds or None
         Where rounds began, if the rows of many of them are not contiguous.
+    repeated_ids : array or None
+        Sorted hashes of the ids that come more than once, in a log with one row per round.
+    repeats : RepeatedRounds or None
+        Rows that repeat the id of an earlier row, in a log with one row per round.
     categories : mapping of str to Counter
         Rows per category, by column.
     arm_uses : tuple of Arm
@@ -132,6 +137,8 @@ class Survey:
     times: TimeStatistics | None = None
     duplicates: Array | None = None
     split_rounds: SplitRounds | None = None
+    repeated_ids: Array | None = None
+    repeats: RepeatedRounds | None = None
     categories: Mapping[str, Counter[str]] = field(default_factory=dict)
     arm_uses: tuple[Arm, ...] = ()
 
@@ -260,8 +267,10 @@ class RoundProbe:
         if not again.any():
             return {}
         firsts = order[new]
+        if not self.several_rows:
+            return {"repeated_ids": np.unique(ids[again])}
         few_chosen = self._chosen_rows is None or self._chosen_rows <= (1.0 + SPLIT_SHARE) * len(firsts)
-        are_split = self.several_rows and again.sum() > SPLIT_SHARE * len(firsts) and few_chosen
+        are_split = again.sum() > SPLIT_SHARE * len(firsts) and few_chosen
         split = SplitRounds(ids[firsts], starts[firsts]) if are_split else None
         return {"duplicates": np.sort(starts[again]), "split_rounds": split}
 
@@ -356,7 +365,7 @@ class Log:
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = () if self.schema.ranking is None else (ranking_note(self.schema),)
         # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
         self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
@@ -464,6 +473,8 @@ class Log:
             probes.append(TimeProbe(schema.time, self.times_are_dates))
         if probes or (rows and known.total_rows is None):
             known = self._first_pass(known, probes)
+        if known.repeated_ids is not None and known.repeats is None:
+            known = self._with_repeats(known)
         self._survey = known
         if known.split_rounds is None:
             return known
@@ -471,6 +482,18 @@ class Log:
         self.notes += (f"rows of a round do not stand together, they were put together by {schema.round!r}",)
         self._survey = None
         return self.survey(times=times, rows=rows)
+
+    def _with_repeats(self, known: Survey) -> Survey:
+        """Read the rounds that come again once more, for the rewards that count."""
+        assert known.repeated_ids is not None
+        probe = RepeatProbe(self.schema, known.repeated_ids, hashes, self.times_are_dates)
+        for task in known.tasks:
+            for row, batch in self.source.batches(task, probe.columns):
+                probe.add(task, row, batch)
+        known = replace(known, **probe.results())
+        assert known.repeats is not None
+        self.notes += (known.repeats.note(self.schema),)
+        return known
 
     def _first_pass(self, known: Survey, probes: Sequence[Any]) -> Survey:
         """Show all rows to the probes; return what is known then."""
@@ -500,6 +523,14 @@ class Log:
         other.source, other._survey = source, None
         other.__dict__.pop("arms", None)
         return other
+
+
+def ranking_note(schema: Schema) -> str:
+    """Say what a model of a ranking can do, and what it cannot."""
+    what = f"the log is a ranking: rows of one {schema.ranking} are items at different positions"
+    used = f"every row counts as a decision of its own, with its {schema.position} as a category"
+    missing = "the model scores single items at one position; that items of a page compete is left out"
+    return f"{what}; {used}; {missing}"
 
 
 def open_log(

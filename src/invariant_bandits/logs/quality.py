@@ -18,9 +18,11 @@ IMPUTED = "imputed "
 """Begins the reason of rows whose missing value was filled in; the name of the column follows."""
 NOTED = "noted: "
 """Begins a reason of a format that leaves nothing out."""
+MERGED = "repeated "
+"""Begins the reason of rows that were merged with an earlier row of the same round; its column follows."""
 NEARLY_ALL = 0.99
 """Share of rounds whose offered actions are all the same from which on a log has no choices."""
-KEPT = ("out of order in time", "unknown category", IMPUTED, NOTED)
+KEPT = ("out of order in time", "unknown category", IMPUTED, NOTED, MERGED)
 
 
 class RowProblems:
@@ -53,6 +55,10 @@ class RowProblems:
         if reason not in self.reasons:
             self.reasons.append(reason)
         self.codes[rows & (self.codes == 0)] = self.reasons.index(reason)
+
+    def clear(self, rows: Array) -> None:
+        """Rows where the mask `rows` (n,) is true have no problem any more."""
+        self.codes[rows] = 0
 
     def keep(self, rows: Array, reason: str) -> None:
         """Rows where the mask `rows` (n,) is true are strange, but can be used."""
@@ -177,6 +183,7 @@ class QualityReport:
         for reason, problem in sorted(self.problems.items(), key=lambda pair: (-pair[1].count, pair[0])):
             where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
             fate = "kept" if self.is_kept(reason) else "left out"
+            fate = "merged" if reason.startswith(MERGED) else fate
             lines.append(f"  {problem.count:>9,}  {reason} ({fate}); first: {where}")
         return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import MOST_LEVELS, Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
+from invariant_bandits.logs.repeats import RepeatedRounds
 from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.optional import compute
@@ -164,7 +165,9 @@ class Reader:
     dates : bool
         Whether times are dates, not numbers.
     duplicates : array or None
-        Positions in the log of the rounds whose id came before.
+        Positions in the log of the rounds whose id came before, of a log with several rows per round.
+    repeats : RepeatedRounds or None
+        Rows that repeat the id of an earlier one, of a log with one row per round.
     arms : ArmTable or None
         Of labelled actions: the arms, and when each was offered.
     with_offered : bool
@@ -178,6 +181,7 @@ class Reader:
     features: Features
     dates: bool
     duplicates: Array | None = None
+    repeats: RepeatedRounds | None = None
     arms: Any = None
     with_offered: bool = True
     chosen_is_flag: bool = True
@@ -193,8 +197,10 @@ class Reader:
             report.rows += len(batch)
             rounds, problems = decode_batch(task, row, batch)
             if self.duplicates is not None:
-                position = task.position - task.first_row + rounds.rows
-                problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
+                again = np.isin(self._positions(task, rounds.rows), self.duplicates)
+                problems.leave_out(again, f"duplicated {schema.round}")
+            if self.repeats is not None:
+                self.repeats.leave_out(self._positions(task, rounds.rows), schema, problems)
             for reason, rows in problems.kept.items():
                 report.add(reason, task.file, row + np.flatnonzero(rows))
             for reason, bad in problems.by_reason():
@@ -216,7 +222,7 @@ class Reader:
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
         features, known = self.encode(columns, len(batch)), {"columns": columns, "arm": codes}
-        rounds = self._rounds(task.file, row + np.arange(len(batch)), features, batch, problems, **known)
+        rounds = self._rounds(task, row + np.arange(len(batch)), features, batch, problems, **known)
         if codes is None or not self.with_offered:
             return rounds, problems
         mask = self._offered_mask(task, rounds, batch)
@@ -242,7 +248,7 @@ class Reader:
         columns = {} if offered is not None else self._columns(of_chosen, problems)
         features = self.encode(columns, len(chosen)) if offered is None else offered[chosen]
         known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
-        rounds = self._rounds(task.file, row + starts, features, of_chosen, problems, **known)
+        rounds = self._rounds(task, row + starts, features, of_chosen, problems, **known)
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
             return replace(rounds, offered_counts=counts, action=action), problems
@@ -267,19 +273,24 @@ class Reader:
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
         known = {"offered": offered, "offered_counts": counts, "action": action}
-        rounds = self._rounds(task.file, row + np.arange(len(batch)), features, batch, problems, **known)
+        rounds = self._rounds(task, row + np.arange(len(batch)), features, batch, problems, **known)
         rewards = None if self.schema.rewards is None else self._all_rewards(batch, counts, problems)
         return replace(rounds, all_rewards=rewards), problems
 
     def _rounds(
-        self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems, **known: Any
+        self, task: Task, rows: Array, features: Array, batch: Any, problems: RowProblems, **known: Any
     ) -> Rounds:
         """Return rounds with what is `known`, rewards, times, propensities and positions, where the log has
         them.
 
         A row of `batch` is a round.
         """
-        schema, rewards = self.schema, self._rewards(batch, problems)
+        schema = self.schema
+        of_rewards = RowProblems(len(batch))
+        rewards = self._rewards(batch, of_rewards)
+        if self.repeats is not None:
+            rewards = self.repeats.merged_rewards(self._positions(task, rows), rewards, of_rewards)
+        problems.leave_out_at(np.arange(len(batch)), of_rewards)
         times = propensity = position = None
         if schema.time is not None:
             times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
@@ -293,7 +304,7 @@ class Reader:
             values = decode.numbers(batch.column(schema.position), schema.position, missing)
             position = np.where(missing.usable, values, np.nan)
         known |= {"propensity": propensity, "position": position}
-        return Rounds(file, rows, features, rewards, times, **known)
+        return Rounds(task.file, rows, features, rewards, times, **known)
 
     def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
         """Return the decoded columns of a batch that become features."""
@@ -312,6 +323,11 @@ class Reader:
     def encode(self, columns: Mapping[str, Any], rows: int, counts: Array | None = None) -> Array:
         """Return the encoded features of every row; only the level, if contexts have no columns."""
         return self.features.encode(columns, counts) if columns else np.ones((rows, 1))
+
+    @staticmethod
+    def _positions(task: Task, rows: Array) -> Array:
+        """Return positions (n,) in the log of rows of a task."""
+        return np.asarray(task.position - task.first_row + rows)
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
         return decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
@@ -343,8 +359,9 @@ class Reader:
         """Return which arms each round offered (n, arms)."""
         if self.schema.arms_offered is not None:
             return self.arms.offered_in(batch.column(self.schema.arms_offered))
-        position = task.position - task.first_row + rounds.rows
-        return self.arms.offered_at(position if rounds.times is None else rounds.times)
+        if rounds.times is None:
+            return self.arms.offered_at(self._positions(task, rounds.rows))
+        return self.arms.offered_at(rounds.times)
 
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
         """Return the row of the chosen action of every round (n,), the first if there are several or none."""
@@ -389,6 +406,7 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         features=features,
         dates=log.times_are_dates,
         duplicates=survey.duplicates,
+        repeats=survey.repeats,
         arms=log.arms if schema.labelled else None,
         with_offered=offered,
         chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),

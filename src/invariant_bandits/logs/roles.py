@@ -67,6 +67,20 @@ ALIKE, LIKELY = 0.5, 3.0
 """Squared correlation above which two columns may both be outcomes, and the standard errors by which one that
 is so close to the reward must depend on the choice to count as a leak.
 """
+DECISION_WORDS = (
+    "assignment booking call decision delivery email event exposure impression log mail message notification"
+    " order prompt push quote record request row send span ticket trace transaction"
+)
+"""Words in the names of columns whose values identify one decision, before id, uuid or guid."""
+POSITION_WORDS = "position pos slot rank place"
+"""Last words in the names of columns that may hold the position of an item in a ranking."""
+MOST_PLACES = 1000
+"""The largest position of an item in a ranking."""
+DISTINCT = 0.98
+"""Share of the requests of a ranking whose rows all have different positions, at least."""
+IDENTIFIER_WORDS = "id uuid guid"
+AGREEMENT = 0.95
+"""Share of the rows with a repeated identifier that must agree with the first in the arm and all features."""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 PARTICIPLE = re.compile(r"(?i)[a-z]{2}ed$")
 NUMBERS = re.compile(r"(?i)(number|no|nr|key|code)$")
@@ -115,6 +129,7 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.roles_by_name()
     guess.time_by_values()
     guess.rounds_by_values()
+    guess.ranking_by_values()
     guess.drop_incomplete_roles()
     guess.arms_by_name(parts=False)
     guess.arms_and_propensities_by_values()
@@ -123,6 +138,7 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.arms_and_propensities_by_values()
     guess.features_by_type()
     guess.arms_of_rows()
+    guess.decisions_by_identifier()
     schema = Schema(**guess.fields, reasons=guess.reasons, candidates=guess.action_candidates())
     return schema.resolved(arrow_schema)
 
@@ -285,7 +301,7 @@ class _Guess:
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
         self.fields: dict[str, Any] = dict(overrides)
         self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
-        self.taken = {value for value in overrides.values() if isinstance(value, str)}
+        self.taken = {overrides[role] for role in ROLES if isinstance(overrides.get(role), str)}
         self.taken |= {*overrides.get("features", ()), *hints["ignore"]}
         self.reasons |= {f"!{name}": "as given" for name in hints["ignore"]}
 
@@ -379,6 +395,61 @@ class _Guess:
                 if not marked:
                     self._take("chosen", once[0], f"true once for every {name}")
                 return
+
+    def ranking_by_values(self) -> None:
+        """Find rows of one request that differ in their position: a ranking, each row with its own reward."""
+        if "ranking" in self.overrides or self.fields.get("offered") is not None or self.fields.get("chosen"):
+            return
+        found = self._ranking()
+        if found is None:
+            return
+        request, position = found
+        if self.fields.get("full_information"):
+            what = (
+                f"the rows of a {request} are a ranking by {position!r}, so a reward belongs to its position"
+            )
+            how = "leave out --full-information, or say --ranking none if positions do not matter"
+            raise InputError(f"{what}: the rewards of another order are not known; {how}")
+        if self.fields.get("round") == request:
+            self.fields["round"] = None
+            self.reasons.pop("round", None)
+        self._take("position", position, "the position in a ranking; also a feature, a category")
+        self._take("ranking", request, f"its rows have different values of {position}")
+
+    def _ranking(self) -> tuple[str, str] | None:
+        """The columns of the request and of the position of a ranking, if the rows show one."""
+        role = self.fields.get("position")
+        words = set(POSITION_WORDS.split())
+        named = [name for name in self._free() if _parts(name) and _parts(name)[-1] in words]
+        positions = [name for name in ([role] if role else named) if self._are_positions(name)]
+        known = self.fields.get("round")
+        requests = [known] if known else []
+        requests += sorted(self._free(), key=lambda name: not identifies(name))
+        for request in requests if positions else ():
+            if is_list(self.types[request]) or request in positions:
+                continue
+            codes = self._codes(request)
+            if len(codes) < SHORTEST_ROUND * max(len(np.unique(codes)), LEAST_ROUNDS):
+                continue
+            for position in positions:
+                if self._differ_within(codes, self._codes(position)):
+                    return request, position
+        return None
+
+    def _are_positions(self, name: str) -> bool:
+        """Whether a column holds small whole numbers that are not negative, as positions are."""
+        if not is_number(self.types[name]) or not _are_whole(self.rows.column(name)):
+            return False
+        values = _usable_numbers(self.rows.column(name))
+        return len(values) > 0 and values.min() >= 0.0 and 1.0 < values.max() <= MOST_PLACES
+
+    @staticmethod
+    def _differ_within(requests: Array, positions: Array) -> bool:
+        """Whether the rows of nearly every request have different positions."""
+        pairs = np.unique(np.stack([requests, positions]), axis=1)[0]
+        rows = np.unique(requests, return_counts=True)[1]
+        different = np.unique(pairs, return_counts=True)[1]
+        return bool((rows == different).mean() >= DISTINCT)
 
     def _is_true_once(self, name: str, starts: Array) -> bool:
         flags = decode.flags(_flat(self.rows.column(name))).astype(np.int64)
@@ -649,7 +720,7 @@ class _Guess:
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""
-        has_action = self._has_features_of_actions() or self.fields.get("arm")
+        has_action = self._has_features_of_actions() or self.fields.get("arm") or self.fields.get("ranking")
         if has_action or {"arm", "action", "features"} & set(self.overrides):
             return {}
         possible = {*self.fields["features"], *filter(identifies, self.types)}
@@ -671,6 +742,38 @@ class _Guess:
         self.fields |= {"action": None, "features": tuple(features)}
         self.reasons = {name: why for name, why in self.reasons.items() if name not in ("action", label)}
         self._take("arm", label, "the only column that differs within rounds")
+
+    def decisions_by_identifier(self) -> None:
+        """Take a column that identifies decisions for the round, so that rows which repeat one are found."""
+        if self.fields.get("round") is not None or "round" in self.overrides or self._has_rows_per_action():
+            return
+        for name in filter(_identifies_decisions, self.types):
+            if name in self.fields.values() or name in self.hints["ignore"] or is_list(self.types[name]):
+                continue
+            why = self._repeats_decisions(name)
+            if why is not None:
+                self.reasons.pop(f"!{name}", None)
+                self._take("round", name, why)
+                return
+
+    def _repeats_decisions(self, name: str) -> str | None:
+        """Say why the values of a column identify decisions; None if rows that share one differ."""
+        codes = self._codes(name)
+        known, first, index = np.unique(codes, return_index=True, return_inverse=True)
+        if len(known) < 2:
+            return None
+        again = first[index] != np.arange(len(codes))
+        if not again.any():
+            return f"identifies decisions: no value comes twice in the first {len(codes):,} rows"
+        same = np.ones(int(again.sum()), dtype=bool)
+        compared = [*self.fields["features"], *filter(None, [self.fields.get("arm")])]
+        for column in compared:
+            if not is_list(self.types[column]):
+                values = self._codes(column)
+                same &= values[again] == values[first[index[again]]]
+        if not compared or same.mean() < AGREEMENT:
+            return None
+        return f"identifies decisions: {int(again.sum()):,} of the first {len(codes):,} rows repeat one"
 
     def _drop(self, role: str, why: str) -> None:
         self.reasons[f"!{self.fields[role]}"] = f"could be {role}, but {why}"
@@ -699,6 +802,10 @@ class _Guess:
             rewards = self._rewards()
             free = [name for name in free if self._is_feature(name, rewards)]
             self._leave_out_outcomes(free, rewards)
+        position = self.fields.get("position")
+        if self.fields.get("ranking") is not None and position is not None:
+            free.append(position)
+            self.fields["categorical"] = (*self.fields.get("categorical", ()), position)
         self.fields["features"] = tuple(free)
 
     def _leave_out_outcomes(self, features: list[str], rewards: Array) -> None:
@@ -829,6 +936,13 @@ class _Guess:
             for order in orders
             if len(order) == len(values)
         )
+
+
+def _identifies_decisions(name: str) -> bool:
+    """Whether a name says that a column identifies decisions, not people or things."""
+    parts = set(_parts(name))
+    words = parts - set(IDENTIFIER_WORDS.split())
+    return parts != words and words <= set(DECISION_WORDS.split())
 
 
 def _follow(times: Array, others: Array) -> bool:

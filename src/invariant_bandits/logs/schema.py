@@ -37,6 +37,7 @@ NAMES = {
     "chosen": "chosen is_chosen selected is_selected shown picked taken",
     "offered": "offered offered_features candidates actions_features choices",
     "rewards": "offered_rewards all_rewards rewards_offered",
+    "ranking": "",
 }
 """Usual names of columns by role, the likeliest first; roles are found in this order."""
 ROLES = tuple(NAMES)
@@ -49,6 +50,10 @@ PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "log": lambda values: np.where(values <= 0.0, np.exp(np.minimum(values, 0.0)), 0.0),
 }
 """How propensities may be written, and the probabilities (n,) of numbers (n,) that are; 0 if none is."""
+
+
+REPEATED = ("last", "first", "max", "sum", "error")
+"""Which reward counts if rows repeat the identifier of a round."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,9 @@ class Schema:
         Column with the label of the chosen arm or, if a round has one row per arm, of the row's arm.
     arms_offered : str, optional
         Column with the labels of all offered arms, as lists or as text such as "a|b|c".
+    ranking : str, optional
+        Column that identifies the requests of a ranking: several rows, each an item at its own position and
+        with its own reward. Each row counts as a round, and its position is a feature.
     categorical : sequence of str
         Columns with numbers that are categories; columns with text are always categories.
     full_information : bool
@@ -99,6 +107,10 @@ class Schema:
         rewards of all offered actions needs no column that marks the chosen action.
     day_first : bool, optional
         Whether dates such as 03/04/2024 begin with the day; only needed if all dates are ambiguous.
+    repeated : str
+        Which reward counts if several rows have the same identifier in the column `round`, in a log with one
+        row per round: the "last" (the default), the "first", the "max" or the "sum". With "error" a log whose
+        copies have different rewards is refused.
     reasons : mapping of str to str
         Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
@@ -124,10 +136,12 @@ class Schema:
     rewards: str | None = None
     arm: str | None = None
     arms_offered: str | None = None
+    ranking: str | None = None
     categorical: tuple[str, ...] = ()
     full_information: bool = False
     propensity_unit: str = "probability"
     day_first: bool | None = None
+    repeated: str = "last"
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -140,6 +154,8 @@ class Schema:
         if self.propensity_unit not in PROBABILITIES:
             known = ", ".join(PROBABILITIES)
             raise InputError(f"propensity_unit must be one of {known}, got {self.propensity_unit!r}")
+        if self.repeated not in REPEATED:
+            raise InputError(f"repeated must be one of {', '.join(REPEATED)}, got {self.repeated!r}")
         self._require_one_form()
 
     def _require_one_form(self) -> None:

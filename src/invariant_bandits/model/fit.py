@@ -35,6 +35,7 @@ from invariant_bandits.logs.features import (
     prune,
 )
 from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
+from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.read import (
     SMALLEST_WEIGHT,
     ArmSample,
@@ -56,6 +57,8 @@ SHORT, LONG = 0.25, 1.5
 """Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
 that is above the second, such as one that was joined before.
 """
+CONSTANT = 1e-12
+"""Relative variance of rewards that are all equal, up to rounding."""
 
 
 FIXED_ARMS = (
@@ -196,13 +199,16 @@ def fit_logs(
         how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
         log.spool = RoundSpool() if log.schema.labelled else None
         read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+        if not keep_going:
+            require_different_rewards(read.moments, read.schema.reward)
         if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
             return pooled_model(read, start, log.notes)
         moments, join, notes = join_short_ends(read.moments)
+        unequal = missing_rewards_note(log)
         fields: dict[str, Any] = {
             "schema": read.schema,
             "quality": read.quality,
-            "notes": (*log.notes, *notes),
+            "notes": (*log.notes, *([unequal] if unequal else []), *notes),
         }
         if read.of_arms is not None:
             if read.of_arms.rewards_are_binary:
@@ -215,6 +221,17 @@ def fit_logs(
             fields |= {"arms": log.arms, "dropped": read.dropped}
             fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
         return model_of(moments, read.feature_map, start, options=options, **fields)
+
+
+def require_different_rewards(moments: WindowedMoments, column: str) -> None:
+    """Raise InputError if every reward of a log is the same, because nothing can be learned from it."""
+    whole = moments.chosen.grouped(np.array([0]))
+    mean = float(whole.mean[0, -1])
+    variance = float(whole.scatter[0, -1, -1]) / max(moments.rounds, 1)
+    if variance <= CONSTANT * max(mean * mean, CONSTANT):
+        what = f"every reward of the log is {mean:.6g} (column {column!r}): nothing can be learned from it"
+        how = "name another column (--reward COLUMN) or, if rows repeat a decision, say which reward counts"
+        raise InputError(f"{what}; {how} (--repeated max); --keep-going goes on all the same")
 
 
 def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:

@@ -230,9 +230,21 @@ class Model(ThreadSafe):
         known = {column.name: column.width for column in self.feature_map.columns}
         vectors = [name for name, width in known.items() if width is not None]
         columns = serving.offered_columns(context, arms, vectors=vectors)
+        if self.schema.ranking is not None and self.schema.position in known:
+            columns = self._at_one_position(columns)
         serving.require_columns("context", list(known), columns)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
+
+    def _at_one_position(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Return the columns of items of a ranking, all at the first position unless it is given."""
+        position = str(self.schema.position)
+        if position in columns:
+            return columns
+        categories = next(column.categories for column in self.feature_map.columns if column.name == position)
+        first = min(map(float, categories or ("0",)))
+        items = len(next(iter(columns.values()), ()))
+        return {**columns, position: [int(first)] * items}
 
     def _mapped(self, columns: dict[str, list[Any]]) -> Array:
         """Features (K, p) of raw columns with one value per action; unknown categories are counted."""

@@ -231,6 +231,7 @@ def update_model(
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Update:
     """Add the rounds of a new log to a model, as new windows (periods of the log).
@@ -254,7 +255,7 @@ def update_model(
         the old windows of the model.
     exploration, horizon :
         As in `fit_logs`. By default the exploration is that of the model before the update.
-    engine, address, strict, progress :
+    engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
@@ -278,11 +279,11 @@ def update_model(
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-    read = read_moments(log, features=features, strict=strict, progress=progress, **how)
-    labelled = features if isinstance(features, ArmFeatures) else None
-    places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
-    old = model.moments.padded(places) if len(places) else model.moments
-    _require_new(old, read.moments, read.quality)
+    read = read_moments(
+        log, features=features, strict=strict, keep_going=keep_going, progress=progress, **how
+    )
+    read.quality.require_rounds(keep_going)
+    _require_new(old, read.moments)
     joined, join, _ = join_short_ends(_joined(old, read.moments))
     odds, new_odds = _log_odds(model, log, features, places, how)
     odds = None if odds is None else replace(odds, moments=join(odds.moments))
@@ -351,9 +352,8 @@ def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[A
     return continued_edges(edges, times.first, times.last, windows, every), None
 
 
-def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityReport) -> None:
-    """InputError if there is no new round, or the new rounds are those that the model has."""
-    quality.require_rounds()
+def _require_new(old: WindowedMoments, new: WindowedMoments) -> None:
+    """InputError if the new rounds are those that the model has."""
     if new.windows > old.windows:
         return
     end = old.between(old.windows - new.windows, old.windows)
