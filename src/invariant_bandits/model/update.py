@@ -33,7 +33,7 @@ from invariant_bandits.model.fit import (
     model_of,
     read_log_odds,
 )
-from invariant_bandits.model.model import Model, new_places
+from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import find_policy
