@@ -33,7 +33,7 @@ from invariant_bandits.model.fit import (
     model_of,
     read_log_odds,
 )
-from invariant_bandits.model.model import Model
+from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import find_policy
@@ -282,6 +282,9 @@ def update_model(
     read = read_moments(
         log, features=features, strict=strict, keep_going=keep_going, progress=progress, **how
     )
+    labelled = features if isinstance(features, ArmFeatures) else None
+    places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
+    old = model.moments.padded(places) if len(places) else model.moments
     read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
     joined, join, _ = join_short_ends(_joined(old, read.moments))
