@@ -43,7 +43,7 @@ def largest_excess(offered, noise, gamma, target, lift, norm_bound, feature_boun
         trace = lemma1_trace_bound(t, q, RIDGE, feature_bound)
         worst = max(worst, np.sqrt(error) / radius)
         worst_trace = max(worst_trace, np.sqrt(error) / lemma1_radius(trace, ETA, 1.0, RIDGE, norm_bound))
-        action = choose(offered[t], lift, factor, radius, 0.0)
+        action = choose(offered[t], lift, factor, 0, radius, 0.0)
         row = offered[t, action]
         volume = learn_growing(row, row @ gamma + noise[t], lift, factor, RIDGE)
     return worst, worst_trace

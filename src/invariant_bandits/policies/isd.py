@@ -19,13 +19,13 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, Seed
 from invariant_bandits.policies.linear import LinearPolicy
-from invariant_bandits.policies.memory import Memory, MemoryState, SlidingWindow
+from invariant_bandits.policies.memory import Forever, Memory, MemoryState, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
-SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
+SELF_NORMALISED, JOINT, THEOREM = RADII = "self-normalised", "joint", "theorem"
 PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
@@ -47,12 +47,25 @@ class RecomputeWarning(UserWarning):
 class InvariantPart:
     """What lasts of the coefficients: the split, its component, and how far the component may be wrong.
 
+    With the radius "joint" all p coordinates are learned online. The drifting ones start with the precision
+    λ, the stable ones with the precision G₀ = σ²·precision of the component. In the coordinates z of `lift`
+    both precisions are λ, so that the memory is one of p coordinates with the ridge λ.
+
     Parameters
     ----------
     split, component, radius, logged_rounds, min_eigenvalue, subspace_error :
         As in ISDLinUCB.
     precision :
         As component_precision there.
+
+    Attributes
+    ----------
+    lift : array, shape (p, 1 + q + r)
+        The matrix of `kernels`.
+    learned_dim : int
+        Number q of coordinates that are learned online.
+    stable : int
+        How many of them, the last ones, have a prior from the logs: p_inv with the radius "joint", else 0.
     """
 
     split: Split
@@ -68,7 +81,7 @@ class InvariantPart:
             raise InputError(f"split must be a Split, got {type(self.split).__name__}")
         self.component = finite_array("component", self.component, (self.split.dim,)).copy()
         self.precision = _checked_precision(self.precision, self.split)
-        one_of("radius", self.radius, (SELF_NORMALISED, THEOREM))
+        one_of("radius", self.radius, RADII)
         base.not_negative("subspace_error", self.subspace_error)
         estimated = self.radius == THEOREM and self.precision is not None
         if self.logged_rounds is not None or estimated:
@@ -76,18 +89,27 @@ class InvariantPart:
         if self.min_eigenvalue is not None or estimated:
             base.positive("min_eigenvalue", self.min_eigenvalue)  # type: ignore[arg-type]
         self.invariant_dim, self.residual_dim = self.split.invariant_dim, self.split.residual_dim
-        self.lift = self._lift()
+        estimated_dim = 0 if self.precision is None else self.invariant_dim
+        self.stable = estimated_dim if self.radius == JOINT else 0
+        self.learned_dim = self.residual_dim + self.stable
+        self.scale(noise_scale=1.0, ridge=1.0)
 
-    def _lift(self) -> Array:
-        """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower
-        trapezoidal.
+    def scale(self, noise_scale: float, ridge: float) -> None:
+        """Set the lift for a noise scale σ and a ridge λ; only the radius "joint" depends on them.
+
+        Without "joint" its columns are [β | U_res | W] with WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv)
+        lower trapezoidal. With "joint" they are [β | U_res | √λ·U_inv·K⁻ᵀ] with KKᵀ = G₀: then the stable
+        coordinates of γ are Kᵀγ_inv/√λ, and λ times their square is γ_invᵀG₀γ_inv.
         """
         columns = [self.component[:, None], self.split.residual]
         if self.precision is not None and self.invariant_dim:
             root = np.linalg.cholesky(self.precision)
             spread = np.linalg.solve(root, self.split.invariant.T)
-            columns.append(np.linalg.qr(spread)[1].T)
-        return np.ascontiguousarray(np.hstack(columns))
+            if self.stable:
+                columns.append(np.sqrt(ridge) / noise_scale * spread.T)
+            else:
+                columns.append(np.linalg.qr(spread)[1].T)
+        self.lift = np.ascontiguousarray(np.hstack(columns))
 
     def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
         """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
@@ -95,9 +117,17 @@ class InvariantPart:
         """
         if self.radius == THEOREM:
             return self._theorem_radii(memory.rounds, assumed)
-        known = 0 if self.precision is None else self.invariant_dim
-        invariant = bounds.self_normalised_invariant_radius(known, assumed.confidence)
+        estimated_dim = 0 if self.precision is None else self.invariant_dim
+        invariant = bounds.self_normalised_invariant_radius(estimated_dim, assumed.confidence)
+        if self.stable:
+            invariant = self._prior_radius(invariant, assumed)
         return memory.radius(volume, assumed), invariant
+
+    def _prior_radius(self, invariant: float, assumed: bounds.Assumptions) -> float:
+        """Radius of the prior's error in the norm of `kernels`, ‖y‖ = ‖U_invᵀA⁻¹φ‖_{G₀}/√λ."""
+        trace = assumed.noise_scale**2 * float(np.trace(self.precision))
+        error = bounds.tilted_prior_error(trace, self.subspace_error, assumed.norm_bound)
+        return float(np.sqrt(assumed.ridge)) * (assumed.noise_scale * invariant + error)
 
     def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
         """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component."""
@@ -196,6 +226,15 @@ class ISDPolicy(LinearPolicy):
         self.split, self.component, self.component_precision = part.split, part.component, part.precision
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
+    def _begin(self) -> None:
+        """An empty memory in the coordinates of the invariant part, which the radius "joint" scales."""
+        if self.part.radius == JOINT and not isinstance(self.memory, Forever | Restart):
+            raise InputError(
+                f'radius="joint" needs memory Forever or Restart, which add rounds only, got {self.memory}'
+            )
+        self.part.scale(self.noise_scale, self.ridge)
+        super()._begin()
+
     # -- from logs --
 
     @classmethod
@@ -282,6 +321,11 @@ class ISDPolicy(LinearPolicy):
         if "logged_rounds" in cls.options:
             rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
         policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
+        if recompute_every is not None and policy.part.radius == JOINT:
+            raise InputError(
+                'recompute_every needs another radius than "joint", which learns the stable coefficients'
+                " online: the same rounds would count twice"
+            )
         if recompute_every is not None:
             record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
             windows = WindowedMoments(own.chosen, own.offered), _empty_window(own)
