@@ -130,7 +130,10 @@ class InvariantPart:
         return float(np.sqrt(assumed.ridge)) * (assumed.noise_scale * invariant + error)
 
     def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
-        """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component."""
+        """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component.
+
+        The sets contain Π̂β and Π̂δ, not β and δ: for ΔΠ > 0 an expected reward may lie L·M·ΔΠ outside.
+        """
         gram, error, tilt = 0.0, 0.0, self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
             logs = bounds.Logs(self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt)
@@ -265,7 +268,8 @@ class ISDPolicy(LinearPolicy):
             Whether every window (period of the log) has an intercept. Use `intercept=False` if the actions
             are labelled arms (actions with an identity, such as adverts).
         **rest :
-            Parameters of the constructor. By default the noise scale is estimated from the logs.
+            Parameters of the constructor. By default the noise scale is estimated from the logs. An estimated
+            split counts as exact in the confidence widths unless you pass its error as `subspace_error`.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
@@ -463,6 +467,11 @@ class ISDLinUCB(ISDPolicy):
     """LinUCB that learns only drifting coefficients and takes the stable ones from logs (the paper's
     Algorithm 1).
 
+    The default width is too narrow if the online rounds are many times the logged ones: it leaves out the
+    error that the stable coefficients carry into the drifting ones. With 200 logged and 20,000 online rounds
+    the regret exceeded LinUCB's although nothing stable had changed. Use radius="joint" then, whose widths
+    include this error.
+
     Parameters
     ----------
     split : Split
@@ -473,20 +482,29 @@ class ISDLinUCB(ISDPolicy):
         Inverse covariance matrix of the estimated stable coefficients, either along the p_inv stable
         directions or for all p features. By default the stable coefficients count as exact (Theorem 1 of the
         paper).
-    radius : "self-normalised" or "theorem"
-        Which confidence radii the policy uses. With "self-normalised", the confidence radius of the stable
-        coefficients is Chernoff's bound. With "self-normalised", the confidence radius of the drifting
-        coefficients is the bound published for the chosen memory (rule for forgetting old rounds). The radius
-        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
-        The radius "theorem" needs `feature_bound` and, unless the stable coefficients are exact,
-        `logged_rounds`, `min_eigenvalue` and `subspace_error`.
+    radius : "self-normalised", "joint" or "theorem"
+        Which confidence widths the policy uses. "self-normalised" adds a width of the stable coefficients,
+        from Chernoff's bound, to the width published with the memory (rule for forgetting old rounds). The
+        second takes the stable coefficients as exact.
+
+        "joint" learns all coefficients online. The stable ones start at their estimate with the precision
+        that the logs give them. With probability 1 − 2·`confidence` its widths hold in all rounds, for any
+        number of logged and online rounds, if the windows of the logs have constant coefficients. It needs
+        the memory Forever or Restart, and no `recompute_every`.
+
+        "theorem" takes Lemmas 2 and 3 of the paper, with corrected constants. It is far too wide in practice.
+        It needs `feature_bound` and, unless the stable coefficients are exact, `logged_rounds` and
+        `min_eigenvalue`.
     logged_rounds : int, optional
         Number T0 of logged rounds.
     min_eigenvalue : float, optional
         Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     subspace_error : float
         Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the true
-        subspace is known.
+        subspace is known. The default 0 stays if the split is estimated: the widths then leave out the error
+        of the split. "joint" widens its set by ΔΠ. The sets of "theorem" contain the projections of the
+        coefficients on the estimated subspaces; an expected reward may lie a further L·M·ΔΠ outside. The
+        radius "self-normalised" does not use ΔΠ.
     **rest :
         Parameters of LinearPolicy other than dim, invariant and draws.
 
