@@ -181,9 +181,7 @@ def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant, con
         logs = bounds.Logs(7, 0.05, logged, tilt)
         return bounds.theorem3_regret_bound(500, 3, logs, constants=constants)
 
-    needed = ib.logs_needed(
-        500, 3, 7, 0.05, share=0.2, subspace_constant=constant, constants=constants
-    )
+    needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant, constants=constants)
     goal = 1.2 * bound(1e300)
     assert bound(needed) <= goal < bound(needed - 1)
 

@@ -103,7 +103,7 @@ LONG_COVERAGE = coverage_cell(
 )
 COVERAGE_CELLS = {
     "T0 = 1,000, T = 500": PAPER_COVERAGE,
-    "M/σ near 0": WEAK_COVERAGE,
+    "thirty times the noise": WEAK_COVERAGE,
     "T0 = 200, T = 5,000": LONG_COVERAGE,
 }
 
