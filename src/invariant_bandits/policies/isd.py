@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -92,6 +93,7 @@ class InvariantPart:
         estimated_dim = 0 if self.precision is None else self.invariant_dim
         self.stable = estimated_dim if self.radius == JOINT else 0
         self.learned_dim = self.residual_dim + self.stable
+        self._trace = float(np.trace(self.precision)) if self.stable else 0.0
         self.scale(noise_scale=1.0, ridge=1.0)
 
     def scale(self, noise_scale: float, ridge: float) -> None:
@@ -125,9 +127,9 @@ class InvariantPart:
 
     def _prior_radius(self, invariant: float, assumed: bounds.Assumptions) -> float:
         """Radius of the prior's error in the norm of `kernels`, ‖y‖ = ‖U_invᵀA⁻¹φ‖_{G₀}/√λ."""
-        trace = assumed.noise_scale**2 * float(np.trace(self.precision))
+        trace = assumed.noise_scale**2 * self._trace
         error = bounds.tilted_prior_error(trace, self.subspace_error, assumed.norm_bound)
-        return float(np.sqrt(assumed.ridge)) * (assumed.noise_scale * invariant + error)
+        return sqrt(assumed.ridge) * (assumed.noise_scale * invariant + error)
 
     def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
         """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component.
@@ -535,6 +537,9 @@ class ISDLinUCB(ISDPolicy):
 @policy("isd-lints")
 class ISDLinTS(ISDPolicy):
     """Thompson sampling that learns only drifting coefficients and takes the stable ones from logs.
+
+    The draws leave out the error that the stable coefficients carry into the drifting ones, as the default
+    widths of ISDLinUCB do: it shows if the online rounds are many times the logged ones.
 
     Parameters
     ----------
