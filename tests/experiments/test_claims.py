@@ -150,3 +150,23 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
     claim = Claim("c", "s", "q", statistics.ratio("cell", "policy", "rival"), Bound(high=3.0), ("cell",))
     verdict = claim.judge(found)
     assert (verdict.low, verdict.high) == pytest.approx((2.0, 2.0))
+
+
+@pytest.mark.parametrize(("covered", "holds"), [(1.0, {"covered"}), (0.0, {"not covered"})])
+def test_the_claims_of_coverage_fail_where_sets_miss_and_are_not_the_papers(covered, holds):
+    """Every run covered, or every run with a miss: only the claim that says so holds."""
+    from invariant_bandits.experiments.figures import guarantees
+
+    results = {}
+    for cell in guarantees.COVERAGE_CELLS.values():
+        seen = {policy: {"covered": np.full(30, covered)} for policy in cell.policies}
+        results[cell.name] = result(
+            {policy: np.zeros((30, 1)) for policy in cell.policies}, observations=seen
+        )
+    judged = list(guarantees.coverage_claims())
+    assert len(judged) == 12
+    for claim in judged:
+        kind = claim.name.split(",")[0]
+        word = claim.judge(results, resamples=50).word
+        assert word == (claims.HOLDS if kind in holds else claims.FAILS)
+        assert claim.source == "ours"

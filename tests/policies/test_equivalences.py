@@ -146,6 +146,58 @@ def test_invariant_width_is_the_norm_in_the_covariance_of_the_component(residual
     np.testing.assert_allclose(more, radius * norm, **EXACT)
 
 
+@pytest.mark.parametrize("residual_dim", range(P + 1))
+@pytest.mark.parametrize(("memory", "kept"), [(ib.Forever(), 1000), (ib.Restart(300), 100)], ids=repr)
+def test_the_joint_radius_is_a_ridge_regression_in_all_coordinates_with_the_prior_of_the_logs(
+    residual_dim, memory, kept
+):
+    """Dense algebra in the original coordinates: A₀ = U·diag(G₀, λI)·Uᵀ, prior mean β̂."""
+    ridge, noise_scale, norm_bound, tilt, eta = 0.2, 0.7, 1.5, 0.03, 0.05
+    split, size = random_split(residual_dim), P - residual_dim
+    root = np.random.default_rng(2).normal(size=(size, size))
+    precision = 40.0 * (root @ root.T + np.eye(size))
+    component = split.invariant @ np.linspace(1.0, -1.0, size)
+    policy = ib.ISDLinUCB(
+        split,
+        component,
+        component_precision=precision,
+        radius="joint",
+        subspace_error=tilt,
+        ridge=ridge,
+        noise_scale=noise_scale,
+        norm_bound=norm_bound,
+        confidence=eta,
+        memory=memory,
+    )
+    offered, actions, rewards = rounds_of(1000)
+    rows = offered[np.arange(1000), actions]
+    for row, reward in zip(rows, rewards, strict=True):
+        policy.update(row, reward)
+    rows, rewards = rows[-kept:], rewards[-kept:]
+
+    stable_gram = noise_scale**2 * precision
+    prior = split.invariant @ stable_gram @ split.invariant.T + ridge * split.residual @ split.residual.T
+    inverse = np.linalg.inv(prior + rows.T @ rows)
+    estimate = inverse @ (prior @ component + rows.T @ rewards)
+    volume = np.linalg.slogdet(prior + rows.T @ rows)[1] - np.linalg.slogdet(prior)[1]
+    features = np.random.default_rng(4).normal(size=(K, P))
+    norm = np.sqrt(np.einsum("kp,pq,kq->k", features, inverse, features))
+    along = features @ inverse @ split.invariant
+    prior_norm = np.sqrt(np.einsum("ki,ij,kj->k", along, stable_gram, along))
+    radius = bounds.lemma1_radius(volume, eta, noise_scale, ridge, norm_bound)
+    error = noise_scale * bounds.self_normalised_invariant_radius(size, eta)
+    error += 2.0 * norm_bound * tilt * np.sqrt(np.trace(stable_gram))
+    width = radius * norm + error * prior_norm
+
+    scores = policy.scores(features)
+    np.testing.assert_allclose(scores.mean, features @ estimate, **EXACT)
+    np.testing.assert_allclose(scores.width, width, **EXACT)
+    np.testing.assert_allclose(policy.coefficients, estimate, **EXACT)
+    best = int(np.argmax(scores.mean + scores.width))
+    assert policy.select(features) == best
+    assert policy.select_many(features[None]).tolist() == [best]
+
+
 @pytest.mark.parametrize(
     ("memory", "kept"), [(ib.Forever(), 100), (ib.SlidingWindow(30), 30), (ib.Restart(40), 20)]
 )

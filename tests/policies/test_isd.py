@@ -202,6 +202,8 @@ def test_many_recomputed_windows_are_merged():
         ("component_precision", {"component_precision": -np.eye(2)}),
         ("component_precision", {"component_precision": [[1.0, 0.5], [0.0, 1.0]]}),
         ("radius", {"radius": "generous"}),
+        ("memory", {"radius": "joint", "memory": ib.SlidingWindow(20)}),
+        ("memory", {"radius": "joint", "memory": ib.Discount(0.9)}),
         ("logged_rounds", {"radius": "theorem", "component_precision": np.eye(2), "min_eigenvalue": 0.1}),
         ("min_eigenvalue", {"radius": "theorem", "component_precision": np.eye(2), "logged_rounds": 10}),
         ("memory", {"memory": "forever"}),
@@ -221,6 +223,8 @@ def test_bad_histories_are_refused_by_name():
         ib.ISDLinUCB.from_history(np.ones((10, 3)))
     with pytest.raises(ib.InputError, match="recompute_every"):
         ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=3)
+    with pytest.raises(ib.InputError, match="recompute_every needs another radius"):
+        ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=40, radius="joint")
 
 
 def test_a_precision_over_all_features_is_restricted_to_the_invariant_part():

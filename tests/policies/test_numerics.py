@@ -95,7 +95,7 @@ def assert_discounted_as_exactly(memory, rows, rewards, tolerance=1e-9):
     assert_close_to_exact(memory.factor, gram, cross, tolerance)
     parts = np.empty((3, q + 1))
     actions = np.vstack([np.eye(q), np.ones(q)])
-    assert kernels.score(actions, np.zeros((q, 0)), memory.factor, parts) == 0
+    assert kernels.score(actions, np.zeros((q, 0)), memory.factor, 0, parts) == 0
     for action, square in zip(actions, parts[1], strict=True):
         solved = solve_exactly(gram, action)
         exact = solved @ second @ solved

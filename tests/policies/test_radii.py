@@ -34,11 +34,16 @@ def test_radii_are_the_published_formulas():
     assert bounds.disjoint_radius(0.1) == pytest.approx(1 + sqrt(log(20) / 2))
     theorem1 = 2 * sqrt(2 * log(10) + 3 * log(1 + 7 * 9 / (0.25 * 3))) + 0.5 * 4
     assert bounds.theorem1_residual_radius(7, 3, given) == pytest.approx(theorem1)
-    theorem2 = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + 2 * 9 * 4 * sqrt(2 / 0.2 * log(7 / 0.1))
+    crossing = 2 * 9 * 4 * sqrt(2 / 0.2 * log(7 / 0.1))
+    printed = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + crossing
+    theorem2 = 2 * sqrt(4 * log(10) + 2 * 6 * log(1 + 9 / (6 * 0.2))) + crossing
     assert bounds.theorem2_invariant_radius(6, 0.2, given) == pytest.approx(theorem2)
+    assert bounds.theorem2_invariant_radius(6, 0.2, given, constants="paper") == pytest.approx(printed)
     logs = bounds.Logs(6, 0.2, 900, 0.05)
-    lemma2 = theorem2 + sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
+    tilted = sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
+    lemma2 = theorem2 + tilted
     assert bounds.lemma2_invariant_radius(logs, given) == pytest.approx(lemma2)
+    assert bounds.lemma2_invariant_radius(logs, given, constants="paper") == pytest.approx(printed + tilted)
     error = lemma2 / sqrt(0.2 * 900) + 0.05 * 4
     assert bounds.component_error(lemma2, logs, 4.0) == pytest.approx(error)
     lemma3 = theorem1 + 3 * 4 * 0.05 * sqrt(3 * 7) + 3 * error * sqrt(3 * 7)
@@ -65,17 +70,89 @@ def test_a_feature_bound_that_contradicts_the_eigenvalue_is_refused():
         bounds.theorem2_invariant_radius(6, 2.0, bounds.Assumptions(0.1))
 
 
-def theorem1_regret_bound(horizon, residual_dim, confidence=None, **scales):
-    """Split and component are known: nothing is invariant, nothing is wrong."""
-    eta = 1.0 / horizon if confidence is None else confidence
-    return bounds.theorem3_regret_bound(
-        horizon, residual_dim, bounds.Logs(0, 1.0, 1), confidence=eta, **scales
+def test_constants_of_another_name_are_refused():
+    given = bounds.Assumptions(0.1)
+    with pytest.raises(ib.InputError, match="constants must be one of"):
+        bounds.theorem2_invariant_radius(3, 0.1, given, constants="printed")
+    with pytest.raises(ib.InputError, match="constants must be one of"):
+        bounds.theorem1_regret_bound(100, 3, constants="printed")
+
+
+def test_regret_bounds_are_the_formulas_of_their_docstrings():
+    scales = {"noise_scale": 2.0, "ridge": 0.25, "norm_bound": 4.0, "feature_bound": 3.0}
+    volume = 3 * log(1 + 50 * 9 / (0.25 * 3))
+    radius = 2 * sqrt(2 * log(50) + volume) + 0.5 * 4
+    corrected = 2 * max(12, radius) * sqrt(2 * 50 * volume)
+    assert bounds.theorem1_regret_bound(50, 3, **scales) == pytest.approx(corrected)
+    printed = 2 * 12 * radius * sqrt(50 * volume)
+    assert bounds.theorem1_regret_bound(50, 3, constants="paper", **scales) == pytest.approx(printed)
+
+    logs = bounds.Logs(6, 0.2, 900, 0.05)
+    given = bounds.Assumptions(1 / (11 * 50), **scales)
+    for constants, sides in (("corrected", 2.0), ("paper", 1.0)):
+        stable = bounds.lemma2_invariant_radius(logs, given, constants=constants)
+        error = bounds.component_error(stable, logs, 4.0)
+        radius = bounds.lemma3_residual_radius(50, 3, error, 0.05, given)
+        explored = 2 * max(12, radius) * sqrt(2 * 50 * volume)
+        if constants == "paper":
+            explored = 2 * 12 * radius * sqrt(50 * volume)
+        stable_cost = 50 * (2 * 3 * stable / sqrt(0.2 * 900) + sides * 12 * 0.05)
+        bound = bounds.theorem3_regret_bound(50, 3, logs, constants=constants, **scales)
+        assert bound == pytest.approx(stable_cost + explored)
+
+
+@pytest.mark.parametrize(
+    ("dim", "horizon", "ridge", "noise_scale"),
+    [(1, 2, 0.1, 1e-6), (10, 20, 1e-4, 1e-3), (10, 100, 1e-6, 1e-3)],
+)
+def test_where_noise_and_ridge_are_small_the_regret_exceeds_the_printed_bound_of_theorem_1_only(
+    dim, horizon, ridge, noise_scale
+):
+    """Actions ±e_j, all coefficients −1/√p: a cold LinUCB tries each wrong side once, a loss of 2√p.
+
+    The noise is at most a thousandth of what decides, so that the regret hardly depends on the seed.
+    """
+    scales = {"ridge": ridge, "noise_scale": noise_scale, "norm_bound": 1.0, "feature_bound": 1.0}
+    policy = ib.LinUCB(dim, confidence=1.0 / horizon, **scales)
+    actions = np.vstack([np.eye(dim), -np.eye(dim)])
+    means = actions @ np.full(dim, -1.0 / sqrt(dim))
+    rng = np.random.default_rng(0)
+    regret = 0.0
+    for _ in range(horizon):
+        action = policy.select(actions)
+        policy.update(actions[action], means[action] + noise_scale * rng.normal())
+        regret += means.max() - means[action]
+    assert regret > bounds.theorem1_regret_bound(horizon, dim, constants="paper", **scales)
+    assert regret <= bounds.theorem1_regret_bound(horizon, dim, **scales)
+
+
+def test_with_few_rounds_the_regret_exceeds_the_printed_bound_of_theorem_3_only():
+    """p_inv = p_res = 1, logs so long that the stable part costs nothing; −e_1 is the best action."""
+    scales = {"ridge": 0.1, "noise_scale": 1e-6, "norm_bound": 1.0, "feature_bound": 1.0}
+    logs = bounds.Logs(invariant_dim=1, min_eigenvalue=0.4, logged_rounds=10**12)
+    policy = ib.ISDLinUCB(
+        ib.Split(np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]])),
+        np.zeros(2),
+        component_precision=[[1e24]],
+        radius="theorem",
+        logged_rounds=logs.logged_rounds,
+        min_eigenvalue=logs.min_eigenvalue,
+        confidence=1.0 / 22.0,
+        **scales,
     )
+    actions = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    regret = 0.0
+    for _ in range(2):
+        action = policy.select(actions)
+        policy.update(actions[action], -actions[action, 0])
+        regret += 1.0 + actions[action, 0]
+    assert regret > bounds.theorem3_regret_bound(2, 1, logs, constants="paper", **scales)
+    assert regret <= bounds.theorem3_regret_bound(2, 1, logs, **scales)
 
 
 def test_the_bound_of_theorem_3_falls_to_that_of_theorem_1_as_logs_grow():
     common = {"confidence": 0.01, "feature_bound": 2.0}
-    least = theorem1_regret_bound(300, 3, **common)
+    least = bounds.theorem1_regret_bound(300, 3, **common)
     third = [
         bounds.theorem3_regret_bound(300, 3, bounds.Logs(7, 0.1, 10**k, 10 ** (-k / 2)), **common)
         for k in range(3, 19, 3)
@@ -88,21 +165,23 @@ def test_the_bound_of_theorem_3_falls_to_that_of_theorem_1_as_logs_grow():
 def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_of_time():
     for residual_dim in (1, 3, 10):
         for horizon in (10, 1000, 100_000):
-            upper = theorem1_regret_bound(horizon, residual_dim)
+            upper = bounds.theorem1_regret_bound(horizon, residual_dim)
             lower = bounds.regret_lower_bound(horizon, residual_dim)
             assert lower == pytest.approx(exp(-2) / 8 * residual_dim * sqrt(horizon))
             assert upper > lower
-    growth = theorem1_regret_bound(4 * 10**8, 3) / theorem1_regret_bound(10**8, 3)
+    growth = bounds.theorem1_regret_bound(4 * 10**8, 3) / bounds.theorem1_regret_bound(10**8, 3)
     assert 2.0 < growth < 2.3
 
 
+@pytest.mark.parametrize("constants", ["corrected", "paper"])
 @pytest.mark.parametrize("constant", [0.0, 0.3])
-def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant):
+def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant, constants):
     def bound(logged):
         tilt = constant * sqrt(log(10 * 11 * 500) / logged)
-        return bounds.theorem3_regret_bound(500, 3, bounds.Logs(7, 0.05, logged, tilt))
+        logs = bounds.Logs(7, 0.05, logged, tilt)
+        return bounds.theorem3_regret_bound(500, 3, logs, constants=constants)
 
-    needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant)
+    needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant, constants=constants)
     goal = 1.2 * bound(1e300)
     assert bound(needed) <= goal < bound(needed - 1)
 

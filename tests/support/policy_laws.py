@@ -84,6 +84,12 @@ def _makers():
         "ISDLinUCB theorem": lambda: ib.ISDLinUCB.from_history(
             history(), radius="theorem", feature_bound=9.0
         ),
+        "ISDLinUCB joint": lambda: ib.ISDLinUCB(
+            SPLIT, COMPONENT, component_precision=PRECISION, radius="joint"
+        ),
+        "ISDLinUCB joint, restart": lambda: ib.ISDLinUCB.from_history(
+            history(), radius="joint", subspace_error=0.1, memory=ib.Restart(15)
+        ),
         "ISDLinUCB known split": lambda: ib.ISDLinUCB.from_history(
             history(), split=TRUE_SPLIT, recompute_every=30, memory=ib.Discount(0.97)
         ),

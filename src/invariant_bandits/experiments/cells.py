@@ -23,7 +23,6 @@ import numpy as np
 
 import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
-from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import WHOLE_HORIZON, ForgetsNothingWarning
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import ENVIRONMENTS, Environment, KnownEpisode, described
@@ -95,22 +94,14 @@ class PolicyProbe:
 
 
 class CoverageProbe(PolicyProbe):
-    """Counts the rounds in which an offered action has its true mean outside mean ± width.
+    """Counts the rounds in which an offered action has its true mean outside mean ± width."""
 
-    The width of AutoISD is one standard deviation: √(2 log T) + 1 of them count.
-    """
-
-    uncovered, deviations = 0, 1.0
-
-    def __init__(self, policy: Any, episode: Any) -> None:
-        super().__init__(policy, episode)
-        if isinstance(policy, AutoISD):
-            self.deviations = float(np.sqrt(2.0 * np.log(episode.horizon))) + 1.0
+    uncovered = 0
 
     def compare(self, features: Any, means: Array) -> None:
         """Count the round if there is such an action."""
         scores = self.policy.scores(features)
-        self.uncovered += bool((np.abs(scores.mean - means) > self.deviations * scores.width).any())
+        self.uncovered += bool((np.abs(scores.mean - means) > scores.width).any())
 
 
 class Coverage:

@@ -62,9 +62,11 @@ class Tasks(NamedTuple):
 class AffinePart:
     """Coefficients μ + Mc, of which c is learned: what LinearPolicy asks of an invariant part."""
 
+    stable = 0
+
     def __init__(self, center: Array, axes: Array) -> None:
         self.lift = np.ascontiguousarray(np.column_stack([center, axes]))
-        self.residual_dim = axes.shape[1]
+        self.learned_dim = axes.shape[1]
 
     def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
         """The memory's own radius; the center counts as exact."""

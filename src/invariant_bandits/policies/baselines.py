@@ -297,7 +297,7 @@ class DisjointLinUCB(BasePolicy):
         with self._lock:
             for arm, factor in enumerate(self._factors):
                 rows = np.ascontiguousarray(features[:, arm])
-                if kernels.score(rows, self._identity, factor, parts[arm]) < 0:
+                if kernels.score(rows, self._identity, factor, 0, parts[arm]) < 0:
                     raise base.too_large()
         return parts[:, 0], self._radius * np.sqrt(parts[:, 1])
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -19,13 +20,13 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, Seed
 from invariant_bandits.policies.linear import LinearPolicy
-from invariant_bandits.policies.memory import Memory, MemoryState, SlidingWindow
+from invariant_bandits.policies.memory import Forever, Memory, MemoryState, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
-SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
+SELF_NORMALISED, JOINT, THEOREM = RADII = "self-normalised", "joint", "theorem"
 PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
@@ -47,12 +48,25 @@ class RecomputeWarning(UserWarning):
 class InvariantPart:
     """What lasts of the coefficients: the split, its component, and how far the component may be wrong.
 
+    With the radius "joint" all p coordinates are learned online. The drifting ones start with the precision
+    λ, the stable ones with the precision G₀ = σ²·precision of the component. In the coordinates z of `lift`
+    both precisions are λ, so that the memory is one of p coordinates with the ridge λ.
+
     Parameters
     ----------
     split, component, radius, logged_rounds, min_eigenvalue, subspace_error :
         As in ISDLinUCB.
     precision :
         As component_precision there.
+
+    Attributes
+    ----------
+    lift : array, shape (p, 1 + q + r)
+        The matrix of `kernels`.
+    learned_dim : int
+        Number q of coordinates that are learned online.
+    stable : int
+        How many of them, the last ones, have a prior from the logs: p_inv with the radius "joint", else 0.
     """
 
     split: Split
@@ -68,7 +82,7 @@ class InvariantPart:
             raise InputError(f"split must be a Split, got {type(self.split).__name__}")
         self.component = finite_array("component", self.component, (self.split.dim,)).copy()
         self.precision = _checked_precision(self.precision, self.split)
-        one_of("radius", self.radius, (SELF_NORMALISED, THEOREM))
+        one_of("radius", self.radius, RADII)
         base.not_negative("subspace_error", self.subspace_error)
         estimated = self.radius == THEOREM and self.precision is not None
         if self.logged_rounds is not None or estimated:
@@ -76,18 +90,28 @@ class InvariantPart:
         if self.min_eigenvalue is not None or estimated:
             base.positive("min_eigenvalue", self.min_eigenvalue)  # type: ignore[arg-type]
         self.invariant_dim, self.residual_dim = self.split.invariant_dim, self.split.residual_dim
-        self.lift = self._lift()
+        estimated_dim = 0 if self.precision is None else self.invariant_dim
+        self.stable = estimated_dim if self.radius == JOINT else 0
+        self.learned_dim = self.residual_dim + self.stable
+        self._trace = float(np.trace(self.precision)) if self.stable else 0.0
+        self.scale(noise_scale=1.0, ridge=1.0)
 
-    def _lift(self) -> Array:
-        """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower
-        trapezoidal.
+    def scale(self, noise_scale: float, ridge: float) -> None:
+        """Set the lift for a noise scale σ and a ridge λ; only the radius "joint" depends on them.
+
+        Without "joint" its columns are [β | U_res | W] with WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv)
+        lower trapezoidal. With "joint" they are [β | U_res | √λ·U_inv·K⁻ᵀ] with KKᵀ = G₀: then the stable
+        coordinates of γ are Kᵀγ_inv/√λ, and λ times their square is γ_invᵀG₀γ_inv.
         """
         columns = [self.component[:, None], self.split.residual]
         if self.precision is not None and self.invariant_dim:
             root = np.linalg.cholesky(self.precision)
             spread = np.linalg.solve(root, self.split.invariant.T)
-            columns.append(np.linalg.qr(spread)[1].T)
-        return np.ascontiguousarray(np.hstack(columns))
+            if self.stable:
+                columns.append(np.sqrt(ridge) / noise_scale * spread.T)
+            else:
+                columns.append(np.linalg.qr(spread)[1].T)
+        self.lift = np.ascontiguousarray(np.hstack(columns))
 
     def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
         """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
@@ -95,12 +119,23 @@ class InvariantPart:
         """
         if self.radius == THEOREM:
             return self._theorem_radii(memory.rounds, assumed)
-        known = 0 if self.precision is None else self.invariant_dim
-        invariant = bounds.self_normalised_invariant_radius(known, assumed.confidence)
+        estimated_dim = 0 if self.precision is None else self.invariant_dim
+        invariant = bounds.self_normalised_invariant_radius(estimated_dim, assumed.confidence)
+        if self.stable:
+            invariant = self._prior_radius(invariant, assumed)
         return memory.radius(volume, assumed), invariant
 
+    def _prior_radius(self, invariant: float, assumed: bounds.Assumptions) -> float:
+        """Radius of the prior's error in the norm of `kernels`, ‖y‖ = ‖U_invᵀA⁻¹φ‖_{G₀}/√λ."""
+        trace = assumed.noise_scale**2 * self._trace
+        error = bounds.tilted_prior_error(trace, self.subspace_error, assumed.norm_bound)
+        return sqrt(assumed.ridge) * (assumed.noise_scale * invariant + error)
+
     def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
-        """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component."""
+        """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component.
+
+        The sets contain Π̂β and Π̂δ, not β and δ: for ΔΠ > 0 an expected reward may lie L·M·ΔΠ outside.
+        """
         gram, error, tilt = 0.0, 0.0, self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
             logs = bounds.Logs(self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt)
@@ -196,6 +231,15 @@ class ISDPolicy(LinearPolicy):
         self.split, self.component, self.component_precision = part.split, part.component, part.precision
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
+    def _begin(self) -> None:
+        """An empty memory in the coordinates of the invariant part, which the radius "joint" scales."""
+        if self.part.radius == JOINT and not isinstance(self.memory, Forever | Restart):
+            raise InputError(
+                f'radius="joint" needs memory Forever or Restart, which add rounds only, got {self.memory}'
+            )
+        self.part.scale(self.noise_scale, self.ridge)
+        super()._begin()
+
     # -- from logs --
 
     @classmethod
@@ -226,7 +270,8 @@ class ISDPolicy(LinearPolicy):
             Whether every window (period of the log) has an intercept. Use `intercept=False` if the actions
             are labelled arms (actions with an identity, such as adverts).
         **rest :
-            Parameters of the constructor. By default the noise scale is estimated from the logs.
+            Parameters of the constructor. By default the noise scale is estimated from the logs. An estimated
+            split counts as exact in the confidence widths unless you pass its error as `subspace_error`.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
@@ -283,6 +328,11 @@ class ISDPolicy(LinearPolicy):
         if "logged_rounds" in cls.options:
             rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
         policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
+        if recompute_every is not None and policy.part.radius == JOINT:
+            raise InputError(
+                'recompute_every needs another radius than "joint", which learns the stable coefficients'
+                " online: the same rounds would count twice"
+            )
         if recompute_every is not None:
             record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
             windows = WindowedMoments(own.chosen, own.offered), _empty_window(own)
@@ -420,6 +470,11 @@ class ISDLinUCB(ISDPolicy):
     """LinUCB that learns only drifting coefficients and takes the stable ones from logs (the paper's
     Algorithm 1).
 
+    The default width is too narrow if the online rounds are many times the logged ones: it leaves out the
+    error that the stable coefficients carry into the drifting ones. With 200 logged and 5,000 online rounds
+    the regret was twice LinUCB's although nothing stable had changed (experiment `coverage`). Use
+    radius="joint" then, whose widths include this error.
+
     Parameters
     ----------
     split : Split
@@ -430,20 +485,29 @@ class ISDLinUCB(ISDPolicy):
         Inverse covariance matrix of the estimated stable coefficients, either along the p_inv stable
         directions or for all p features. By default the stable coefficients count as exact (Theorem 1 of the
         paper).
-    radius : "self-normalised" or "theorem"
-        Which confidence radii the policy uses. With "self-normalised", the confidence radius of the stable
-        coefficients is Chernoff's bound. With "self-normalised", the confidence radius of the drifting
-        coefficients is the bound published for the chosen memory (rule for forgetting old rounds). The radius
-        "theorem" takes Lemmas 2 and 3 of the paper literally, which is valid but far too wide in practice.
-        The radius "theorem" needs `feature_bound` and, unless the stable coefficients are exact,
-        `logged_rounds`, `min_eigenvalue` and `subspace_error`.
+    radius : "self-normalised", "joint" or "theorem"
+        Which confidence widths the policy uses. "self-normalised" adds a width of the stable coefficients,
+        from Chernoff's bound, to the width published with the memory (rule for forgetting old rounds). The
+        second takes the stable coefficients as exact.
+
+        "joint" learns all coefficients online. The stable ones start at their estimate with the precision
+        that the logs give them. With probability 1 − 2·`confidence` its widths hold in all rounds, for any
+        number of logged and online rounds, if the windows of the logs have constant coefficients. It needs
+        the memory Forever or Restart, and no `recompute_every`.
+
+        "theorem" takes Lemmas 2 and 3 of the paper, with corrected constants. It is far too wide in practice.
+        It needs `feature_bound` and, unless the stable coefficients are exact, `logged_rounds` and
+        `min_eigenvalue`.
     logged_rounds : int, optional
         Number T0 of logged rounds.
     min_eigenvalue : float, optional
         Smallest eigenvalue λ0 of the Gram matrix of the logged features, divided by the number of rounds.
     subspace_error : float
         Distance ΔΠ = ‖Π̂ − Π‖ between the projections on the estimated and the true subspace, 0 if the true
-        subspace is known.
+        subspace is known. The default 0 stays if the split is estimated: the widths then leave out the error
+        of the split. "joint" widens its set by ΔΠ. The sets of "theorem" contain the projections of the
+        coefficients on the estimated subspaces; an expected reward may lie a further L·M·ΔΠ outside. The
+        radius "self-normalised" does not use ΔΠ.
     **rest :
         Parameters of LinearPolicy other than dim, invariant and draws.
 
@@ -474,6 +538,9 @@ class ISDLinUCB(ISDPolicy):
 @policy("isd-lints")
 class ISDLinTS(ISDPolicy):
     """Thompson sampling that learns only drifting coefficients and takes the stable ones from logs.
+
+    The draws leave out the error that the stable coefficients carry into the drifting ones, as the default
+    widths of ISDLinUCB do: it shows if the online rounds are many times the logged ones.
 
     Parameters
     ----------

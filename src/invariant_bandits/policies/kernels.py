@@ -7,6 +7,9 @@ no inverse. A discounted memory appends its second matrix Ṽ = λI + G̃ as q m
 A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the
 norm of φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
 
+If the last `stable` coordinates of z are those of stable coefficients with a prior from the logs, the norm of
+φ that belongs to the error of this prior is ‖y‖, y the last `stable` coordinates of A⁻¹z.
+
 Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is
 checked here; if a result is REFUSED, nothing was changed.
 """
@@ -140,8 +143,27 @@ def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
         parts[1, k] = factor[q, q] * squares[k] + max(forms[k], 0.0)
 
 
-@njit(int64(IN2, IN2, IN2, V2), **SHORT)
-def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
+@njit(types.void(V2, IN2, int64, V2), **OPTIONS)
+def _prior_norms(V: Any, factor: Any, stable: int, parts: Any) -> Any:
+    """Put ‖y‖² in parts[2], y the last `stable` coordinates of A⁻¹z, for the rows v = R⁻ᵀz of V (K, q).
+
+    A⁻¹z = R⁻¹v by substitution from below, which reaches the last coordinates first.
+    """
+    K, q = V.shape
+    for i in range(q - 1, q - 1 - stable, -1):
+        R = factor[i, i + 1 : q]
+        for k in range(K):
+            y = V[k, i + 1 :]
+            known = 0.0
+            for j in range(y.shape[0]):
+                known += R[j] * y[j]
+            new = (V[k, i] - known) / factor[i, i]
+            V[k, i] = new
+            parts[2, k] += new * new
+
+
+@njit(int64(IN2, IN2, IN2, int64, V2), **SHORT)
+def score(X: Any, lift: Any, factor: Any, stable: int, parts: Any) -> Any:
     """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared
     invariant norms.
     """
@@ -163,17 +185,21 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     _solve(Z, factor, parts)
     if factor.shape[0] > q:
         _sandwich(Z, factor, parts)
+    elif stable:
+        _prior_norms(Z, factor, stable, parts)
     for k in range(K):
         if not abs(parts[0, k]) + parts[1, k] + parts[2, k] < np.inf:
             return REFUSED
     return 0
 
 
-@njit(int64(IN2, IN2, IN2, float64, float64), **SHORT)
-def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
+@njit(int64(IN2, IN2, IN2, int64, float64, float64), **SHORT)
+def choose(
+    X: Any, lift: Any, factor: Any, stable: int, residual_radius: float, invariant_radius: float
+) -> Any:
     """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
     parts = np.empty((3, X.shape[0]))
-    if score(X, lift, factor, parts) < 0:
+    if score(X, lift, factor, stable, parts) < 0:
         return REFUSED
     best, chosen = -np.inf, 0
     for k in range(X.shape[0]):

@@ -117,7 +117,7 @@ class LinearPolicy(BasePolicy):
         self.randomised = self._samples = draws is not None
         self._draws = draws
         self._invariant = invariant
-        self._decision: tuple[Array, Array, float, float] | None = None
+        self._decision: tuple[Array, Array, int, float, float] | None = None
         self._begin()
         self.refresh_radii(0.0)
 
@@ -125,7 +125,8 @@ class LinearPolicy(BasePolicy):
         """An empty memory in the coordinates of the invariant part; radii are those of `refresh_radii`."""
         part = self._invariant
         self._lift = np.zeros((self.dim, 0)) if part is None else part.lift
-        self._memory = self.memory.begin(self.dim if part is None else part.residual_dim, self.ridge)
+        self._stable = 0 if part is None else part.stable
+        self._memory = self.memory.begin(self.dim if part is None else part.learned_dim, self.ridge)
         self._assumed = bounds.Assumptions(
             self.confidence, self.noise_scale, self.ridge, self.norm_bound, self.feature_bound
         )
@@ -193,15 +194,14 @@ class LinearPolicy(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            lift, factor, spread, invariant_spread = self._decision or self._drawn_decision()
-            action: int = kernels.choose(features, lift, factor, spread, invariant_spread)
+            action: int = kernels.choose(features, *(self._decision or self._drawn_decision()))
         except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
         return action if action >= 0 else base.refuse(features, self.dim)
 
-    def _drawn_decision(self) -> tuple[Array, Array, float, float]:
+    def _drawn_decision(self) -> tuple[Array, Array, int, float, float]:
         """Draw the coefficients of the next decision, a function of seed and state alone."""
         assert self._draws is not None
         q = self._memory.dim
@@ -211,7 +211,7 @@ class LinearPolicy(BasePolicy):
         lift = self._lift.copy()
         if invariant.size:
             lift[:, 0] += self._invariant_spread * (invariant @ noise[q:])
-        decision = self._decision = lift, factor, 0.0, 0.0
+        decision = self._decision = lift, factor, 0, 0.0, 0.0
         return decision
 
     def scores(self, features: Any) -> Scores:
@@ -222,7 +222,7 @@ class LinearPolicy(BasePolicy):
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         with self._lock:
-            if kernels.score(features, self._lift, self._memory.factor, parts) < 0:
+            if kernels.score(features, self._lift, self._memory.factor, self._stable, parts) < 0:
                 base.refuse(features, self.dim)
             width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
@@ -296,6 +296,8 @@ class LinearPolicy(BasePolicy):
         if not self._lift.size:
             return np.column_stack([estimate, root])
         component, residual, spread = self._lift[:, 0], self._lift[:, 1 : 1 + q], self._lift[:, 1 + q :]
+        if self._stable:  # the coordinates of A⁻¹z that have a prior, A⁻¹ = NNᵀ
+            spread = residual @ root @ root[-self._stable :].T
         return np.column_stack([component + residual @ estimate, residual @ root, spread])
 
     # -- learning --
@@ -338,7 +340,8 @@ class LinearPolicy(BasePolicy):
         spread = self._spread = self.exploration * radii[0]
         invariant_spread = self._invariant_spread = self.exploration * radii[1]
         # Coefficients are drawn when they are first needed.
-        self._decision = None if self._samples else (self._lift, memory.factor, spread, invariant_spread)
+        bounds_of_actions = self._lift, memory.factor, self._stable, spread, invariant_spread
+        self._decision = None if self._samples else bounds_of_actions
 
     @property
     def coefficients(self) -> Array:

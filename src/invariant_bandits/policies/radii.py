@@ -4,6 +4,9 @@ Symbols as in the paper: confidence η (probability of failure), noise_scale σ,
 feature_bound L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error
 ΔΠ = ‖Π̂ − Π‖. The appendix of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself;
 here every function returns the bound on the norm, the radius.
+
+Some constants of the paper do not hold as printed. The functions concerned have a parameter `constants`:
+"corrected", the default, is what the paper's own argument proves, and "paper" is what the paper prints.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from functools import cache
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
-from invariant_bandits.checks import InputError, number_between, probability, whole_number
+from invariant_bandits.checks import InputError, number_between, one_of, probability, whole_number
+
+CORRECTED, PAPER = CONSTANTS = "corrected", "paper"
 
 
 class Assumptions(NamedTuple):
@@ -102,35 +107,56 @@ def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumpti
     return lemma1_radius(volume, *assumed[:4])
 
 
-def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
+def theorem2_invariant_radius(
+    invariant_dim: int, min_eigenvalue: float, assumed: Assumptions, *, constants: str = CORRECTED
+) -> float:
     """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
     Theorem 2).
 
-    With probability 1 − 2·confidence, the radius bounds the estimation error in the norm of the logs' Gram
-    matrix::
+    With probability 1 − 2·confidence, the radius with the corrected constants bounds the error of the
+    regression over all logged rounds (equation 6) in the norm of the logs' Gram matrix::
 
-        σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
+        σ√(4 log(1/η) + 2p_inv·log(1 + L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
+
+    The second term needs features of mean zero along the stable or the drifting directions, and logged
+    actions that do not depend on earlier rewards.
+
+    With constants="paper" the first term is as printed, and the statement does not hold. The paper's proof
+    applies Lemma 1 with the regulariser λ0·T0, then drops a factor √2 and the regulariser inside the
+    determinant::
+
+        σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0)))
     """
+    one_of("constants", constants, CONSTANTS)
     if invariant_dim == 0:
         return 0.0
     ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
         least = sqrt(invariant_dim * min_eigenvalue)
         raise InputError(f"feature_bound must be at least {least:g}, got {assumed.feature_bound:g}")
-    noise = assumed.noise_scale * sqrt(-2.0 * log(assumed.confidence) + invariant_dim * log(ratio))
+    if constants == PAPER:
+        squared = -2.0 * log(assumed.confidence) + invariant_dim * log(ratio)
+    else:
+        # Lemma 1 with the regulariser λ0·T0·I; it at most doubles the Gram matrix, which costs the factor 2.
+        squared = 2.0 * (-2.0 * log(assumed.confidence) + invariant_dim * log(1.0 + ratio))
+    noise = assumed.noise_scale * sqrt(squared)
     crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
 
-def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
+def lemma2_invariant_radius(logs: Logs, assumed: Assumptions, *, constants: str = CORRECTED) -> float:
     """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
     paper's Lemma 2).
 
-    The radius holds with probability 1 − 4·confidence::
+    With probability 1 − 4·confidence, the radius with the corrected constants bounds the distance of the
+    estimate from Π̂β, the part of the stable coefficients along the estimated directions::
 
         Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M
+
+    The parameter `constants` is that of `theorem2_invariant_radius`: "paper" does not hold. The stable
+    directions must not have been chosen by the noise in the logged rewards.
     """
-    exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed)
+    exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed, constants=constants)
     tilt = sqrt(logs.invariant_dim) + assumed.feature_bound / sqrt(logs.min_eigenvalue)
     length = assumed.feature_bound * assumed.norm_bound
     return exact + sqrt(logs.logged_rounds) * logs.subspace_error * length * tilt
@@ -150,10 +176,26 @@ def lemma3_residual_radius(
     The radius after t online rounds is::
 
         Theorem 1's radius + L(M·ΔΠ + ‖β̂ − β‖)√(p_res·t)
+
+    It bounds the distance of the estimate from Π̂δ. The error ‖β̂ − β‖ (parameter `component_error`) holds if
+    it comes from a radius with the corrected constants.
     """
     exact = theorem1_residual_radius(rounds, residual_dim, assumed)
     carried = assumed.feature_bound * (assumed.norm_bound * subspace_error + component_error)
     return exact + carried * sqrt(residual_dim * rounds)
+
+
+def tilted_prior_error(trace: float, subspace_error: float, norm_bound: float) -> float:
+    """Return the error that an estimated split adds to the prior of the joint confidence set.
+
+    The stable coefficients β̂ are a mean over windows, weighted by precisions that sum to G₀ (parameter
+    `trace` is its trace). Along the estimated stable directions the true coefficients of a window differ from
+    those of the online rounds by at most 2M·ΔΠ. The square of the mean of these differences in the norm of G₀
+    is at most the sum of their squares in the norms of the windows (Jensen)::
+
+        2M·ΔΠ·√trace(G₀)
+    """
+    return 2.0 * norm_bound * subspace_error * sqrt(trace)
 
 
 @cache
@@ -180,23 +222,77 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 # -------------
 
 
-def theorem3_regret_bound(
-    horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
+def _regret_of_exploration(
+    horizon: int, residual_dim: int, radius: float, assumed: Assumptions, constants: str
 ) -> float:
-    """Return the upper bound on the regret of ISD-linUCB (Theorem 3 of the paper) if the stable directions
-    and the coefficients along them are estimated from logs.
+    """Bound on Σ_t min(2LM, 2ρ‖z_t‖) over T rounds, where ρ is the largest radius of the residual part.
 
-    By default the failure probability (parameter `confidence`) is 1/(11T), where T is the horizon. If no
-    direction is stable, no estimate has an error, and `confidence` is 1/T, the bound is that of Theorem 1.
+    Corrected: min(2LM, 2ρx) ≤ 2 max(LM, ρ)·min(1, x), the Cauchy–Schwarz inequality, and Σ min(1, x²) ≤
+    2Σ log(1 + x²) = 2 log(det A/det λI). The paper writes 2 max(LM, 1)·ρ, which needs ρ ≥ 1, and leaves out
+    the last factor 2.
+    """
+    one_of("constants", constants, CONSTANTS)
+    length = assumed.feature_bound * assumed.norm_bound
+    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, assumed.feature_bound)
+    if constants == PAPER:
+        return 2.0 * max(length, 1.0) * radius * sqrt(horizon * volume)
+    return 2.0 * max(length, radius) * sqrt(2.0 * horizon * volume)
+
+
+def theorem1_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    *,
+    confidence: float | None = None,
+    constants: str = CORRECTED,
+    **scales: Any,
+) -> float:
+    """Return a bound on the regret of ISD-linUCB if the stable part is known (the paper's Theorem 1).
+
+    With the corrected constants the regret of T rounds is at most the bound with probability 1 −
+    `confidence`, by default 1 − 1/T. With p_res = p it is a bound for LinUCB::
+
+        2 max(LM, ρ)·√(2T·p_res·log(1 + TL²/(λ·p_res)))       ρ = Theorem 1's radius after T rounds
+
+    With constants="paper" the bound is as printed, and does not hold: 2 max(LM, 1)·ρ instead of 2 max(LM, ρ),
+    and T instead of 2T.
+    """
+    assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
+    radius = theorem1_residual_radius(horizon, residual_dim, assumed)
+    return _regret_of_exploration(horizon, residual_dim, radius, assumed, constants)
+
+
+def theorem3_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    logs: Logs,
+    *,
+    confidence: float | None = None,
+    constants: str = CORRECTED,
+    **scales: Any,
+) -> float:
+    """Return a bound on the regret of ISD-linUCB if the stable directions and the coefficients along them are
+    estimated from logs (the paper's Theorem 3).
+
+    The policy plays with the radii of Lemmas 2 and 3 (radius="theorem"). With the corrected constants its
+    regret is at most the bound with probability 1 − 11·`confidence`, by default 1 − 1/T::
+
+        T·(2Lρ_inv/√(λ0·T0) + 2LM·ΔΠ) + 2 max(LM, ρ_res)·√(2T·p_res·log(1 + TL²/(λ·p_res)))
+
+    With constants="paper" the bound is as printed, and does not hold: Theorem 2's radius is too small, LM·ΔΠ
+    is counted once instead of twice, and the last term is that of the paper's Theorem 1.
     """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
-    invariant = lemma2_invariant_radius(logs, assumed)
+    invariant = lemma2_invariant_radius(logs, assumed, constants=constants)
     error = component_error(invariant, logs, M)
     radius = lemma3_residual_radius(horizon, residual_dim, error, logs.subspace_error, assumed)
-    per_round = 2.0 * invariant / sqrt(logs.min_eigenvalue * logs.logged_rounds) + M * logs.subspace_error
-    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, L)
-    return horizon * L * per_round + 2.0 * max(L * M, 1.0) * radius * sqrt(horizon * volume)
+    # The best and the played action may each be misjudged by LM·ΔΠ: the sets hold Π̂γ, not γ.
+    tilted_actions = 1.0 if constants == PAPER else 2.0
+    per_round = 2.0 * invariant / sqrt(logs.min_eigenvalue * logs.logged_rounds)
+    per_round += tilted_actions * M * logs.subspace_error
+    explored = _regret_of_exploration(horizon, residual_dim, radius, assumed, constants)
+    return horizon * L * per_round + explored
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
@@ -216,13 +312,14 @@ def logs_needed(
     *,
     share: float = 0.1,
     subspace_constant: float = 0.0,
+    constants: str = CORRECTED,
     **scales: Any,
 ) -> int:
     """Return how many logged rounds make the cost of estimation errors small.
 
-    The result is the smallest number T0 of logged rounds for which the regret bound of the paper's Theorem 3
-    is at most (1 + share) times its limit for T0 → ∞. Regret bounds are loose: use the result of
-    `logs_needed` as an order of magnitude, or to compare plans.
+    The result is the smallest number T0 of logged rounds for which the regret bound of the paper's Theorem 3,
+    with the corrected constants, is at most (1 + share) times its limit for T0 → ∞. Regret bounds are loose:
+    use the result of `logs_needed` as an order of magnitude, or to compare plans.
 
     Parameters
     ----------
@@ -237,6 +334,8 @@ def logs_needed(
     subspace_constant : float
         Constant c of the subspace error c·√(log(11pT)/T0) for p features, T online rounds and T0 logged
         rounds (the paper's Assumption 3). The constant c is 0 if the stable directions are known.
+    constants : "corrected" or "paper"
+        Constants of the regret bound. The bound with "paper", as printed, does not hold.
     **scales : float
         Values for `noise_scale` (default 1), `ridge` (0.1), `norm_bound` (1) and `feature_bound` (1), as in
         LinearPolicy.
@@ -256,7 +355,7 @@ def logs_needed(
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
         logs = Logs(invariant_dim, min_eigenvalue, logged, tilt)
-        return theorem3_regret_bound(horizon, residual_dim, logs, **scales)
+        return theorem3_regret_bound(horizon, residual_dim, logs, constants=constants, **scales)
 
     goal = (1.0 + share) * bound(1e300)
     high = 2

@@ -221,7 +221,12 @@ class KnownEpisode:
 
     @cached_property
     def past(self) -> Past:
-        """What a policy may know before the first online round. Noise scale and bounds are the paper's, 1."""
+        """What a policy may know before the first online round.
+
+        The feature bound is set to 1, as policies take the norm bound to be 1. The paper fixes neither L nor
+        M nor σ. The features and coefficients of its simulation are longer: the bounds are settings here, not
+        true bounds. The noise scale 1 is true unless the environment has another.
+        """
         return SimulatedPast(
             self,
             logs=self.logs,

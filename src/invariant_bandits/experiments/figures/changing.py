@@ -71,8 +71,8 @@ add_experiment(
             source=source,
         )
         for policy, rival, factor, source in (
-            (ISD_SW, SW, 0.5, "paper"),
-            (ISD_SW, who.LINUCB, 0.5, "paper"),
+            (ISD_SW, SW, 0.5, "ours"),
+            (ISD_SW, who.LINUCB, 0.5, "ours"),
             (who.AUTO, ISD_SW, 1.0, "ours"),
             (who.AUTO, who.LINUCB_TUNED, 1.0, "ours"),
         )
