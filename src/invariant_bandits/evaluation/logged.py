@@ -129,6 +129,7 @@ def read_feedback(
     schema, selected = named_features(schema, features)
     opened = open_log(source, schema)
     opened.schema.require_action()
+    opened.schema.require_direction()
     if not opened.schema.has_offered:
         raise InputError(TEXTS["chosen_only"])
     log = in_time_order(opened)

@@ -26,6 +26,8 @@ MOST_REWARDS, LEAST_REWARD_SHARE = 16, 0.005
 """The most frequent rewards whose certainty is looked for, if so many rows have them: half of 1 %, because
 a log in which 1 % of the rows have a reward may show fewer of them in its first rows.
 """
+LEAST_CERTAIN_SHARE = 0.1
+"""Share of the rows whose reward is the usual one for certain that is worth a question."""
 BINS = 16
 MOST_GROUPS = 64
 IMBALANCED = 5.0
@@ -147,6 +149,41 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
                 share = 100 * (1.0 - left / reward.var())
                 leaks[name] = f"gives the reward away: with {other} it explains {share:.3g} % of it"
     return leaks
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def always_usual(column: Any, rewards: Array, words: bool = False) -> str | None:
+    """Say of which values of a column all rewards are the usual one, such as 0; None if there are none.
+
+    Such a value may be known before the choice, as the type of a user who never buys, or after it, as the
+    answer "no" to "opened" is where clicks are the reward: only the caller knows which. What is said is what
+    chance could not do, of at least a tenth of the rows.
+
+    Parameters
+    ----------
+    column, rewards, words :
+        As in `leak_evidence`.
+    """
+    rewarded = np.isfinite(rewards)
+    rewards = rewards[rewarded]
+    if len(rewards) < LEAST_ROWS or rewards.min() == rewards.max():
+        return None
+    values, missing = _values(column, words)
+    values, missing = values[rewarded], missing[rewarded]
+    groups = _groups(values, missing, words)
+    if groups is None:
+        return None
+    levels, counts = np.unique(rewards, return_counts=True)
+    usual = float(levels[counts.argmax()])
+    other = rewards != usual
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    certain = np.bincount(codes, weights=other) == 0
+    rows = int(sizes[certain].sum())
+    if rows < LEAST_CERTAIN_SHARE * len(rewards):
+        return None
+    if rows * np.log1p(-float(other.mean())) > np.log(CHANCE):
+        return None
+    return f"in {rows:,} of the first {len(rewards):,} rows it says alone that the reward is {usual:g}"
 
 
 def _values(column: Any, words: bool) -> tuple[Array, Array]:

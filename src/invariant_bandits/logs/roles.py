@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, escape_line
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import (
     are_flags,
+    are_text_numbers,
     are_truth_words,
     find_time_format,
     holds_times,
@@ -25,6 +26,7 @@ from invariant_bandits.logs.decode import (
 )
 from invariant_bandits.logs.leakage import (
     IMBALANCED,
+    always_usual,
     explained_by_groups,
     imbalance,
     leak_evidence,
@@ -56,6 +58,35 @@ DECIDED = "assigned exposed offered selected sent served shown targeted treated"
 MOST_LABELS, MOST_FRACTIONS = 200, 12
 """Different values, and different fractions, in the first rows beyond which a column holds no labels."""
 LEAST_PLAYS = 20
+LESS_IS_BETTER = (
+    "pain cost costs expense expenses spend latency delay delays lateness waiting wait error errors mistakes"
+    " rmse mse mae churn churned days loss losses refund refunds refunded complaint complaints mortality death"
+    " deaths readmission readmitted relapse defects defect failures crash crashes downtime runtime regret"
+    " penalty fraud abandonment abandoned unsubscribed unsubscribe bounce bounced",  # English
+    "schmerz schmerzen kosten latenz fehler verlust verluste verzögerung verspätung erstattung retoure"
+    " retouren abwanderung kündigung gekündigt reklamation wartezeit ausfall ausfälle tage",  # German
+    "douleur coût cout coûts erreur erreurs perte pertes retard remboursement attente jours plainte",  # French
+    "dolor costo coste costos latencia errores pérdida perdida retraso reembolso espera queja días",  # Spanish
+    "dolore costi errore errori perdita ritardo rimborso abbandono attesa giorni reclamo",  # Italian
+    "dor custo custos erro erros perda atraso dias reclamação",  # Portuguese
+    "pijn fout fouten verlies vertraging terugbetaling wachttijd dagen klacht",  # Dutch
+)
+"""Words in the names of rewards of which less is better, most likely."""
+MORE_IS_BETTER = set(
+    "no not non free saved saving savings reduction reduced avoided without negative neg minus retained active"
+    " survived survival until to uptime improvement relief".split()
+)
+"""Words beside them that say the opposite."""
+WORDS = re.compile(r"[^\W\d_]+")
+AMOUNTS = (
+    "price prices preis preise prix precio prezzo preço prijs amount betrag montant dose dosis dosage dosering"
+    " discount rabatt remise descuento sconto korting bid gebot budget premium premie temperature temperatur"
+)
+"""Words in the names of columns whose whole numbers are amounts, not labels."""
+MOST_ANSWERS, MOST_WORDS = 5, 20
+"""Different words of a column that may be the answer to a question, and of one that was named as the reward."""
+MOST_AMOUNTS = 50
+"""Different whole amounts beyond which they are no labels."""
 MANY_CATEGORIES = 100
 LOOKED_AT = 1000
 """First rows whose values say what a column is; relations between columns are looked for in more of them."""
@@ -119,12 +150,32 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.arms_by_name(parts=False)
     guess.arms_and_propensities_by_values()
     guess.reward_by_relations()
+    guess.require_numeric_reward()
     guess.arms_by_name(parts=True)
     guess.arms_and_propensities_by_values()
     guess.features_by_type()
     guess.arms_of_rows()
-    schema = Schema(**guess.fields, reasons=guess.reasons, candidates=guess.action_candidates())
+    guess.direction_of_reward()
+    guess.require_labels()
+    schema = Schema(
+        **guess.fields,
+        reasons=guess.reasons,
+        candidates=guess.action_candidates(),
+        doubts=guess.doubts(),
+        less_is_better=guess.less_is_better,
+    )
     return schema.resolved(arrow_schema)
+
+
+def less_is_better(name: str) -> bool:
+    """Whether the name of a reward suggests that less of it is better.
+
+    >>> less_is_better("pain_week8"), less_is_better("Kosten (EUR)"), less_is_better("days_to_churn")
+    (True, True, False)
+    """
+    parts = {*_parts(name), *(word.lower() for word in WORDS.findall(name))}
+    low = {word for words in LESS_IS_BETTER for word in words.split()}
+    return bool(parts & low) and not parts & MORE_IS_BETTER
 
 
 def are_labels(column: Any, kind: Any) -> bool:
@@ -137,6 +188,21 @@ def are_labels(column: Any, kind: Any) -> bool:
     if is_number(kind) and not _are_whole(column):
         return 0 < len(there.unique()) <= min(MOST_FRACTIONS, len(there) // LEAST_PLAYS)
     return 0 < len(there.unique()) <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
+
+
+def _quoted(words: Sequence[str]) -> str:
+    """Words for a message."""
+    return ", ".join(escape_line(repr(word)) for word in words)
+
+
+def _is_float(word: str) -> bool:
+    """Whether a text is a number."""
+    return are_text_numbers(pa.array([word]))
+
+
+def _are_numeric_words(column: Any) -> bool:
+    """Whether text is read as numbers: numbers, or words such as yes and no."""
+    return are_truth_words(column) or are_text_numbers(column)
 
 
 def are_lists_of_labels(column: Any, kind: Any) -> bool:
@@ -198,6 +264,43 @@ def _flat(column: Any) -> Any:
     """One array of a column that may be chunked, lists flattened."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.flatten() if is_list(array.type) else array
+
+
+SENTINEL_SHARES, SENTINEL_ROWS, FEWEST_OTHERS = (0.001, 0.4), 5, 10
+"""Least and greatest share, and least number, of rows with a value that stands for a missing one, and different
+other values that a column must have for one of them to lie far outside.
+"""
+
+
+def sentinel(values: Array) -> tuple[float, float, float, float] | None:
+    """Return (value, its share, least and greatest other value) if one value far outside is often repeated.
+
+    Far outside: further from the nearest other value than these are from each other, and not 0.
+
+    >>> import numpy as np
+    >>> sentinel(np.append(np.linspace(3.0, 80.0, 99), np.full(6, -999.0)))
+    (-999.0, 0.05714285714285714, 3.0, 80.0)
+    """
+    values = values[np.isfinite(values)]
+    levels, counts = np.unique(values, return_counts=True)
+    if len(levels) <= FEWEST_OTHERS:
+        return None
+    low, high = SENTINEL_SHARES
+    for place, others in ((0, levels[1:]), (-1, levels[:-1])):
+        value, count = float(levels[place]), int(counts[place])
+        share = count / len(values)
+        gap = min(abs(value - others[0]), abs(value - others[-1]))
+        if value != 0.0 and count >= SENTINEL_ROWS and low <= share <= high and gap > np.ptp(others):
+            return value, share, float(others[0]), float(others[-1])
+    return None
+
+
+def _sentinel_words(name: str, value: float, share: float, least: float, most: float) -> str:
+    where = f"far outside its other values ({least:.4g} to {most:.4g})"
+    return (
+        f"{name!r} is {value:g} in {100 * share:.2g} % of the first rows, {where}: if that stands for a missing"
+        f" value, say --missing={shlex.quote(f'{name}={value:g}')}"
+    )
 
 
 MISMATCH, MOST_ERROR = 0.05, 0.25
@@ -420,7 +523,7 @@ class _Guess:
             "offered": lambda: is_list(kind) and is_vector(kind.value_type),
             "rewards": lambda: is_vector(kind),
             "propensity": lambda: is_number(kind) and are_probabilities(sample),
-            "reward": lambda: is_number(kind) or (is_text(kind) and are_truth_words(sample)),
+            "reward": lambda: is_number(kind) or (is_text(kind) and _are_numeric_words(sample)),
             "arm": lambda: are_labels(sample, kind),
             "arms_offered": lambda: are_lists_of_labels(sample, kind),
             "chosen": lambda: are_flags(sample),
@@ -599,7 +702,36 @@ class _Guess:
         else:
             likely = list(dict.fromkeys([*named, *outcomes, *([] if outcomes else [*done, *free])]))
             why = {name: f", depends on {self.fields.get('arm')}" for name in outcomes}
-            require_role("reward", {name: self._distinct(name) + why.get(name, "") for name in likely})
+            options = {name: self._distinct(name) + why.get(name, "") for name in likely}
+            require_role("reward", options | self._answers())
+
+    def _answers(self) -> dict[str, str]:
+        """Columns of two or three words, which may be rewards once their worth is said."""
+        texts = [name for name in self._free() if is_text(self.types[name]) and not identifies(name)]
+        words = {name: self.sample.column(name).drop_null().unique().to_pylist() for name in texts}
+        return {
+            name: f"the words {_quoted(words[name])}; say what they are worth: --reward-values …"
+            for name in texts
+            if 2 <= len(words[name]) <= MOST_ANSWERS and not _are_numeric_words(self.sample.column(name))
+        }
+
+    def require_numeric_reward(self) -> None:
+        """Raise InputError if the reward holds words whose worth is not known."""
+        name = self.fields["reward"]
+        if name is None or not is_text(self.types[name]) or _are_numeric_words(self.rows.column(name)):
+            return
+        counts = self.rows.column(name).value_counts().to_pylist()
+        counts = [(entry["values"], entry["counts"]) for entry in counts if entry["values"] is not None]
+        words = [word for word, _ in sorted(counts, key=lambda pair: -pair[1])]
+        known = [word for word in words if word.strip().lower() in decode.TRUTH or _is_float(word)]
+        if not words or len(words) > MOST_WORDS or len(known) == len(words):
+            return  # bad values among good ones are counted, row by row
+        example = ",".join(f"{word}={int(place == 0)}" for place, word in enumerate(words[:3]))
+        raise InputError(
+            f"the reward {name!r} holds words: {_quoted(words[:MOST_ANSWERS])}; say what each is worth, such as"
+            f" --reward-values {shlex.quote(example)}"
+            " (in Python: schema={'reward': …, 'reward_values': {word: number}})"
+        )
 
     def _may_be_reward(self, name: str) -> bool:
         """Whether a column without a role can be the reward, as far as its name and values tell."""
@@ -646,6 +778,58 @@ class _Guess:
             return gives and not (self._is_two_valued(name) and leak_evidence(columns[1], pair[0]))
 
         return [name for name in names if not any(follows(name, other) for other in names if other != name)]
+
+    def direction_of_reward(self) -> None:
+        """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1."""
+        values = _usable_numbers(self.rows.column(self.fields["reward"]))
+        self.less_is_better = less_is_better(self.fields["reward"]) and bool((values > 0.0).any())
+        if self.fields.get("minimise") and "reward_offset" not in self.fields:
+            self.fields["reward_offset"] = float(bool(np.isin(values, (0.0, 1.0)).all()))
+
+    def require_labels(self) -> None:
+        """Raise InputError if the arm is a column of numbers with so many values that they are no labels."""
+        arm = self.fields.get("arm")
+        if not arm or not is_number(self.types[arm]):
+            return
+        column = self.sample.column(arm)
+        different = len(column.drop_null().unique())
+        words = {*_parts(arm), *(word.lower() for word in WORDS.findall(arm))}
+        is_amount = not _are_whole(column) or bool(words & set(AMOUNTS.split()))
+        if not is_amount or different <= MOST_FRACTIONS or (_are_whole(column) and different <= MOST_AMOUNTS):
+            return
+        quoted = shlex.quote(arm)
+        raise InputError(
+            f"arm {arm!r} holds {different:,} different numbers in the first {len(column):,} rows: an amount,"
+            " and one arm per number learns nothing. Two ways work:\n"
+            f"  --arm {quoted} --levels 5           five levels of it are the arms, named by their medians\n"
+            f"  --no-action --interactions {quoted}:COLUMN   it is a feature of the chosen action\n"
+            "(in Python: schema={'arm': …, 'levels': 5}; see docs/how-to/continuous-actions.md)"
+        )
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return what may be wrong about the values of the log, in words."""
+        used = [*self.fields["features"], self.fields["reward"]]
+        sentinels = []
+        for name in used:
+            if name is not None and is_number(self.types[name]):
+                value = sentinel(_numbers(self.rows.column(name)))
+                sentinels += [] if value is None else [_sentinel_words(name, *value)]
+        return (*sentinels, *self._one_sided_rewards())
+
+    def _one_sided_rewards(self) -> list[str]:
+        """Features with a value at which all rewards are the usual one, as those of an earlier outcome are."""
+        rewards = self._rewards()
+        evidence = {}
+        for name in self.fields["features"]:
+            kind = self.types[name]
+            if name not in self.hints["keep"] and (is_number(kind) or is_text(kind)):
+                column = _flat(self.rows.column(name))
+                evidence[name] = always_usual(column, rewards, is_text(kind))
+        return [
+            f"{name!r}: {words}; if it is known only after the choice, leave it out (--ignore {shlex.quote(name)})"
+            for name, words in evidence.items()
+            if words is not None
+        ]
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""

@@ -191,6 +191,7 @@ def fit_logs(
     with threadpool_limits(1, user_api="blas"):  # of narrow matrices, threads only wait for each other
         log = open_log(source, schema, catalogue=catalogue, arms=arms)
         log.schema.require_action()
+        log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
         how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}

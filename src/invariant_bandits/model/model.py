@@ -354,14 +354,15 @@ class Model(ThreadSafe):
     def update(self, offered: Any, action: int, reward: float) -> None:
         """Learn the reward of the action that was played.
 
-        The argument `action` is the index of the played action among the offered actions.
+        The argument `action` is the index of the played action among the offered actions. A reward of which
+        less is better is given as it is, as in the log.
         """
         with self._lock:
             features = self.features(offered)
             action, last = whole_number("action", action, 0), len(features) - 1
             if action > last:
                 raise InputError(f"action must be one of the {last + 1} offered, 0 to {last}, got {action}")
-            gain = reward_number(reward) - self.baseline
+            gain = self.schema.learned_reward(reward_number(reward)) - self.baseline
             learn_from(self.policy)(features[action], gain, offered=features, action=action)
 
     # -- explaining --

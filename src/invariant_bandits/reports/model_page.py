@@ -41,7 +41,7 @@ def text(model: Model, update: Update | None = None, *, columns: bool = True, wi
 
 
 def _title(model: Model) -> str:
-    return f"What lasts and what changed: {model.schema.reward}"
+    return f"What lasts and what changed: {model.schema.reward_words}"
 
 
 def headline(model: Model) -> str:
