@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -161,10 +162,10 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
         **guess.fields,
         reasons=guess.reasons,
         candidates=guess.action_candidates(),
-        doubts=guess.doubts(),
         less_is_better=guess.less_is_better,
     )
-    return schema.resolved(arrow_schema)
+    schema = schema.resolved(arrow_schema)
+    return replace(schema, doubts=guess.doubts(schema.features))
 
 
 def less_is_better(name: str) -> bool:
@@ -806,21 +807,21 @@ class _Guess:
             "(in Python: schema={'arm': …, 'levels': 5}; see docs/how-to/continuous-actions.md)"
         )
 
-    def doubts(self) -> tuple[str, ...]:
-        """Return what may be wrong about the values of the log, in words."""
-        used = [*self.fields["features"], self.fields["reward"]]
+    def doubts(self, features: Sequence[str]) -> tuple[str, ...]:
+        """Return what may be wrong about the values of the features and of the reward, in words."""
+        used = [*features, self.fields["reward"]]
         sentinels = []
         for name in used:
             if name is not None and is_number(self.types[name]):
                 value = sentinel(_numbers(self.rows.column(name)))
                 sentinels += [] if value is None else [_sentinel_words(name, *value)]
-        return (*sentinels, *self._one_sided_rewards())
+        return (*sentinels, *self._one_sided_rewards(features))
 
-    def _one_sided_rewards(self) -> list[str]:
+    def _one_sided_rewards(self, features: Sequence[str]) -> list[str]:
         """Features with a value at which all rewards are the usual one, as those of an earlier outcome are."""
         rewards = self._rewards()
         evidence = {}
-        for name in self.fields["features"]:
+        for name in features:
             kind = self.types[name]
             if name not in self.hints["keep"] and (is_number(kind) or is_text(kind)):
                 column = _flat(self.rows.column(name))
