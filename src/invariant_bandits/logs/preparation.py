@@ -178,6 +178,23 @@ def _blanking(values: Sequence[str]) -> Callable[[Any], Any]:
     return blank
 
 
+def without_values(columns: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
+    """Return raw columns of live decisions with the values that stand for a missing one as None.
+
+    >>> without_values({"age": [31.0, -999.0], "device": ["phone", "-999"]}, ["-999"])
+    {'age': [31.0, None], 'device': ['phone', None]}
+    """
+    by_column = missing_values(missing, list(columns))
+    cleaned = dict(columns)
+    for name, words in by_column.items():
+        stand_ins = {*words, *(number_of(word) for word in words)} - {None}
+        cleaned[name] = [
+            None if isinstance(value, str | int | float) and value in stand_ins else value
+            for value in columns[name]
+        ]
+    return cleaned
+
+
 def number_of(word: str) -> float | None:
     """Return the number that a word is; None if it is none."""
     try:

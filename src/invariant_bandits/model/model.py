@@ -23,6 +23,7 @@ from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
+from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
@@ -231,6 +232,8 @@ class Model(ThreadSafe):
         vectors = [name for name, width in known.items() if width is not None]
         columns = serving.offered_columns(context, arms, vectors=vectors)
         serving.require_columns("context", list(known), columns)
+        if self.schema.missing:
+            columns = without_values(columns, self.schema.missing)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
 
