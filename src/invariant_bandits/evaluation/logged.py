@@ -160,6 +160,7 @@ def read_feedback(
         raw = raw.mapped(pruned.feature_map.standardise)
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
+        raw = replace(raw, feature_names=tuple(feature_map.names))
     about = (tuple(notes), gathered.positions, gathered.offered_arms)
     return LoggedFeedback(raw, log.schema, feature_map, quality, windows, dropped, *about)
 

@@ -162,17 +162,25 @@ def _with_missing(source: Source, missing: Sequence[str]) -> Source:
 
 
 def _blanking(values: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that makes these values of a column missing; numbers are compared as numbers."""
+    """Return a function that makes these values of a column missing; numbers are compared as numbers, also
+    where a text format gives them as text.
+    """
+    words = {value.strip() for value in values}
+    numbers = {number for number in map(number_of, values) if number is not None}
+
+    def stands_for_missing(word: str) -> bool:
+        return word.strip() in words or number_of(word) in numbers
 
     def blank(column: Any) -> Any:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if is_number(column.type):
-            numbers = [number for number in map(number_of, values) if number is not None]
-            is_one = compute.is_in(column.cast(pa.float64(), safe=False), pa.array(numbers, pa.float64()))
+            stand_ins = pa.array(sorted(numbers), pa.float64())
+            is_one = compute.is_in(column.cast(pa.float64(), safe=False), stand_ins)
         else:
-            words = compute.utf8_trim_whitespace(column.cast(pa.string()))
-            is_one = compute.is_in(words, pa.array([value.strip() for value in values]))
+            different = column.drop_null().unique()
+            stand_ins = [word for word in different.to_pylist() if stands_for_missing(word)]
+            is_one = compute.is_in(column, pa.array(stand_ins, different.type))
         return compute.if_else(is_one, pa.scalar(None, column.type), column)
 
     return blank
