@@ -345,7 +345,9 @@ def test_options_say_what_values_mean(run, tmp_path):
     rows = [["day,price,crp,pain"]]
     words = np.where(rng.random(2000) < 0.4, "sehr", "kaum")
     for day, word in enumerate(words):
-        rows.append([f"{day},{rng.uniform(1, 9):.2f},{-999 if day % 50 == 0 else rng.uniform(0, 9):.3f},{word}"])
+        rows.append(
+            [f"{day},{rng.uniform(1, 9):.2f},{-999 if day % 50 == 0 else rng.uniform(0, 9):.3f},{word}"]
+        )
     log, model = tmp_path / "log.csv", tmp_path / "m.ib"
     log.write_text("\n".join(row[0] for row in rows))
     fit = ("fit", log, "-o", model, "--time", "day", "--arm", "price", "--reward", "pain", "--no-value")

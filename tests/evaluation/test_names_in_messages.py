@@ -36,11 +36,15 @@ def test_of_feature_rows_the_column_is_named(named):
     rows |= {"round": np.repeat(np.arange(len(chosen)), 2), "is_high": is_high.astype(float)}
     rows |= {"chosen": is_high == np.repeat(chosen, 2), "high_age": is_high * rows.pop("age")}
     read = ib.read_feedback(pa.table(rows), {"time": "visit"})
-    feedback = read.feedback if named else ib.Feedback.from_arrays(
-        np.asarray(read.feedback.offered).reshape(len(chosen), 2, -1),
-        read.feedback.actions,
-        read.feedback.rewards,
-        propensities=read.feedback.propensities,
+    feedback = (
+        read.feedback
+        if named
+        else ib.Feedback.from_arrays(
+            np.asarray(read.feedback.offered).reshape(len(chosen), 2, -1),
+            read.feedback.actions,
+            read.feedback.rewards,
+            propensities=read.feedback.propensities,
+        )
     )
     doubt = ib.compare(feedback, ["greedy"]).calibration.doubt
     assert ("high_age" in doubt) is named

@@ -66,7 +66,16 @@ def test_a_minimised_reward_of_zero_and_one_stays_one_of_zero_and_one():
 
 
 def test_names_of_costs_ask_and_names_of_gains_do_not(tmp_path):
-    costs = ("pain", "cost_usd", "Latenz_ms", "error", "churned", "daysLost", "Rückerstattung Kosten", "retraso")
+    costs = (
+        "pain",
+        "cost_usd",
+        "Latenz_ms",
+        "error",
+        "churned",
+        "daysLost",
+        "Rückerstattung Kosten",
+        "retraso",
+    )
     gains = ("clicked", "profit_eur", "days_to_churn", "cost_saved", "no_refund", "rating", "survival_days")
     assert all(map(less_is_better, costs))
     assert not any(map(less_is_better, gains))

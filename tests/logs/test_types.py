@@ -34,7 +34,10 @@ def write_lines(path, columns):
 
 def halves(columns):
     middle = ROUNDS // 2
-    return [{name: values[part] for name, values in columns.items()} for part in (slice(middle), slice(middle, None))]
+    return [
+        {name: values[part] for name, values in columns.items()}
+        for part in (slice(middle), slice(middle, None))
+    ]
 
 
 @pytest.mark.parametrize("name", ["propensity", "router_prob"])
@@ -49,7 +52,9 @@ def test_propensities_written_as_text_are_numbers(name, tmp_path):
 def test_a_reward_of_text_numbers_is_a_reward(tmp_path):
     columns = pushes()
     columns["opened"] = [str(opened) for opened in columns["opened"]]
-    assert ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"}).schema.reward == "opened"
+    assert (
+        ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"}).schema.reward == "opened"
+    )
 
 
 def shuffled(columns):
@@ -83,7 +88,10 @@ def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_l
 @pytest.mark.parametrize(("ones", "zeros"), ANSWERS)
 def test_answers_of_many_languages_are_rewards_of_one_and_zero(ones, zeros):
     columns = pushes()
-    for one, zero in [(ones.split()[0], zeros.split()[0]), (ones.split()[-1].title(), zeros.split()[-1].title())]:
+    for one, zero in [
+        (ones.split()[0], zeros.split()[0]),
+        (ones.split()[-1].title(), zeros.split()[-1].title()),
+    ]:
         words = [one if opened else zero for opened in columns["opened"]]
         model = ib.fit_logs(pa.table(columns | {"opened": words}), {"arm": "hour"})
         mean = float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds

@@ -469,7 +469,10 @@ def _sort(folder: Path, part: int) -> None:
 
 def _one_batch(table: Any) -> Any:
     """The rows of a table as one record batch; words of dictionaries are written out."""
-    plain = [column.type.value_type if pa.types.is_dictionary(column.type) else column.type for column in table.schema]
+    plain = [
+        column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        for column in table.schema
+    ]
     kinds = zip(table.schema.names, plain, strict=True)
     return table.cast(pa.schema(list(kinds))).combine_chunks().to_batches()[0]
 

@@ -381,7 +381,9 @@ class Log:
         self.given = self._known(schema)
         self.source = source
         if not isinstance(self.given, Schema) and LEVELS in self.given:
-            edges, medians = cut_levels(prepared(source, self.given), self.given.get("arm"), self.given[LEVELS])
+            edges, medians = cut_levels(
+                prepared(source, self.given), self.given.get("arm"), self.given[LEVELS]
+            )
             self.given |= {"level_edges": edges, "level_values": medians}
         self.source = prepared(source, self.given if isinstance(self.given, dict) else vars(self.given))
         if fractions := text_of_numbers(self.source, lambda: self.first_rows):

@@ -7,6 +7,7 @@ and numbers that are actions become levels. Text that holds fractions only is an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -292,7 +293,7 @@ def describe_levels(arm: str, edges: Sequence[float], medians: Sequence[float]) 
     """
     bounds = [f"{edge:.4g}" for edge in edges]
     ranges = [f"below {bounds[0]}"]
-    ranges += [f"{low} to {high}" for low, high in zip(bounds, bounds[1:], strict=False)]
+    ranges += [f"{low} to {high}" for low, high in pairwise(bounds)]
     ranges.append(f"{bounds[-1]} and more")
     pairs = zip(level_labels(medians), ranges, strict=True)
     named = ", ".join(f"{label} ({words})" for label, words in pairs)

@@ -25,6 +25,7 @@ from invariant_bandits.logs.decode import (
     is_time,
     is_vector,
 )
+from invariant_bandits.logs.doubts import MOST_AMOUNTS, less_is_better, names_amount, sentinel, sentinel_words
 from invariant_bandits.logs.leakage import (
     IMBALANCED,
     always_usual,
@@ -59,35 +60,8 @@ DECIDED = "assigned exposed offered selected sent served shown targeted treated"
 MOST_LABELS, MOST_FRACTIONS = 200, 12
 """Different values, and different fractions, in the first rows beyond which a column holds no labels."""
 LEAST_PLAYS = 20
-LESS_IS_BETTER = (
-    "pain cost costs expense expenses spend latency delay delays lateness waiting wait error errors mistakes"
-    " rmse mse mae churn churned days loss losses refund refunds refunded complaint complaints mortality death"
-    " deaths readmission readmitted relapse defects defect failures crash crashes downtime runtime regret"
-    " penalty fraud abandonment abandoned unsubscribed unsubscribe bounce bounced",  # English
-    "schmerz schmerzen kosten latenz fehler verlust verluste verzögerung verspätung erstattung retoure"
-    " retouren abwanderung kündigung gekündigt reklamation wartezeit ausfall ausfälle tage",  # German
-    "douleur coût cout coûts erreur erreurs perte pertes retard remboursement attente jours plainte",  # French
-    "dolor costo coste costos latencia errores pérdida perdida retraso reembolso espera queja días",  # Spanish
-    "dolore costi errore errori perdita ritardo rimborso abbandono attesa giorni reclamo",  # Italian
-    "dor custo custos erro erros perda atraso dias reclamação",  # Portuguese
-    "pijn fout fouten verlies vertraging terugbetaling wachttijd dagen klacht",  # Dutch
-)
-"""Words in the names of rewards of which less is better, most likely."""
-MORE_IS_BETTER = set(
-    "no not non free saved saving savings reduction reduced avoided without negative neg minus retained active"
-    " survived survival until to uptime improvement relief".split()
-)
-"""Words beside them that say the opposite."""
-WORDS = re.compile(r"[^\W\d_]+")
-AMOUNTS = (
-    "price prices preis preise prix precio prezzo preço prijs amount betrag montant dose dosis dosage dosering"
-    " discount rabatt remise descuento sconto korting bid gebot budget premium premie temperature temperatur"
-)
-"""Words in the names of columns whose whole numbers are amounts, not labels."""
 MOST_ANSWERS, MOST_WORDS = 5, 20
 """Different words of a column that may be the answer to a question, and of one that was named as the reward."""
-MOST_AMOUNTS = 50
-"""Different whole amounts beyond which they are no labels."""
 MANY_CATEGORIES = 100
 LOOKED_AT = 1000
 """First rows whose values say what a column is; relations between columns are looked for in more of them."""
@@ -166,17 +140,6 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     )
     schema = schema.resolved(arrow_schema)
     return replace(schema, doubts=guess.doubts(schema.features))
-
-
-def less_is_better(name: str) -> bool:
-    """Whether the name of a reward suggests that less of it is better.
-
-    >>> less_is_better("pain_week8"), less_is_better("Kosten (EUR)"), less_is_better("days_to_churn")
-    (True, True, False)
-    """
-    parts = {*_parts(name), *(word.lower() for word in WORDS.findall(name))}
-    low = {word for words in LESS_IS_BETTER for word in words.split()}
-    return bool(parts & low) and not parts & MORE_IS_BETTER
 
 
 def are_labels(column: Any, kind: Any) -> bool:
@@ -265,43 +228,6 @@ def _flat(column: Any) -> Any:
     """One array of a column that may be chunked, lists flattened."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.flatten() if is_list(array.type) else array
-
-
-SENTINEL_SHARES, SENTINEL_ROWS, FEWEST_OTHERS = (0.001, 0.4), 5, 10
-"""Least and greatest share, and least number, of rows with a value that stands for a missing one, and different
-other values that a column must have for one of them to lie far outside.
-"""
-
-
-def sentinel(values: Array) -> tuple[float, float, float, float] | None:
-    """Return (value, its share, least and greatest other value) if one value far outside is often repeated.
-
-    Far outside: further from the nearest other value than these are from each other, and not 0.
-
-    >>> import numpy as np
-    >>> sentinel(np.append(np.linspace(3.0, 80.0, 99), np.full(6, -999.0)))
-    (-999.0, 0.05714285714285714, 3.0, 80.0)
-    """
-    values = values[np.isfinite(values)]
-    levels, counts = np.unique(values, return_counts=True)
-    if len(levels) <= FEWEST_OTHERS:
-        return None
-    low, high = SENTINEL_SHARES
-    for place, others in ((0, levels[1:]), (-1, levels[:-1])):
-        value, count = float(levels[place]), int(counts[place])
-        share = count / len(values)
-        gap = min(abs(value - others[0]), abs(value - others[-1]))
-        if value != 0.0 and count >= SENTINEL_ROWS and low <= share <= high and gap > np.ptp(others):
-            return value, share, float(others[0]), float(others[-1])
-    return None
-
-
-def _sentinel_words(name: str, value: float, share: float, least: float, most: float) -> str:
-    where = f"far outside its other values ({least:.4g} to {most:.4g})"
-    return (
-        f"{name!r} is {value:g} in {100 * share:.2g} % of the first rows, {where}: if that stands for a missing"
-        f" value, say --missing={shlex.quote(f'{name}={value:g}')}"
-    )
 
 
 MISMATCH, MOST_ERROR = 0.05, 0.25
@@ -794,8 +720,7 @@ class _Guess:
             return
         column = self.sample.column(arm)
         different = len(column.drop_null().unique())
-        words = {*_parts(arm), *(word.lower() for word in WORDS.findall(arm))}
-        is_amount = not _are_whole(column) or bool(words & set(AMOUNTS.split()))
+        is_amount = not _are_whole(column) or names_amount(arm)
         if not is_amount or different <= MOST_FRACTIONS or (_are_whole(column) and different <= MOST_AMOUNTS):
             return
         quoted = shlex.quote(arm)
@@ -814,7 +739,7 @@ class _Guess:
         for name in used:
             if name is not None and is_number(self.types[name]):
                 value = sentinel(_numbers(self.rows.column(name)))
-                sentinels += [] if value is None else [_sentinel_words(name, *value)]
+                sentinels += [] if value is None else [sentinel_words(name, *value)]
         return (*sentinels, *self._one_sided_rewards(features))
 
     def _one_sided_rewards(self, features: Sequence[str]) -> list[str]:
@@ -826,8 +751,9 @@ class _Guess:
             if name not in self.hints["keep"] and (is_number(kind) or is_text(kind)):
                 column = _flat(self.rows.column(name))
                 evidence[name] = always_usual(column, rewards, is_text(kind))
+        what_to_do = "if it is known only after the choice, leave it out (--ignore {})"
         return [
-            f"{name!r}: {words}; if it is known only after the choice, leave it out (--ignore {shlex.quote(name)})"
+            f"{name!r}: {words}; {what_to_do.format(shlex.quote(name))}"
             for name, words in evidence.items()
             if words is not None
         ]

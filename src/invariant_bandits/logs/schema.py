@@ -249,7 +249,9 @@ class Schema:
         which is.
         """
         if self.minimise is None and self.less_is_better:
-            asks = f"the reward {self.reward!r} sounds as if less of it were better, and a model earns as much"
+            asks = (
+                f"the reward {self.reward!r} sounds as if less of it were better, and a model earns as much"
+            )
             learns = f"--minimise (minimise=True in a schema) learns {self.minimised_words()}"
             raise InputError(f"{asks} as it can: {learns}; --maximise (False) says that more is better")
 
@@ -309,7 +311,7 @@ HINTS = ("ignore", "keep")
 seems to give the reward away.
 """
 LEVELS = "levels"
-"""Into how many levels the numbers of the arm are to be cut; `level_edges` and `level_values` follow from it."""
+"""How many levels the numbers of the arm are cut into; `level_edges` and `level_values` follow from it."""
 
 
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
@@ -323,31 +325,61 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     """Raise unless every key is a field of Schema and every value has its type; `where` begins the
     message.
     """
-    known = (*FIELDS, LEVELS, *HINTS)
-    lists = ("features", "categorical", *HINTS)
     for name, value in overrides.items():
-        if name not in known:
+        if name not in (*FIELDS, LEVELS, *HINTS):
             raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
-        if name in lists:
-            good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of patterns"
-        elif name == "missing":
-            good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of texts"
-        elif name == "rename":
-            good = isinstance(value, Mapping) and _are_texts([*value, *value.values()])
-            wanted = "new names by old names"
-        elif name == "reward_values":
-            good, wanted = isinstance(value, Mapping) and _are_numbers(value.values()), "numbers by words"
-        elif name in ("level_edges", "level_values"):
-            good, wanted = isinstance(value, list | tuple) and _are_numbers(value), "a list of numbers"
-        elif name in ("reward_offset", LEVELS):
-            good, wanted = _are_numbers([value]), "a number"
-        elif name in ("full_information", "day_first", "minimise"):
-            good = isinstance(value, bool) or (value is None and name == "minimise")
-            wanted = "true or false"
-        else:
-            good, wanted = value is None or isinstance(value, str), "a column name"
-        if not good:
+        is_good, wanted = KINDS_OF_FIELDS.get(name, (_is_column, "a column name"))
+        if not is_good(value):
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
+
+
+def _is_column(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_truth_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _are_texts(value)
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _are_numbers(value)
+
+
+def _is_number(value: Any) -> bool:
+    return _are_numbers([value])
+
+
+def _maps_to_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
+
+
+def _maps_to_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value]) and _are_numbers(value.values())
+
+
+PATTERNS, NUMBERS = (_is_list_of_texts, "a list of patterns"), (_is_list_of_numbers, "a list of numbers")
+KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
+    "missing": (_is_list_of_texts, "a list of texts"),
+    "rename": (_maps_to_texts, "new names by old names"),
+    "reward_values": (_maps_to_numbers, "numbers by words"),
+    "level_edges": NUMBERS,
+    "level_values": NUMBERS,
+    "reward_offset": (_is_number, "a number"),
+    LEVELS: (_is_number, "a number"),
+    "full_information": (_is_truth, "true or false"),
+    "day_first": (_is_truth, "true or false"),
+    "minimise": (_is_truth_or_none, "true or false"),
+}
+"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:

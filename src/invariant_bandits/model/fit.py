@@ -224,7 +224,7 @@ GAPS_APART, LEAST_GAP = 0.002, 0.02
 
 
 def complementary_gaps(read: LogMoments) -> list[str]:
-    """Notes of two columns of the same kind, one of which is missing in as many rows as the other is there."""
+    """Notes of two columns of one kind, one of which is missing in as many rows as the other is there."""
     features, missing = read.feature_map, read.quality.imputed
     columns = {column.name: column for column in features.columns if column.name in missing}
     rows, notes = max(read.quality.rounds, 1), []

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.effects import NOT_DETECTED, EffectPath, effect_paths
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, p_value_words
+from invariant_bandits.decomposition.effects import EffectPath, effect_paths
+from invariant_bandits.decomposition.estimator import (
+    NOT_DETECTED,
+    InvariantSubspaceDecomposition,
+    p_value_words,
+)
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
