@@ -13,26 +13,29 @@ WORDS = re.compile(r"[A-Z]+(?![a-z])|[^\W\d_A-Z]+|[A-Z][^\W\d_A-Z]+")
 """Words that a name consists of, in any alphabet."""
 LESS_IS_BETTER = (
     "pain cost costs expense expenses spend latency delay delays lateness waiting wait error errors mistakes"
-    " rmse mse mae churn churned days loss losses refund refunds refunded complaint complaints mortality death"
-    " deaths readmission readmitted relapse defects defect failures crash crashes downtime runtime regret"
-    " penalty fraud abandonment abandoned unsubscribed unsubscribe bounce bounced",  # English
+    " rmse mse mae churn churned days loss losses refund refunds refunded complaint complaints mortality"
+    " death deaths readmission readmitted relapse defects defect failures crash crashes downtime runtime"
+    " regret penalty fraud abandonment abandoned unsubscribed unsubscribe bounce bounced",
     "schmerz schmerzen kosten latenz fehler verlust verluste verzögerung verspätung erstattung retoure"
-    " retouren abwanderung kündigung gekündigt reklamation wartezeit ausfall ausfälle tage",  # German
-    "douleur coût cout coûts erreur erreurs perte pertes retard remboursement attente jours plainte",  # French
-    "dolor costo coste costos latencia errores pérdida perdida retraso reembolso espera queja días",  # Spanish
-    "dolore costi errore errori perdita ritardo rimborso abbandono attesa giorni reclamo",  # Italian
-    "dor custo custos erro erros perda atraso dias reclamação",  # Portuguese
-    "pijn fout fouten verlies vertraging terugbetaling wachttijd dagen klacht",  # Dutch
+    " retouren abwanderung kündigung gekündigt reklamation wartezeit ausfall ausfälle tage",
+    "douleur coût cout coûts erreur erreurs perte pertes retard remboursement attente jours plainte",
+    "dolor costo coste costos latencia errores pérdida perdida retraso reembolso espera queja días",
+    "dolore costi errore errori perdita ritardo rimborso abbandono attesa giorni reclamo",
+    "dor custo custos erro erros perda atraso dias reclamação",
+    "pijn fout fouten verlies vertraging terugbetaling wachttijd dagen klacht",
 )
-"""Words in the names of rewards of which less is better, most likely."""
+"""Words in the names of rewards of which less is better, most likely: English, German, French, Spanish,
+Italian, Portuguese, Dutch.
+"""
 MORE_IS_BETTER = (
-    "no not non free saved saving savings reduction reduced avoided without negative neg minus retained active"
-    " survived survival until to uptime improvement relief"
+    "no not non free saved saving savings reduction reduced avoided without negative neg minus retained"
+    " active survived survival until to uptime improvement relief"
 )
 """Words beside them that say the opposite."""
 AMOUNTS = (
-    "price prices preis preise prix precio prezzo preço prijs amount betrag montant dose dosis dosage dosering"
-    " discount rabatt remise descuento sconto korting bid gebot budget premium premie temperature temperatur"
+    "price prices preis preise prix precio prezzo preço prijs amount betrag montant dose dosis dosage"
+    " dosering discount rabatt remise descuento sconto korting bid gebot budget premium premie"
+    " temperature temperatur"
 )
 """Words in the names of columns whose whole numbers are amounts, not labels."""
 MOST_AMOUNTS = 50
@@ -65,8 +68,8 @@ def _words(name: str) -> set[str]:
 
 
 SENTINEL_SHARES, SENTINEL_ROWS, FEWEST_OTHERS = (0.001, 0.4), 5, 10
-"""Least and greatest share, and least number, of rows with a value that stands for a missing one, and different
-other values that a column must have for one of them to lie far outside.
+"""Least and greatest share, and least number, of rows with a value that stands for a missing one, and
+different other values that a column must have for one of them to lie far outside.
 """
 
 
@@ -97,6 +100,6 @@ def sentinel_words(name: str, value: float, share: float, least: float, most: fl
     """Return what is said of the value that `sentinel` returns."""
     where = f"far outside its other values ({least:.4g} to {most:.4g})"
     return (
-        f"{name!r} is {value:g} in {100 * share:.2g} % of the first rows, {where}: if that stands for a missing"
-        f" value, say --missing={shlex.quote(f'{name}={value:g}')}"
+        f"{name!r} is {value:g} in {100 * share:.2g} % of the first rows, {where}: if that stands for"
+        f" a missing value, say --missing={shlex.quote(f'{name}={value:g}')}"
     )

@@ -61,7 +61,7 @@ MOST_LABELS, MOST_FRACTIONS = 200, 12
 """Different values, and different fractions, in the first rows beyond which a column holds no labels."""
 LEAST_PLAYS = 20
 MOST_ANSWERS, MOST_WORDS = 5, 20
-"""Different words of a column that may be the answer to a question, and of one that was named as the reward."""
+"""Different words of a column that may be the answer to a question, and of one named as the reward."""
 MANY_CATEGORIES = 100
 LOOKED_AT = 1000
 """First rows whose values say what a column is; relations between columns are looked for in more of them."""
@@ -655,8 +655,8 @@ class _Guess:
             return  # bad values among good ones are counted, row by row
         example = ",".join(f"{word}={int(place == 0)}" for place, word in enumerate(words[:3]))
         raise InputError(
-            f"the reward {name!r} holds words: {_quoted(words[:MOST_ANSWERS])}; say what each is worth, such as"
-            f" --reward-values {shlex.quote(example)}"
+            f"the reward {name!r} holds words: {_quoted(words[:MOST_ANSWERS])}; say what each is worth, such"
+            f" as --reward-values {shlex.quote(example)}"
             " (in Python: schema={'reward': …, 'reward_values': {word: number}})"
         )
 
@@ -743,7 +743,7 @@ class _Guess:
         return (*sentinels, *self._one_sided_rewards(features))
 
     def _one_sided_rewards(self, features: Sequence[str]) -> list[str]:
-        """Features with a value at which all rewards are the usual one, as those of an earlier outcome are."""
+        """Features with a value at which all rewards are the usual one, as of an earlier outcome."""
         rewards = self._rewards()
         evidence = {}
         for name in features:
