@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.roles import less_is_better
+from invariant_bandits.logs.doubts import less_is_better
 from invariant_bandits.reports import values
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS
 from studies.wild_more import LATER_LOGS, NEW_LOGS
@@ -32,6 +32,10 @@ def test_a_reward_whose_name_says_that_less_is_better_is_not_maximised_in_silenc
     for function in (ib.fit_logs, ib.read_feedback):
         with pytest.raises(ib.InputError, match=r"pain_week8.*--minimise.*learns −pain_week8.*--maximise"):
             function(table, KNOWN)
+    with pytest.raises(ib.InputError, match="--minimise"):
+        ib.fit_logs(table, ib.Schema("pain_week8", ("crp",), time="visit", arm="dose"))
+    turned = table.set_column(3, "pain_week8", pa.array(-table.column("pain_week8").to_numpy()))
+    assert ib.fit_logs(turned, KNOWN).decide({"crp": 20.0}).action == "high"
     worst = ib.fit_logs(table, {**KNOWN, "minimise": False})
     assert worst.decide({"crp": 20.0}).action == "low"
 
@@ -191,7 +195,7 @@ def test_a_column_of_amounts_as_arm_stops_and_names_what_works():
 
 
 def test_levels_of_an_amount_are_arms_that_earn_nearly_what_the_best_price_does(tmp_path):
-    """The best single price earns 2.59; the best level of eight in each segment 2.9 or more of 3.1."""
+    """At least 85 % of the profit of the best price in either segment; the levels are 1.25 wide."""
     table = pa.table(quotes())
     model = ib.fit_logs(table.slice(0, 5000), {**PRICES, "levels": 8})
     assert "the arms are 8 levels of Preis" in model.notes[0]

@@ -25,7 +25,7 @@ from invariant_bandits.logs.decode import (
     is_time,
     is_vector,
 )
-from invariant_bandits.logs.doubts import MOST_AMOUNTS, less_is_better, names_amount, sentinel, sentinel_words
+from invariant_bandits.logs.doubts import MOST_AMOUNTS, names_amount, sentinel, sentinel_words
 from invariant_bandits.logs.leakage import (
     IMBALANCED,
     always_usual,
@@ -136,7 +136,6 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
         **guess.fields,
         reasons=guess.reasons,
         candidates=guess.action_candidates(),
-        less_is_better=guess.less_is_better,
     )
     schema = schema.resolved(arrow_schema)
     return replace(schema, doubts=guess.doubts(schema.features))
@@ -707,9 +706,12 @@ class _Guess:
         return [name for name in names if not any(follows(name, other) for other in names if other != name)]
 
     def direction_of_reward(self) -> None:
-        """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1."""
+        """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1. Costs that
+        are never positive have their sign turned already.
+        """
         values = _usable_numbers(self.rows.column(self.fields["reward"]))
-        self.less_is_better = less_is_better(self.fields["reward"]) and bool((values > 0.0).any())
+        if self.fields.get("minimise") is None and len(values) and bool((values <= 0.0).all()):
+            self.fields["minimise"] = False
         if self.fields.get("minimise") and "reward_offset" not in self.fields:
             self.fields["reward_offset"] = float(bool(np.isin(values, (0.0, 1.0)).all()))
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs.decode import is_text
+from invariant_bandits.logs.doubts import less_is_better
 from invariant_bandits.storage import read_toml
 
 NAMES = {
@@ -117,8 +118,6 @@ class Schema:
         Columns that might hold the action, each with a reason, if no column was recognised as the action.
     doubts : tuple of str
         What may be wrong about the values of the log, and what to do.
-    less_is_better : bool
-        Whether the name and the values of the reward suggest that less of it is better.
 
     >>> schema = Schema("clicked", ("price", "country"), time="ts", categorical=("country",))
     >>> print(schema.describe())
@@ -154,7 +153,6 @@ class Schema:
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     doubts: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    less_is_better: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("features", "categorical", "missing", "level_edges", "level_values"):
@@ -248,7 +246,7 @@ class Schema:
         """Raise InputError if the name of the reward says that less is better and the caller did not say
         which is.
         """
-        if self.minimise is None and self.less_is_better:
+        if self.minimise is None and less_is_better(self.reward):
             asks = (
                 f"the reward {self.reward!r} sounds as if less of it were better, and a model earns as much"
             )
@@ -304,7 +302,7 @@ class Schema:
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
 
 
-ABOUT_GUESSES = ("reasons", "candidates", "doubts", "less_is_better")
+ABOUT_GUESSES = ("reasons", "candidates", "doubts")
 FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name not in ABOUT_GUESSES)
 HINTS = ("ignore", "keep")
 """What a caller may say about columns without giving them a role: never a feature, or a feature although it
