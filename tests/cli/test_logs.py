@@ -337,3 +337,31 @@ def test_an_interrupted_fit_leaves_the_folder_as_it_was(moment, how, folder, tmp
     hidden = {name for name in os.listdir(target) if how == signal.SIGKILL and name.startswith(".m.model.")}
     assert {*os.listdir(target)} - hidden == {"m.model"}
     assert (target / "m.model").read_bytes() == yesterdays
+
+
+def test_options_say_what_values_mean(run, tmp_path):
+    """Lower is better, words of a reward, missing values, another name and levels of the arm, in one log."""
+    rng = np.random.default_rng(8)
+    rows = [["day,price,crp,pain"]]
+    words = np.where(rng.random(2000) < 0.4, "sehr", "kaum")
+    for day, word in enumerate(words):
+        rows.append(
+            [f"{day},{rng.uniform(1, 9):.2f},{-999 if day % 50 == 0 else rng.uniform(0, 9):.3f},{word}"]
+        )
+    log, model = tmp_path / "log.csv", tmp_path / "m.ib"
+    log.write_text("\n".join(row[0] for row in rows))
+    fit = ("fit", log, "-o", model, "--time", "day", "--arm", "price", "--reward", "pain", "--no-value")
+    code, said = run(*fit)
+    assert code == 2
+    assert "--reward-values" in said
+    values = ("--levels", "3", "--reward-values", "sehr=1,kaum=0", "--missing=-999", "--rename", "crp=marker")
+    code, said = run(*fit, *values)
+    assert code == 2
+    assert "--minimise" in said
+    code, said = run(*fit, *values, "--minimise")
+    assert code == 0, said
+    assert "1 − pain" in said
+    loaded = ib.load(model)
+    assert loaded.schema.features == ("marker",)
+    assert loaded.quality.imputed == {"marker": 40}
+    assert len(loaded.arms.labels) == 3

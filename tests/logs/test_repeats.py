@@ -89,6 +89,12 @@ def test_copies_with_different_rewards_can_be_refused():
         ib.open_log(table, {"repeated": "newest"})
 
 
+def test_the_reward_that_counts_is_minimised_where_less_is_better():
+    rows = {"event_id": ["a", "a", "b"], "x": [1.0, 1.0, 2.0], "cost": [1.0, 4.0, 2.0]}
+    rewards, _ = rewards_of(ib.open_log(pa.table(rows), {"reward": "cost", "minimise": True, "time": None}))
+    assert rewards.tolist() == [-4.0, -2.0]
+
+
 def test_a_copy_with_another_arm_is_left_out_and_counted():
     rows = {
         "event_id": ["a", "a", "b"],

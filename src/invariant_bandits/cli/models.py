@@ -55,6 +55,11 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     no_action: bool = False
     ignore: list[str] | None = None
     keep: list[str] | None = None
+    minimise: bool | None = None
+    reward_values: list[str] | None = None
+    missing: list[str] | None = None
+    rename: list[str] | None = None
+    levels: int | None = None
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
@@ -79,6 +84,11 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             "categorical": split_words(self.one_hot) or None,
             "ignore": split_words(self.ignore) or None,
             "keep": split_words(self.keep) or None,
+            "minimise": self.minimise,
+            "reward_values": _worths(self.reward_values),
+            "missing": split_words(self.missing) or None,
+            "rename": dict(_assigned("--rename OLD=NEW", word) for word in split_words(self.rename)) or None,
+            "levels": self.levels,
         }
         if self.no_action:
             if known.get("arm") is not None or known.get("action") is not None:
@@ -168,6 +178,25 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             option = f"--{name.replace('_', '-')}"
             words += [word for column in new if column not in old for word in (option, column)]
         return words
+
+
+def _assigned(option: str, words: str) -> tuple[str, str]:
+    """Return (name, value) of NAME=VALUE; `option` is what messages call it."""
+    name, _, value = words.rpartition("=")
+    if not name.strip() or not value.strip():
+        raise InputError(f"{option}: = must stand between two words, got {words!r}")
+    return name.strip(), value.strip()
+
+
+def _worths(words: Sequence[str] | None) -> dict[str, float] | None:
+    """Return what the words of a reward are worth; None if nothing is said."""
+    worths = dict[str, float]()
+    for name, value in (_assigned("--reward-values WORD=NUMBER", word) for word in split_words(words)):
+        try:
+            worths[name] = float(value)
+        except ValueError:
+            raise InputError(f"--reward-values: {value!r} of {name!r} is not a number") from None
+    return worths or None
 
 
 def _listed(value: Any) -> list[str]:

@@ -939,6 +939,8 @@ class DriftPrior:
     # Features of the logged actions along the basis: mean and inverse covariance; empty if not known.
     feature_mean: Annotated[Array, _optional("p")] = field(default_factory=_no_vector)
     feature_precision: Annotated[Array, _optional("p", "p")] = field(default_factory=_no_matrix)
+    # Mean reward at the mean features when the logs ended; None if it is not known.
+    present_level: float | None = None
     # The labelled arms that the coefficients belong to.
     population: ArmPopulation | None = None
 
@@ -991,6 +993,7 @@ class DriftPrior:
             baseline_variance=between,
             baseline_error=error,
             baseline_moves=moves,
+            present_level=_present_level(moments, own, noise),
             signal_variance=float((center**2 * offered).sum()),
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
@@ -1265,6 +1268,27 @@ def _baseline(
     moves = bool(special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA)
     between = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
     return center, between, float(1.0 / weight.sum()), moves
+
+
+def _present_level(moments: WindowedMoments, paths: CoefficientPaths, noise: Array) -> float:
+    """Mean reward at the mean features of the log when the log ended.
+
+    In window i it is ℓ_i = r̄_i − (x̄_i − x̄)ᵀγ_i. Unlike the intercept r̄_i − x̄_iᵀγ_i it does not change with
+    drifting coefficients γ_i where features are not centred. The last window's own level is shrunk to the
+    mean of all windows as far as windows differ by chance alone.
+    """
+    used = moments.counts > 0
+    if paths.partial is None:
+        used = np.ones(len(used), dtype=bool)
+    counts, features = moments.counts[used], moments.feature_mean[used]
+    apart = features - counts @ features / counts.sum()
+    levels = moments.reward_mean[used] - np.einsum("mi,mi->m", apart, paths.coefficients[used])
+    sampling = noise[used] / counts
+    weight = 1.0 / sampling
+    center = float(weight @ levels / weight.sum())
+    between = max(float(((levels - center) ** 2 - sampling).mean()), 0.0)
+    own_share = between / (between + float(sampling[-1]))
+    return center + own_share * (float(levels[-1]) - center)
 
 
 def _walk_steps(drift: Array) -> Array:

@@ -131,6 +131,7 @@ def read_feedback(
     opened.schema.require_action()
     if opened.schema.ranking is not None:
         raise InputError(TEXTS["ranking"].format(opened.schema.ranking))
+    opened.schema.require_direction()
     if not opened.schema.has_offered:
         raise InputError(TEXTS["chosen_only"])
     log = in_time_order(opened)
@@ -161,6 +162,7 @@ def read_feedback(
         raw = raw.mapped(pruned.feature_map.standardise)
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
+        raw = replace(raw, feature_names=tuple(feature_map.names))
     about = (tuple(notes), gathered.positions, gathered.offered_arms)
     return LoggedFeedback(raw, log.schema, feature_map, quality, windows, dropped, *about)
 

@@ -4,6 +4,7 @@ chosen, and `calibration`: do the propensities of a log agree with its choices?
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -287,9 +288,19 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
 
 def _column_names(feedback: Feedback) -> list[tuple[str, str]]:
     """Kind and name of each of the `_columns`."""
-    positions = range(min(int(feedback.counts.max()), MOST_POSITIONS))
-    names = [("position", f"position {k}") for k in positions]
-    return names + [("feature", f"feature {j}") for j in range(feedback.dim)]
+    names = [("position", f"position {k}") for k in _positions(feedback)]
+    of_arms = feedback.arm_features
+    known = feedback.feature_names if of_arms is None else of_arms.names
+    features = known if len(known) == feedback.dim else [f"feature {j}" for j in range(feedback.dim)]
+    return names + [("feature", name) for name in features]
+
+
+def _positions(feedback: Feedback) -> range:
+    """Positions whose choices are compared: none of labelled arms, whose levels are features."""
+    of_arms = feedback.arm_features
+    if of_arms is not None and of_arms.coding != "pooled" and of_arms.dim == feedback.dim:
+        return range(0)
+    return range(min(int(feedback.counts.max()), MOST_POSITIONS))
 
 
 def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
@@ -309,7 +320,7 @@ def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
 
     def of_part(part: Feedback) -> Iterator[Array]:
         positions = np.arange(len(part.offered)) - np.repeat(part.starts[:-1], part.counts)
-        for k in range(min(int(feedback.counts.max()), MOST_POSITIONS)):
+        for k in _positions(feedback):
             yield (positions == k).astype(np.float64)
         standardised = np.where(varies, part.offered - mean, 0.0) / np.where(varies, spread, 1.0)
         yield from np.ascontiguousarray(standardised.T)
@@ -318,6 +329,8 @@ def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
 
 
 MATERIAL = 0.02
+UNNAMED = re.compile(r"feature (\d+)")
+"""The name of a feature of rows, until the names of their columns are known."""
 
 
 @dataclass(frozen=True)
@@ -372,7 +385,9 @@ class Calibration:
     def named(self, names: Sequence[str]) -> Calibration:
         """The same checks with the names (p,) of the features."""
         checks = [
-            replace(check, name=names[int(check.name.split()[1])]) if check.kind == "feature" else check
+            replace(check, name=names[int(match[1])])
+            if check.kind == "feature" and (match := UNNAMED.fullmatch(check.name))
+            else check
             for check in self.checks
         ]
         return replace(self, checks=tuple(checks))

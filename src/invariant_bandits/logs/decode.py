@@ -96,8 +96,37 @@ MICROSECONDS = "datetime64[us]"
 ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
 NANOSECONDS = re.compile(r"\.\d{7,9}")
 TRUE = ("1", "1.0", "true", "t", "yes", "y")
-TRUTH = dict.fromkeys(("true", "yes", "t", "y", "won", "win", "success", "pass", "accepted"), "1")
-TRUTH |= dict.fromkeys(("false", "no", "f", "n", "lost", "loss", "failure", "fail", "rejected"), "0")
+ANSWERS = (
+    ("true yes t y won win success pass accepted", "false no f n lost loss failure fail rejected"),
+    ("up thumbs_up thumbsup 👍", "down thumbs_down thumbsdown 👎"),
+    ("good positive", "bad negative"),
+    ("wahr ja j", "falsch nein n nee"),
+    ("vrai oui", "faux non"),
+    ("verdadero sí si", "falso no"),
+    ("vero sì si", "falso no"),
+    ("verdadeiro sim", "falso não nao"),
+    ("sant ja j", "falskt nej nei n"),
+    ("kyllä kylla jah", "ei"),
+    ("prawda tak", "fałsz nie"),
+    ("pravda ano áno", "nepravda ne nie"),
+    ("da", "ne nu"),
+    ("igaz igen", "hamis nem"),
+    ("taip jā", "ne nē"),
+    ("doğru evet", "yanlış hayır hayir"),
+    ("да истина так", "нет не ложь ні"),
+    ("ναι", "όχι"),
+    ("כן", "לא"),
+    ("نعم", "لا"),
+    ("हाँ हां", "नहीं"),
+    ("是", "否"),
+    ("はい", "いいえ"),
+    ("예 네", "아니요 아니오"),
+    ("ya", "tidak"),
+    ("có", "không"),
+)
+"""Words for 1 and for 0 by language, or by what is answered; a column holds words of one line only."""
+TRUTH = {word: "1" for ones, _ in ANSWERS for word in ones.split()}
+TRUTH |= {word: "0" for _, zeros in ANSWERS for word in zeros.split()}
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
@@ -229,9 +258,21 @@ def are_flags(column: Any) -> bool:
 
 
 def are_truth_words(column: Any) -> bool:
-    """Whether a column of text holds words such as yes and no only, at least one."""
+    """Whether a column of text holds words such as yes and no only, of one language, at least one."""
     words = {str(value).strip().lower() for value in column.drop_null().unique().to_pylist()}
-    return bool(words) and words <= {*TRUTH, "0", "1"} and not words <= {"0", "1"}
+    if not words or words <= {"0", "1"}:
+        return False
+    return any(words - {"0", "1"} <= {*ones.split(), *zeros.split()} for ones, zeros in ANSWERS)
+
+
+def are_text_numbers(column: Any) -> bool:
+    """Whether all values of a column of text, at least one, are finite numbers."""
+    words = column.drop_null().unique()
+    if not len(words):
+        return False
+    with suppress(pa.ArrowInvalid):
+        return bool(np.isfinite(np.asarray(words.cast(pa.float64()))).all())
+    return False
 
 
 def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
@@ -306,9 +347,9 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     column = parsed_whole(column, dates=False)
     if column.type == pa.float64():
         return column
-    words = compute.utf8_lower(column)
-    for word, number in TRUTH.items():
-        column = compute.if_else(compute.equal(words, word), pa.scalar(number), column)
+    words = compute.utf8_lower(compute.utf8_trim_whitespace(column))
+    places = compute.index_in(words, value_set=pa.array(list(TRUTH)))
+    column = compute.coalesce(pa.array(list(TRUTH.values())).take(places), column)
     with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
     return _one_by_one(column, pa.float64(), float, name, problems)

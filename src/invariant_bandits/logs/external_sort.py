@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -406,34 +406,75 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
-    """Write every row to the file of its part, with its key; returns the rows (parts,) of each."""
+    """Write every row to the file of its part, with its key; returns the rows (parts,) of each.
+
+    A part goes on in a new file where the types of the columns change, as between files of a log.
+    """
     counts = np.zeros(len(bounds) + 1, dtype=np.int64)
-    writers: dict[int, Any] = {}
     with ExitStack() as open_files:
+        writers: dict[int, _PartWriter] = {}
         for batch, keys in keyed:
             names = [*batch.schema.names, KEY]
             batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=names)
             part_of = np.searchsorted(bounds, keys, side="right")
             for part in np.unique(part_of).tolist():
                 if part not in writers:
-                    path = str(folder / f"{part}.dealt")
-                    writers[part] = open_files.enter_context(pa.ipc.new_stream(path, batch.schema))
+                    writers[part] = open_files.enter_context(closing(_PartWriter(folder, part)))
                 rows = np.flatnonzero(part_of == part)
-                writers[part].write_batch(batch.take(pa.array(rows)))
+                writers[part].write(batch.take(pa.array(rows)))
                 counts[part] += len(rows)
     return counts
 
 
+class _PartWriter:
+    """Rows of one part, not sorted yet, in as many files as there are changes of types."""
+
+    def __init__(self, folder: Path, part: int) -> None:
+        self.folder, self.part = folder, part
+        self._files = 0
+        self._stream: Any = None
+        self._types: Any = None
+
+    def write(self, batch: Any) -> None:
+        """Append rows."""
+        if self._stream is None or batch.schema != self._types:
+            self.close()
+            path = self.folder / f"{self.part}-{self._files:06}.dealt"
+            self._stream, self._types = pa.ipc.new_stream(str(path), batch.schema), batch.schema
+            self._files += 1
+        self._stream.write_batch(batch)
+
+    def close(self) -> None:
+        """End the present file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
 def _sort(folder: Path, part: int) -> None:
-    """Sort one part by its keys, rows with the same key in their order, and let go of the unsorted one."""
-    dealt = folder / f"{part}.dealt"
-    with pa.OSFile(str(dealt)) as file, pa.ipc.open_stream(file) as reader:
-        table = reader.read_all()
-    order = np.argsort(table.column(KEY).to_numpy(), kind="stable")
-    table = table.drop_columns([KEY]).combine_chunks().take(pa.array(order))
+    """Sort one part by its keys, rows with the same key in their order, and let go of the unsorted files."""
+    dealt = sorted(folder.glob(f"{part}-*.dealt"))
+    tables = []
+    for path in dealt:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            tables.append(reader.read_all())
+    if len(tables) > 1:
+        tables = [pa.Table.from_batches([join_batches([_one_batch(table) for table in tables])])]
+    order = np.argsort(tables[0].column(KEY).to_numpy(), kind="stable")
+    table = tables[0].drop_columns([KEY]).combine_chunks().take(pa.array(order))
     with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema) as writer:
         writer.write_table(table, max_chunksize=BATCH_ROWS)
-    dealt.unlink()
+    for path in dealt:
+        path.unlink()
+
+
+def _one_batch(table: Any) -> Any:
+    """The rows of a table as one record batch; words of dictionaries are written out."""
+    plain = [
+        column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        for column in table.schema
+    ]
+    kinds = zip(table.schema.names, plain, strict=True)
+    return table.cast(pa.schema(list(kinds))).combine_chunks().to_batches()[0]
 
 
 IN_MEMORY = 2**24

@@ -145,6 +145,8 @@ class Feedback:
         Rewards of all offered actions, if the log has full information.
     arm_features : ArmFeatures or None
         Rule that computes features from a context and the label of an arm, if actions are labelled arms.
+    feature_names : tuple of str
+        Names of the p features, for messages; empty if they are not known.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -164,6 +166,7 @@ class Feedback:
     offered_propensities: Any = None
     offered_rewards: Any = None
     arm_features: ArmFeatures | None = None
+    feature_names: tuple[str, ...] = ()
 
     # -- making --
 

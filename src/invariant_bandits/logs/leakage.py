@@ -22,6 +22,12 @@ CERTAIN = 0.99
 """Share of equal rewards from which on a group of rows counts as certain."""
 CHANCE = 1e-9
 """Probability below which certain rows are not an accident."""
+MOST_REWARDS, LEAST_REWARD_SHARE = 16, 0.005
+"""The most frequent rewards whose certainty is looked for, if so many rows have them: half of 1 %, because
+a log in which 1 % of the rows have a reward may show fewer of them in its first rows.
+"""
+LEAST_CERTAIN_SHARE = 0.1
+"""Share of the rows whose reward is the usual one for certain that is worth a question."""
 BINS = 16
 MOST_GROUPS = 64
 IMBALANCED = 5.0
@@ -35,8 +41,9 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
     """Say how a column gives the reward away; None if it does not.
 
     The column may explain nearly all of the variance of the reward, by a line, by ranks or by groups of its
-    values. Or rewards are mostly the same, such as 0, and the column says of some rows with certainty that
-    theirs is another, as the seconds after a click do. Or it is missing where the reward is that usual one.
+    values. Or some reward is frequent, such as 0, and the column says of some rows with certainty that theirs
+    is another, as the seconds after a click do, or, where other rewards are more frequent, that theirs is
+    that one, as the answer "no" to "sold" does. Or it is missing where the reward is the usual one.
 
     Parameters
     ----------
@@ -144,6 +151,41 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
     return leaks
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def always_usual(column: Any, rewards: Array, words: bool = False) -> str | None:
+    """Say of which values of a column all rewards are the usual one, such as 0; None if there are none.
+
+    Such a value may be known before the choice, as the type of a user who never buys, or after it, as the
+    answer "no" to "opened" is where clicks are the reward: only the caller knows which. What is said is what
+    chance could not do, of at least a tenth of the rows.
+
+    Parameters
+    ----------
+    column, rewards, words :
+        As in `leak_evidence`.
+    """
+    rewarded = np.isfinite(rewards)
+    rewards = rewards[rewarded]
+    if len(rewards) < LEAST_ROWS or rewards.min() == rewards.max():
+        return None
+    values, missing = _values(column, words)
+    values, missing = values[rewarded], missing[rewarded]
+    groups = _groups(values, missing, words)
+    if groups is None:
+        return None
+    levels, counts = np.unique(rewards, return_counts=True)
+    usual = float(levels[counts.argmax()])
+    other = rewards != usual
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    certain = np.bincount(codes, weights=other) == 0
+    rows = int(sizes[certain].sum())
+    if rows < LEAST_CERTAIN_SHARE * len(rewards):
+        return None
+    if rows * np.log1p(-float(other.mean())) > np.log(CHANCE):
+        return None
+    return f"in {rows:,} of the first {len(rewards):,} rows it says alone that the reward is {usual:g}"
+
+
 def _values(column: Any, words: bool) -> tuple[Array, Array]:
     """Numbers (n,), codes of words where the column holds words, and a mask of the missing ones."""
     missing = decode.is_missing(column)
@@ -188,19 +230,30 @@ def _correlation(values: Array, rewards: Array, rows: int) -> float:
 
 
 def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
-    """Say which rows have an unusual reward for certain, or that the column is missing where it is usual."""
+    """Say which rows have one reward, or not the usual one, for certain, or that the column is missing where
+    the reward is the usual one.
+
+    Of a reward and its opposite, only the rarer one is evidence: that nobody of a group buys may well be
+    known before the choice where few buy anyway, that all of them buy is not.
+    """
     levels, counts = np.unique(rewards, return_counts=True)
     usual = levels[counts.argmax()]
     other = rewards != usual
-    rate = float(other.mean())
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    certain = np.bincount(codes, weights=other) >= CERTAIN * sizes
-    rows = int(sizes[certain].sum())
-    if rate <= 0.5 and rows and rows * np.log(rate) < np.log(CHANCE):
-        return (
-            f"gives the reward away: by it alone {rows:,} rows surely have one, of others {100 * rate:.2g} %"
-        )
     without = int(missing.sum())
-    if without and without * np.log1p(-rate) < np.log(CHANCE) and not other[missing].any():
+    never_missing_by_chance = without * np.log1p(-float(other.mean())) < np.log(CHANCE)
+    if without and never_missing_by_chance and not other[missing].any():
         return f"known only after the reward: missing in {without:,} rows, and the reward of all is {usual:g}"
+    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    frequent = np.argsort(-counts, kind="stable")[:MOST_REWARDS]
+    for place in frequent[counts[frequent] >= LEAST_REWARD_SHARE * len(rewards)]:
+        equal = rewards == levels[place]
+        is_rare = bool(equal.mean() <= 0.5)
+        rare = equal if is_rare else ~equal
+        rate = float(rare.mean())
+        certain = np.bincount(codes, weights=rare) >= CERTAIN * sizes
+        rows = int(sizes[certain].sum())
+        if rows and rows * np.log(rate) < np.log(CHANCE):
+            what = f"a reward of {levels[place]:g}" if is_rare else f"a reward other than {levels[place]:g}"
+            share = f"{100 * rate:.2g} %"
+            return f"gives the reward away: by it alone {rows:,} rows surely have {what}, of all {share}"
     return None

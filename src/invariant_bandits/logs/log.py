@@ -31,11 +31,19 @@ from invariant_bandits.logs.arms import (
 from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
 from invariant_bandits.logs.external_sort import RoundSpool, SpooledSource, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.preparation import (
+    ChangedSource,
+    cut_levels,
+    describe_levels,
+    prepared,
+    text_of_numbers,
+)
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds, RepeatProbe
 from invariant_bandits.logs.roles import infer_schema
 from invariant_bandits.logs.schema import (
     HINTS,
+    LEVELS,
     Schema,
     SchemaLike,
     checked_overrides,
@@ -50,6 +58,8 @@ MOST_ARMS, MOST_LEVELS, LEAST_PLAYS = 20_000, 500, 2
 """Arms of a log, those that need not share all slopes, and rounds per arm that a log of more must have."""
 ANOTHER_ARM = "say which column is the arm (--arm COLUMN), or 'none'"
 MOST_CATEGORIES = 100_000
+MOST_SPELLINGS = 5
+"""Groups of categories that are spelled alike, in a note."""
 SPLIT_SHARE = 0.1
 """More rounds than this share must come again to count as split rather than logged twice."""
 MOST_TIMES = 1 << 18
@@ -147,6 +157,25 @@ class Survey:
         counts = self.categories[column]
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return tuple(sorted(ranked[:most]))
+
+
+def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
+    """Return notes of categories and arms that differ in case or surrounding blanks only."""
+    words = {name: list(counts) for name, counts in survey.categories.items()}
+    if schema.arm is not None:
+        words[schema.arm] = [arm.label for arm in survey.arm_uses]
+    notes = []
+    for name, spellings in words.items():
+        alike: dict[str, list[str]] = {}
+        for word in spellings:
+            alike.setdefault(" ".join(word.split()).casefold(), []).append(word)
+        groups = [sorted(group) for group in alike.values() if len(group) > 1]
+        if groups:
+            shown = "; ".join(", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS])
+            more = f" and {len(groups) - MOST_SPELLINGS} more" if len(groups) > MOST_SPELLINGS else ""
+            differ = f"{name!r} has values that differ in case or blanks only, and count as different ones"
+            notes.append(f"{differ}: {shown}{more}")
+    return notes
 
 
 class CategoryProbe:
@@ -358,14 +387,23 @@ class Log:
     """
 
     def __init__(self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any) -> None:
+        self.given = self._known(schema)
         self.source = source
+        if not isinstance(self.given, Schema) and LEVELS in self.given:
+            edges, medians = cut_levels(
+                prepared(source, self.given), self.given.get("arm"), self.given[LEVELS]
+            )
+            self.given |= {"level_edges": edges, "level_values": medians}
+        self.source = prepared(source, self.given if isinstance(self.given, dict) else vars(self.given))
+        if fractions := text_of_numbers(self.source, lambda: self.first_rows):
+            self.source = ChangedSource(self.source, {}, dict.fromkeys(fractions, pa.float64()))
         self.schema = self.resolved(schema)
         self._see_timestamps()
         self.source.give_dictionaries([*self.schema.categorical, *filter(None, [self.schema.arm])])
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
-        self.notes: tuple[str, ...] = () if self.schema.ranking is None else (ranking_note(self.schema),)
+        self.notes: tuple[str, ...] = self._notes()
         # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
         self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
@@ -374,13 +412,14 @@ class Log:
 
     def resolved(self, schema: SchemaLike) -> Schema:
         """What `schema` says about the columns of this log, the rest inferred."""
-        if isinstance(schema, Schema):
-            return schema.resolved(self.source.arrow_schema)
-        overrides = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
+        overrides = self._known(schema)
+        if isinstance(overrides, Schema):
+            return overrides.resolved(self.source.arrow_schema)
+        if overrides.pop(LEVELS, None) is not None and isinstance(self.given, dict):
+            overrides |= {name: self.given[name] for name in ("level_edges", "level_values")}
         own = self.source.schema
         if own is None:
             return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
-        checked_overrides(overrides, "schema")
         names = self.source.arrow_schema.names
         if own.labelled and overrides.get("arm", own.arm) is None and "features" not in overrides:
             free = set(names) - set(own.roles().values())
@@ -394,6 +433,27 @@ class Log:
         if own.labelled and changed.arm in (own.arm, None) and not set(changed.features) <= set(own.features):
             return replace(changed, arm=None, action=own.arm)  # features of arms: the actions are rows
         return changed
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader must know first of the values of the log."""
+        schema = self.schema
+        notes = [] if schema.ranking is None else [ranking_note(schema)]
+        notes += schema.doubts
+        if schema.minimise:
+            notes.append(f"less of {schema.reward} is better: rewards are {schema.reward_words}")
+        if schema.level_values:
+            notes.append(describe_levels(str(schema.arm), schema.level_edges, schema.level_values))
+        return tuple(notes)
+
+    @staticmethod
+    def _known(schema: SchemaLike) -> Schema | dict[str, Any]:
+        """A whole schema, or the fields of one that are given."""
+        if isinstance(schema, Schema):
+            return schema
+        if isinstance(schema, str | PathLike):
+            return toml_overrides(schema)
+        checked_overrides(schema or {}, "schema")
+        return dict(schema or {})
 
     def _see_timestamps(self) -> None:
         """Have times since 1970, and dates with the day or the month first, as timestamps from here on."""
@@ -476,6 +536,8 @@ class Log:
         if known.repeated_ids is not None and known.repeats is None:
             known = self._with_repeats(known)
         self._survey = known
+        spellings = spelling_notes(known, self.schema)
+        self.notes += tuple(note for note in spellings if note not in self.notes)
         if known.split_rounds is None:
             return known
         self.source = with_whole_rounds(self.source, schema, known.split_rounds)

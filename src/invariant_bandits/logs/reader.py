@@ -330,7 +330,8 @@ class Reader:
         return np.asarray(task.position - task.first_row + rows)
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
-        return decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
+        rewards = decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
+        return np.asarray(self.schema.learned_reward(rewards))
 
     def _all_rewards(self, batch: Any, counts: Array, problems: RowProblems) -> Array:
         """Return the rewards of all offered actions (Σ counts,) of a column of lists."""
@@ -346,7 +347,7 @@ class Reader:
             bad = np.zeros(len(batch), dtype=bool)
             bad[np.flatnonzero(fits).repeat(counts[fits])[~entries.usable]] = True
             problems.leave_out(bad, f"{name} missing or not finite")
-        return rewards
+        return np.asarray(self.schema.learned_reward(rewards))
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""

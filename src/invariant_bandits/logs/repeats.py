@@ -165,7 +165,7 @@ class RepeatProbe:
             copies=np.sort(positions[~is_first & same_action]),
             strangers=np.sort(positions[~is_first & ~same_action]),
             firsts=positions[starts][by_position],
-            rewards=combined[by_position],
+            rewards=self.schema.learned_reward(combined[by_position]),
             differing=differing,
         )
         return {"repeats": repeats}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, escape_line
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import (
     are_flags,
+    are_text_numbers,
     are_truth_words,
     find_time_format,
     holds_times,
@@ -23,8 +25,10 @@ from invariant_bandits.logs.decode import (
     is_time,
     is_vector,
 )
+from invariant_bandits.logs.doubts import MOST_AMOUNTS, names_amount, sentinel, sentinel_words
 from invariant_bandits.logs.leakage import (
     IMBALANCED,
+    always_usual,
     explained_by_groups,
     imbalance,
     leak_evidence,
@@ -56,6 +60,8 @@ DECIDED = "assigned exposed offered selected sent served shown targeted treated"
 MOST_LABELS, MOST_FRACTIONS = 200, 12
 """Different values, and different fractions, in the first rows beyond which a column holds no labels."""
 LEAST_PLAYS = 20
+MOST_ANSWERS, MOST_WORDS = 5, 20
+"""Different words of a column that may be the answer to a question, and of one named as the reward."""
 MANY_CATEGORIES = 100
 LOOKED_AT = 1000
 """First rows whose values say what a column is; relations between columns are looked for in more of them."""
@@ -134,13 +140,21 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess.arms_by_name(parts=False)
     guess.arms_and_propensities_by_values()
     guess.reward_by_relations()
+    guess.require_numeric_reward()
     guess.arms_by_name(parts=True)
     guess.arms_and_propensities_by_values()
     guess.features_by_type()
     guess.arms_of_rows()
     guess.decisions_by_identifier()
-    schema = Schema(**guess.fields, reasons=guess.reasons, candidates=guess.action_candidates())
-    return schema.resolved(arrow_schema)
+    guess.direction_of_reward()
+    guess.require_labels()
+    schema = Schema(
+        **guess.fields,
+        reasons=guess.reasons,
+        candidates=guess.action_candidates(),
+    )
+    schema = schema.resolved(arrow_schema)
+    return replace(schema, doubts=guess.doubts(schema.features))
 
 
 def are_labels(column: Any, kind: Any) -> bool:
@@ -153,6 +167,21 @@ def are_labels(column: Any, kind: Any) -> bool:
     if is_number(kind) and not _are_whole(column):
         return 0 < len(there.unique()) <= min(MOST_FRACTIONS, len(there) // LEAST_PLAYS)
     return 0 < len(there.unique()) <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
+
+
+def _quoted(words: Sequence[str]) -> str:
+    """Words for a message."""
+    return ", ".join(escape_line(repr(word)) for word in words)
+
+
+def _is_float(word: str) -> bool:
+    """Whether a text is a number."""
+    return are_text_numbers(pa.array([word]))
+
+
+def _are_numeric_words(column: Any) -> bool:
+    """Whether text is read as numbers: numbers, or words such as yes and no."""
+    return are_truth_words(column) or are_text_numbers(column)
 
 
 def are_lists_of_labels(column: Any, kind: Any) -> bool:
@@ -491,7 +520,7 @@ class _Guess:
             "offered": lambda: is_list(kind) and is_vector(kind.value_type),
             "rewards": lambda: is_vector(kind),
             "propensity": lambda: is_number(kind) and are_probabilities(sample),
-            "reward": lambda: is_number(kind) or (is_text(kind) and are_truth_words(sample)),
+            "reward": lambda: is_number(kind) or (is_text(kind) and _are_numeric_words(sample)),
             "arm": lambda: are_labels(sample, kind),
             "arms_offered": lambda: are_lists_of_labels(sample, kind),
             "chosen": lambda: are_flags(sample),
@@ -670,7 +699,36 @@ class _Guess:
         else:
             likely = list(dict.fromkeys([*named, *outcomes, *([] if outcomes else [*done, *free])]))
             why = {name: f", depends on {self.fields.get('arm')}" for name in outcomes}
-            require_role("reward", {name: self._distinct(name) + why.get(name, "") for name in likely})
+            options = {name: self._distinct(name) + why.get(name, "") for name in likely}
+            require_role("reward", options | self._answers())
+
+    def _answers(self) -> dict[str, str]:
+        """Columns of two or three words, which may be rewards once their worth is said."""
+        texts = [name for name in self._free() if is_text(self.types[name]) and not identifies(name)]
+        words = {name: self.sample.column(name).drop_null().unique().to_pylist() for name in texts}
+        return {
+            name: f"the words {_quoted(words[name])}; say what they are worth: --reward-values …"
+            for name in texts
+            if 2 <= len(words[name]) <= MOST_ANSWERS and not _are_numeric_words(self.sample.column(name))
+        }
+
+    def require_numeric_reward(self) -> None:
+        """Raise InputError if the reward holds words whose worth is not known."""
+        name = self.fields["reward"]
+        if name is None or not is_text(self.types[name]) or _are_numeric_words(self.rows.column(name)):
+            return
+        counts = self.rows.column(name).value_counts().to_pylist()
+        counts = [(entry["values"], entry["counts"]) for entry in counts if entry["values"] is not None]
+        words = [word for word, _ in sorted(counts, key=lambda pair: -pair[1])]
+        known = [word for word in words if word.strip().lower() in decode.TRUTH or _is_float(word)]
+        if not words or len(words) > MOST_WORDS or len(known) == len(words):
+            return  # bad values among good ones are counted, row by row
+        example = ",".join(f"{word}={int(place == 0)}" for place, word in enumerate(words[:3]))
+        raise InputError(
+            f"the reward {name!r} holds words: {_quoted(words[:MOST_ANSWERS])}; say what each is worth, such"
+            f" as --reward-values {shlex.quote(example)}"
+            " (in Python: schema={'reward': …, 'reward_values': {word: number}})"
+        )
 
     def _may_be_reward(self, name: str) -> bool:
         """Whether a column without a role can be the reward, as far as its name and values tell."""
@@ -717,6 +775,61 @@ class _Guess:
             return gives and not (self._is_two_valued(name) and leak_evidence(columns[1], pair[0]))
 
         return [name for name in names if not any(follows(name, other) for other in names if other != name)]
+
+    def direction_of_reward(self) -> None:
+        """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1. Costs that
+        are never positive have their sign turned already.
+        """
+        values = _usable_numbers(self.rows.column(self.fields["reward"]))
+        if self.fields.get("minimise") is None and len(values) and bool((values <= 0.0).all()):
+            self.fields["minimise"] = False
+        if self.fields.get("minimise") and "reward_offset" not in self.fields:
+            self.fields["reward_offset"] = float(bool(np.isin(values, (0.0, 1.0)).all()))
+
+    def require_labels(self) -> None:
+        """Raise InputError if the arm is a column of numbers with so many values that they are no labels."""
+        arm = self.fields.get("arm")
+        if not arm or not is_number(self.types[arm]):
+            return
+        column = self.sample.column(arm)
+        different = len(column.drop_null().unique())
+        is_amount = not _are_whole(column) or names_amount(arm)
+        if not is_amount or different <= MOST_FRACTIONS or (_are_whole(column) and different <= MOST_AMOUNTS):
+            return
+        quoted = shlex.quote(arm)
+        raise InputError(
+            f"arm {arm!r} holds {different:,} different numbers in the first {len(column):,} rows: an amount,"
+            " and one arm per number learns nothing. Two ways work:\n"
+            f"  --arm {quoted} --levels 5           five levels of it are the arms, named by their medians\n"
+            f"  --no-action --interactions {quoted}:COLUMN   it is a feature of the chosen action\n"
+            "(in Python: schema={'arm': …, 'levels': 5}; see docs/how-to/continuous-actions.md)"
+        )
+
+    def doubts(self, features: Sequence[str]) -> tuple[str, ...]:
+        """Return what may be wrong about the values of the features and of the reward, in words."""
+        used = [*features, self.fields["reward"]]
+        sentinels = []
+        for name in used:
+            if name is not None and is_number(self.types[name]):
+                value = sentinel(_numbers(self.rows.column(name)))
+                sentinels += [] if value is None else [sentinel_words(name, *value)]
+        return (*sentinels, *self._one_sided_rewards(features))
+
+    def _one_sided_rewards(self, features: Sequence[str]) -> list[str]:
+        """Features with a value at which all rewards are the usual one, as of an earlier outcome."""
+        rewards = self._rewards()
+        evidence = {}
+        for name in features:
+            kind = self.types[name]
+            if name not in self.hints["keep"] and (is_number(kind) or is_text(kind)):
+                column = _flat(self.rows.column(name))
+                evidence[name] = always_usual(column, rewards, is_text(kind))
+        what_to_do = "if it is known only after the choice, leave it out (--ignore {})"
+        return [
+            f"{name!r}: {words}; {what_to_do.format(shlex.quote(name))}"
+            for name, words in evidence.items()
+            if words is not None
+        ]
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""

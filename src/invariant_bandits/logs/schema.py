@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -15,6 +15,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs.decode import is_text
+from invariant_bandits.logs.doubts import less_is_better
 from invariant_bandits.storage import read_toml
 
 NAMES = {
@@ -111,10 +112,24 @@ class Schema:
         Which reward counts if several rows have the same identifier in the column `round`, in a log with one
         row per round: the "last" (the default), the "first", the "max" or the "sum". With "error" a log whose
         copies have different rewards is refused.
+    rename : mapping of str to str
+        New names of columns, by their old names.
+    missing : sequence of str
+        Values that stand for a missing one, such as "-999"; "age=-1" means the column age only.
+    reward_values : mapping of str to float
+        Numbers that words of the reward are worth, such as {"up": 1, "down": 0}.
+    minimise : bool, optional
+        Whether less of the reward column is better. Then the model learns `reward_offset` minus the column.
+    reward_offset : float
+        Number from which a reward that is minimised is subtracted: 1 for a reward of 0 and 1.
+    level_edges, level_values : sequence of float
+        Edges and medians of the levels of numbers in the column `arm`; the medians are the labels.
     reasons : mapping of str to str
         Explanations why each column was used or ignored; the method `describe` shows them.
     candidates : mapping of str to str
         Columns that might hold the action, each with a reason, if no column was recognised as the action.
+    doubts : tuple of str
+        What may be wrong about the values of the log, and what to do.
 
     >>> schema = Schema("clicked", ("price", "country"), time="ts", categorical=("country",))
     >>> print(schema.describe())
@@ -142,14 +157,23 @@ class Schema:
     propensity_unit: str = "probability"
     day_first: bool | None = None
     repeated: str = "last"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    reward_values: Mapping[str, float] = field(default_factory=dict)
+    minimise: bool | None = None
+    reward_offset: float = 0.0
+    level_edges: tuple[float, ...] = ()
+    level_values: tuple[float, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    doubts: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("features", "categorical"):
+        for name in ("features", "categorical", "missing", "level_edges", "level_values"):
             value = getattr(self, name)
             if isinstance(value, str):
-                raise InputError(f"{name} must be a list of column names or patterns, got the text {value!r}")
+                wanted = "values" if name == "missing" else "column names or patterns"
+                raise InputError(f"{name} must be a list of {wanted}, got the text {value!r}")
             object.__setattr__(self, name, tuple(value))
         if self.propensity_unit not in PROBABILITIES:
             known = ", ".join(PROBABILITIES)
@@ -234,6 +258,31 @@ class Schema:
         if self.candidates:
             require_role("arm", self.candidates, none)
 
+    def require_direction(self) -> None:
+        """Raise InputError if the name of the reward says that less is better and the caller did not say
+        which is.
+        """
+        if self.minimise is None and less_is_better(self.reward):
+            asks = (
+                f"the reward {self.reward!r} sounds as if less of it were better, and a model earns as much"
+            )
+            learns = f"--minimise (minimise=True in a schema) learns {self.minimised_words()}"
+            raise InputError(f"{asks} as it can: {learns}; --maximise (False) says that more is better")
+
+    def learned_reward(self, reward: Any) -> Any:
+        """Return what a model learns of a reward, or of rewards (n,), as the column has them."""
+        return self.reward_offset - reward if self.minimise else reward
+
+    def minimised_words(self, offset: float | None = None) -> str:
+        """Return what is learned of a reward of which less is better, in words."""
+        offset = self.reward_offset if offset is None else offset
+        return f"{offset:g} − {self.reward}" if offset else f"−{self.reward}"
+
+    @property
+    def reward_words(self) -> str:
+        """What a model learns, in words: the reward, or the reward with its sign turned."""
+        return self.minimised_words() if self.minimise else self.reward
+
     def roles(self) -> dict[str, str]:
         """Return a dictionary from roles, such as "reward", to the names of their columns in the log."""
         columns = {role: getattr(self, role) for role in ROLES}
@@ -246,7 +295,11 @@ class Schema:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(role, column, why) of every column that has a role or is ignored for a reason."""
-        with_role = [(role, name, self.reasons.get(role, "")) for role, name in self.roles().items()]
+        reasons = dict(self.reasons)
+        if self.minimise:
+            why = f"less is better: {self.reward_words} is learned"
+            reasons["reward"] = ", ".join(filter(None, [reasons.get("reward"), why]))
+        with_role = [(role, name, reasons.get(role, "")) for role, name in self.roles().items()]
         kinds = {name: "categories" if name in self.categorical else "feature" for name in self.features}
         features = [(kind, name, self.reasons.get(name, "")) for name, kind in kinds.items()]
         ignored = [("ignored", name[1:], why) for name, why in self.reasons.items() if name.startswith("!")]
@@ -261,15 +314,18 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Return the roles of the columns as a dictionary of plain values."""
         values = {name: getattr(self, name) for name in FIELDS}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
 
 
-ABOUT_GUESSES = ("reasons", "candidates")
+ABOUT_GUESSES = ("reasons", "candidates", "doubts")
 FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name not in ABOUT_GUESSES)
 HINTS = ("ignore", "keep")
 """What a caller may say about columns without giving them a role: never a feature, or a feature although it
 seems to give the reward away.
 """
+LEVELS = "levels"
+"""How many levels the numbers of the arm are cut into; `level_edges` and `level_values` follow from it."""
 
 
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
@@ -284,16 +340,67 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     message.
     """
     for name, value in overrides.items():
-        if name not in (*FIELDS, *HINTS):
+        if name not in (*FIELDS, LEVELS, *HINTS):
             raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
-        if name in ("features", "categorical", *HINTS):
-            good, wanted = isinstance(value, list | tuple) and _are_texts(value), "a list of patterns"
-        elif name in ("full_information", "day_first"):
-            good, wanted = isinstance(value, bool), "true or false"
-        else:
-            good, wanted = value is None or isinstance(value, str), "a column name"
-        if not good:
+        is_good, wanted = KINDS_OF_FIELDS.get(name, (_is_column, "a column name"))
+        if not is_good(value):
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
+
+
+def _is_column(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_truth_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _are_texts(value)
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _are_numbers(value)
+
+
+def _is_number(value: Any) -> bool:
+    return _are_numbers([value])
+
+
+def _maps_to_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
+
+
+def _maps_to_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value]) and _are_numbers(value.values())
+
+
+PATTERNS, NUMBERS = (_is_list_of_texts, "a list of patterns"), (_is_list_of_numbers, "a list of numbers")
+KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
+    "missing": (_is_list_of_texts, "a list of texts"),
+    "rename": (_maps_to_texts, "new names by old names"),
+    "reward_values": (_maps_to_numbers, "numbers by words"),
+    "level_edges": NUMBERS,
+    "level_values": NUMBERS,
+    "reward_offset": (_is_number, "a number"),
+    LEVELS: (_is_number, "a number"),
+    "full_information": (_is_truth, "true or false"),
+    "day_first": (_is_truth, "true or false"),
+    "minimise": (_is_truth_or_none, "true or false"),
+}
+"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    """Whether all values are finite numbers, not truth values."""
+    numbers = list(values)
+    real = all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    return real and bool(np.isfinite(numbers).all())
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -330,7 +437,8 @@ def _are_texts(values: Sequence[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-MOST_CANDIDATES = 10
+MOST_CANDIDATES, LAST_CANDIDATES = 20, 8
+"""Candidates that a message names, and how many of them are the last ones where there are more."""
 IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid|rowid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
 
 
@@ -342,8 +450,15 @@ def identifies(name: str) -> bool:
 def require_role(role: str, options: Mapping[str, str], *more: str) -> NoReturn:
     """Raise InputError: no column was found for a role; list the columns that may have it, and why."""
     what = "action" if role == "arm" else role
-    given = {f"--{role} {shlex.quote(name)}": why for name, why in list(options.items())[:MOST_CANDIDATES]}
+    candidates = list(options.items())
+    hidden = len(candidates) - MOST_CANDIDATES
+    if hidden > 0:
+        first = MOST_CANDIDATES - LAST_CANDIDATES
+        candidates = [*candidates[:first], *candidates[-LAST_CANDIDATES:]]
+    given = {f"--{role} {shlex.quote(name)}": why for name, why in candidates}
     wide = max(map(len, given), default=0)
     lines = [f"  {option:<{wide}}  {why}" for option, why in given.items()]
+    if hidden > 0:
+        lines.insert(first, f"  … and {hidden} more columns between these")
     head = f"no column was found to be the {what}; say which one is (in Python: schema={{{role!r}: …}}):"
     raise InputError("\n".join([head, *lines, *more]))

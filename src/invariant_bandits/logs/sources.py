@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.decode import TimeFormat
+from invariant_bandits.logs.decode import TimeFormat, is_number
 from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
@@ -249,15 +249,17 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Batches:
 
 
 def join_batches(batches: Sequence[Any]) -> Any:
-    """One record batch of several; a column that is text in some of them is text in all."""
+    """One record batch of several; a column whose types differ holds numbers if all are, else text."""
     first = batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
         return pa.concat_batches(batches)
     columns = []
     for name in first.names:
         parts = [batch.column(name) for batch in batches]
-        alike = len({part.type for part in parts}) == 1
-        columns.append(pa.concat_arrays(parts if alike else [part.cast(pa.string()) for part in parts]))
+        if len({part.type for part in parts}) > 1:
+            kind = pa.float64() if all(is_number(part.type) for part in parts) else pa.string()
+            parts = [part.cast(kind) for part in parts]
+        columns.append(pa.concat_arrays(parts))
     return pa.RecordBatch.from_arrays(columns, names=first.names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,6 +195,7 @@ def fit_logs(
     with threadpool_limits(1, user_api="blas"):  # of narrow matrices, threads only wait for each other
         log = open_log(source, schema, catalogue=catalogue, arms=arms)
         log.schema.require_action()
+        log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
         how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
@@ -208,7 +210,7 @@ def fit_logs(
         fields: dict[str, Any] = {
             "schema": read.schema,
             "quality": read.quality,
-            "notes": (*log.notes, *([unequal] if unequal else []), *notes),
+            "notes": (*log.notes, *([unequal] if unequal else []), *complementary_gaps(read), *notes),
         }
         if read.of_arms is not None:
             if read.of_arms.rewards_are_binary:
@@ -232,6 +234,28 @@ def require_different_rewards(moments: WindowedMoments, column: str) -> None:
         what = f"every reward of the log is {mean:.6g} (column {column!r}): nothing can be learned from it"
         how = "name another column (--reward COLUMN) or, if rows repeat a decision, say which reward counts"
         raise InputError(f"{what}; {how} (--repeated max); --keep-going goes on all the same")
+
+
+GAPS_APART, LEAST_GAP = 0.002, 0.02
+"""Share of the rows by which the gaps of two columns may fail to complement each other, and the least gap."""
+
+
+def complementary_gaps(read: LogMoments) -> list[str]:
+    """Notes of two columns of one kind, one of which is missing in as many rows as the other is there."""
+    features, missing = read.feature_map, read.quality.imputed
+    columns = {column.name: column for column in features.columns if column.name in missing}
+    rows, notes = max(read.quality.rounds, 1), []
+    for first, second in combinations(columns, 2):
+        shares = missing[first] / rows, missing[second] / rows
+        complement = abs(sum(shares) - 1.0) < GAPS_APART and min(shares) > LEAST_GAP
+        words = [set(columns[name].categories or ()) for name in (first, second)]
+        alike = not any(words) or len(words[0] & words[1]) >= 0.5 * min(map(len, words)) > 0.0
+        if complement and alike:
+            gaps = f"{100 * shares[0]:.2g} % of the rows and {second!r} in the other {100 * shares[1]:.2g} %"
+            notes.append(
+                f"{first!r} is missing in {gaps}: if the column was renamed, say --rename {first}={second}"
+            )
+    return notes
 
 
 def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:

@@ -23,6 +23,7 @@ from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
+from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
@@ -233,6 +234,8 @@ class Model(ThreadSafe):
         if self.schema.ranking is not None and self.schema.position in known:
             columns = self._at_one_position(columns)
         serving.require_columns("context", list(known), columns)
+        if self.schema.missing:
+            columns = without_values(columns, self.schema.missing)
         label = {} if self.arms is None else {self.schema.arm: None}
         return {name: columns[name] for name in known | label if name in columns}
 
@@ -366,14 +369,15 @@ class Model(ThreadSafe):
     def update(self, offered: Any, action: int, reward: float) -> None:
         """Learn the reward of the action that was played.
 
-        The argument `action` is the index of the played action among the offered actions.
+        The argument `action` is the index of the played action among the offered actions. A reward of which
+        less is better is given as it is, as in the log.
         """
         with self._lock:
             features = self.features(offered)
             action, last = whole_number("action", action, 0), len(features) - 1
             if action > last:
                 raise InputError(f"action must be one of the {last + 1} offered, 0 to {last}, got {action}")
-            gain = reward_number(reward) - self.baseline
+            gain = self.schema.learned_reward(reward_number(reward)) - self.baseline
             learn_from(self.policy)(features[action], gain, offered=features, action=action)
 
     # -- explaining --

@@ -567,8 +567,7 @@ class AutoISD(ReasoningPolicy):
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
             mean, covariance = self.mixture.mean_and_covariance()
-            shift = float(mean[-1]) - self.prior.baseline
-            doubt = float(covariance[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
+            shift, doubt = self._baseline_shift(mean, covariance)
             return Belief(
                 hypotheses=self.mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
@@ -583,6 +582,17 @@ class AutoISD(ReasoningPolicy):
                 baseline_shift=(shift, float(np.sqrt(doubt))) if self.intercept else (0.0, 0.0),
                 winsorised=self.winsorised,
             )
+
+    def _baseline_shift(self, mean: Array, covariance: Array) -> tuple[float, float]:
+        """How far the mean reward at the mean features stands from that of the end of the logs, and its
+        variance; of the reward at features 0 where the end of the logs is not known.
+        """
+        prior = self.prior
+        between = prior.baseline_error + prior.baseline_variance
+        if prior.present_level is None or not self.intercept:
+            return float(mean[-1]) - prior.baseline, float(covariance[-1, -1]) + between
+        at_mean = np.append(prior.feature_mean, 1.0)
+        return float(at_mean @ mean) - prior.present_level, float(at_mean @ covariance @ at_mean) + between
 
     # -- arms that come and go --
 

@@ -196,6 +196,9 @@ def _with_baseline(
         level, doubt = 0.0, VERY_FLAT * noise + prior.baseline**2
     elif hypothesis != "nothing changed":
         doubt += prior.baseline_variance
+    if prior.present_level is not None and hypothesis != "logs useless":
+        # At the mean features every member expects what the logs earned when they ended.
+        level = prior.present_level - float(prior.feature_mean @ belief.mean)
     d = len(belief.mean) + 1
     for kind in belief.baselines:
         wide = np.zeros((d, d))

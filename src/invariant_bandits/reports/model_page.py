@@ -9,7 +9,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.effects import EffectPath, effect_paths
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, p_value_words
+from invariant_bandits.decomposition.estimator import (
+    NOT_DETECTED,
+    InvariantSubspaceDecomposition,
+    p_value_words,
+)
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -41,7 +45,7 @@ def text(model: Model, update: Update | None = None, *, columns: bool = True, wi
 
 
 def _title(model: Model) -> str:
-    return f"What lasts and what changed: {model.schema.reward}"
+    return f"What lasts and what changed: {model.schema.reward_words}"
 
 
 def headline(model: Model) -> str:
@@ -83,6 +87,10 @@ def sections(model: Model, update: Update | None = None, *, pictures: bool = Fal
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
     yield Section("Columns", [], ("role", "column", "why"), model.schema.rows())
+
+
+MOST_UNDETECTED = 12
+"""Effects without detected drift of which a terminal shows each; of more it shows the number."""
 
 
 def _verdict(row: dict[str, Any]) -> Mark:
@@ -170,8 +178,12 @@ def _effects(model: Model, pictures: bool) -> Section:
         axes = model.plot(most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1)))
         name = f"{drifting_effects} drifting effects over the windows"
         drawing = page.picture(page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"])
-    words = TEXTS["effects" if model.arms is not None else "directions"]
-    return Section.of_records("Drift", [words], columns, rows, drawing)
+    words = [TEXTS["effects" if model.arms is not None else "directions"]]
+    undetected = [row for row in rows if row["verdict"] == NOT_DETECTED]
+    if not pictures and len(undetected) > MOST_UNDETECTED:
+        rows = [row for row in rows if row["verdict"] != NOT_DETECTED]
+        words.append(TEXTS["undetected"].format(count=len(undetected)))
+    return Section.of_records("Drift", words, columns, rows, drawing)
 
 
 def _expected_value(model: Model) -> Section:

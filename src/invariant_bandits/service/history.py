@@ -144,6 +144,7 @@ class Layout:
         """
         roles, features = self.roles, schema.features or self.columns
         like = Schema(schema.reward, features, propensity=roles["propensity"], categorical=schema.categorical)
+        like = replace(like, minimise=bool(schema.minimise), reward_offset=schema.reward_offset)
         if self.chosen_only:
             return like
         if self.rows:

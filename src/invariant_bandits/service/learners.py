@@ -362,7 +362,7 @@ class FittedLearner(Learner, kind="model"):
             features = self.round_of(context, labels, actions).features
         else:
             features = self.model.features({**(context or {}), str(self.model.schema.arm): list(labels)})
-        gain = reward - self.model.baseline
+        gain = self.model.schema.learned_reward(reward) - self.model.baseline
         self.model.policy.update(features[place], gain, offered=features, action=place)
 
     @property
