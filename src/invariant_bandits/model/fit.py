@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +32,9 @@ from invariant_bandits.logs.features import (
     Dropped,
     FeatureMap,
     FeatureOptions,
+    SharedSlopesWarning,
     has_binary_rewards,
+    in_sentence,
     prune,
 )
 from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
@@ -167,7 +170,8 @@ def fit_logs(
         for every feature. With `arm_model="shared"` every arm has its own level, and all arms share the
         coefficients of features. With `arm_model="pooled"`, meant for thousands of arms, all arms share the
         coefficients of features, and the arms' levels are shrunk towards their mean. With `arm_model="auto"`
-        arms get as many coefficients as the log can estimate.
+        arms get as many coefficients as the log can estimate. A SharedSlopesWarning names the columns that
+        cannot change the choice because all arms share their coefficients.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
@@ -197,24 +201,35 @@ def fit_logs(
         log.spool = RoundSpool() if log.schema.labelled else None
         read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
         if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
-            return pooled_model(read, start, log.notes)
-        moments, join, notes = join_short_ends(read.moments)
-        fields: dict[str, Any] = {
-            "schema": read.schema,
-            "quality": read.quality,
-            "notes": (*log.notes, *notes),
-        }
-        if read.of_arms is not None:
-            if read.of_arms.rewards_are_binary:
-                learned = read.of_arms.features
-                theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
-                odds = read_log_odds(log, learned, theta, **how)
-                fields["log_odds"] = replace(odds, moments=join(odds.moments))
-            log.spool = None
-            coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
-            fields |= {"arms": log.arms, "dropped": read.dropped}
-            fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
-        return model_of(moments, read.feature_map, start, options=options, **fields)
+            model = pooled_model(read, start, log.notes)
+        else:
+            model = model_of_log(log, read, start, options, how)
+    if model.shared_slopes is not None:
+        warnings.warn(in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2)
+    return model
+
+
+def model_of_log(
+    log: Log, read: LogMoments, start: PolicyStart, options: FeatureOptions | None, how: dict[str, Any]
+) -> Model:
+    """Make the model of a log whose moments were read; `how` is how `read_moments` cut and read it."""
+    moments, join, notes = join_short_ends(read.moments)
+    fields: dict[str, Any] = {
+        "schema": read.schema,
+        "quality": read.quality,
+        "notes": (*log.notes, *notes),
+    }
+    if read.of_arms is not None:
+        if read.of_arms.rewards_are_binary:
+            learned = read.of_arms.features
+            theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
+            odds = read_log_odds(log, learned, theta, **how)
+            fields["log_odds"] = replace(odds, moments=join(odds.moments))
+        log.spool = None
+        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        fields |= {"arms": log.arms, "dropped": read.dropped}
+        fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+    return model_of(moments, read.feature_map, start, options=options, **fields)
 
 
 def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:
