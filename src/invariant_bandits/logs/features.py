@@ -741,7 +741,11 @@ class ArmFeatures:
 
     def cross(self, contexts: Array, codes: Any) -> Array:
         """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
-        n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
+        return self._code(self.own_contexts(contexts, codes), codes)
+
+    def _code(self, z: Array, codes: Any) -> Array:
+        """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""
+        n, arms = len(codes), len(self.labels)
         own, shared = z[:, : self.own], z[:, self.own :]
         kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes]
         crossed = kinds[:, : self.crossed, None] * shared[:, None, :]
@@ -753,6 +757,26 @@ class ArmFeatures:
         of_arms[np.arange(n), codes] = own
         features[:, arms * self.own :] = np.hstack([shared, products])
         return features
+
+    def recode(self, rows: Array, source: ArmFeatures) -> Array:
+        """Return φ (n, p) of the same contexts and arms as `rows` (n, p'), which are features of `source`."""
+        arms, own = len(source.labels), source.own
+        blocks = rows[:, : arms * own].reshape(len(rows), arms, own)
+        shared = rows[:, arms * own : arms * own + source.width - own]
+        return self._code(np.hstack([blocks.sum(axis=1), shared]), blocks[:, :, 0].argmax(axis=1))
+
+    def with_own_slopes(self) -> ArmFeatures:
+        """Return these features with own slopes for all columns, or for as many as a model carries.
+
+        The features themselves, if every column can change the choice already.
+        """
+        if not self.silent_columns or self.coding == "pooled":
+            return self
+        arms = len(self.labels)
+        if arms * self.width <= MOST_COEFFICIENTS:
+            return replace(self, coding="own", own_slopes=0)
+        own = (MOST_COEFFICIENTS - self.width) // (arms - 1)
+        return self if own <= self.own else replace(self, coding="partial", own_slopes=own - 1)
 
     def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
         """φ (rows, p) of raw columns with one value per row, and the label of every row."""

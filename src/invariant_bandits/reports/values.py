@@ -65,6 +65,7 @@ def _of_log(read: Model | LoggedFeedback, quality: QualityReport) -> dict[str, A
     return {
         "quality": quality.to_dict() | {"imputed": quality.imputed},
         "schema": read.schema.to_dict(),
+        "columns": [dict(zip(("role", "column", "why"), row, strict=True)) for row in read.schema.rows()],
         "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
     }
 
