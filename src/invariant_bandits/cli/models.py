@@ -42,7 +42,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     centre: bool = False
     standardise: str = "none"
     interactions: list[str] | None = None
-    max_categories: int = 50
+    max_categories: int = 100
     impute: bool = True
     schema: Path | None = None
     features: list[str] | None = None
@@ -228,7 +228,9 @@ def fit(
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
         how["caution"] = _caution(caution)
-        with warnings.catch_warnings(action="ignore", category=SharedSlopesWarning):  # the report says it first
+        with warnings.catch_warnings(
+            action="ignore", category=SharedSlopesWarning
+        ):  # the report says it first
             model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):

@@ -565,23 +565,27 @@ def effect_path(
     and Morrison). With θ_i = μ + dδ_i and flat δ, (μ, δ) have the joint precision [[Π + ΣW_i, W_id], [·,
     dᵀW_id]]. The effect is fᵀμ + δ_i; all others drift as fitted.
     """
-    W, w, m = effects.weights, effects.pull + effects.weights @ effects.mean, len(effects.weights)
-    precision = np.linalg.inv(effects.covariance) - W.sum(axis=0)
-    own = W @ direction
+    m = len(effects.pull)
+    own = effects.weights @ direction
+    w = effects.pull + effects.weights @ effects.mean
     gain = size / np.maximum(1.0 - size * (own @ direction), SMALLEST)
-    W = W + gain[:, None, None] * own[:, :, None] * own[:, None, :]
     w = w + (gain * (w @ direction))[:, None] * own
-    covariance = np.linalg.inv(precision + W.sum(axis=0))
-    rows, mean = W @ direction, covariance @ w.sum(axis=0)
+    rows = own * (1.0 + gain * (own @ direction))[:, None]
+    # (C⁻¹ + Σ gain·W_iddᵀW_i)⁻¹ x for the few x that are needed, by the identity of Woodbury.
+    wanted = np.column_stack([w.sum(axis=0), functional, rows.T])
+    spread_own = own @ effects.covariance
+    inner = np.linalg.solve(np.eye(m) + gain[:, None] * (spread_own @ own.T), np.diag(gain))
+    solved = effects.covariance @ wanted - spread_own.T @ (inner @ (spread_own @ wanted))
+    mean, of_functional, of_rows = solved[:, 0], solved[:, 1], solved[:, 2:]
     known = np.flatnonzero(_informed(rows @ direction))
-    Q = (np.diag(rows @ direction) - rows @ covariance @ rows.T)[np.ix_(known, known)]
+    Q = (np.diag(rows @ direction) - rows @ of_rows)[np.ix_(known, known)]
     inverse = np.linalg.inv(0.5 * (Q + Q.T))
     shift = inverse @ (w @ direction - rows @ mean)[known]
-    pull = functional @ covariance @ rows[known].T
+    pull = functional @ of_rows[:, known]
     turn = np.eye(len(known)) - pull
     value, spread = np.full(m, np.nan), np.diag(np.full(m, np.inf))
     value[known] = functional @ mean + turn @ shift
-    error = turn @ inverse @ turn.T + functional @ covariance @ functional
+    error = turn @ inverse @ turn.T + functional @ of_functional
     spread[np.ix_(known, known)] = 0.5 * (error + error.T)
     return value, spread
 

@@ -492,7 +492,12 @@ def compare(
         agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
-        notes=(*_shared_slopes(coding), *notes, *([] if full else [TEXTS["followed"]]), TEXTS["one_at_a_time"]),
+        notes=(
+            *_shared_slopes(coding),
+            *notes,
+            *([] if full else [TEXTS["followed"]]),
+            TEXTS["one_at_a_time"],
+        ),
         failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
         settings={name: setting.options for name, setting in tuning.settings.items()},
         simple=simple,

@@ -236,6 +236,8 @@ def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[li
     return kept, dropped
 
 
+MOST_CATEGORIES = 100
+"""Categories of a column that become features by default: as many as a column of text may have to be one."""
 STANDARDISE = ("none", "scale", "scale and shift")
 ARM_MODELS = ("auto", "own", "shared", "pooled")
 
@@ -275,7 +277,7 @@ class FeatureOptions:
     interactions: tuple[str, ...] = ()
     standardise: str = "none"
     centre: bool = False
-    max_categories: int = 50
+    max_categories: int = MOST_CATEGORIES
     drop_collinear: bool = True
     impute: bool = True
     arm_model: str = "auto"
@@ -976,7 +978,11 @@ def chosen_coding(
         return "own", width, product
     if not (is_plenty or differ):
         unseen = f"no difference between the slopes of arms can be seen in {rounds:,} rounds"
-        return "shared", 1, f"{unseen}, fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them"
+        return (
+            "shared",
+            1,
+            f"{unseen}, fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them",
+        )
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
     if width <= min(supported, MOST_COEFFICIENTS // arms):
         return "own", width, product

@@ -46,6 +46,7 @@ from invariant_bandits.logs.read import (
     read_arm_sample,
     read_moments,
 )
+from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -200,24 +201,30 @@ def fit_logs(
         how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
         log.spool = RoundSpool() if log.schema.labelled else None
         read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+        notes = (*log.notes, *rare_categories(log, read.feature_map))
         if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
-            model = pooled_model(read, start, log.notes)
+            model = pooled_model(read, start, notes)
         else:
-            model = model_of_log(log, read, start, options, how)
+            model = model_of_log(log, read, start, options, how, notes)
     if model.shared_slopes is not None:
         warnings.warn(in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2)
     return model
 
 
 def model_of_log(
-    log: Log, read: LogMoments, start: PolicyStart, options: FeatureOptions | None, how: dict[str, Any]
+    log: Log,
+    read: LogMoments,
+    start: PolicyStart,
+    options: FeatureOptions | None,
+    how: dict[str, Any],
+    notes: tuple[str, ...],
 ) -> Model:
     """Make the model of a log whose moments were read; `how` is how `read_moments` cut and read it."""
-    moments, join, notes = join_short_ends(read.moments)
+    moments, join, joined = join_short_ends(read.moments)
     fields: dict[str, Any] = {
         "schema": read.schema,
         "quality": read.quality,
-        "notes": (*log.notes, *notes),
+        "notes": (*notes, *joined),
     }
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
