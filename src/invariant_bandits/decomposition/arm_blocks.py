@@ -47,8 +47,8 @@ class ArmBlocks:
     def step(self, own: Array, along: Array, sizes: Array, precision: Array) -> BlockStep:
         """The E step at D = diag(own) (p,), G = `along` (p, e), S = diag(sizes) (e,), and Π (p, p).
 
-        W₀ = (I + ΛD)⁻¹Λ is block-diagonal. By the identity of Woodbury W = W₀ − LKLᵀ and w = w₀ − LKGᵀw₀, with
-        L = W₀G, M = GᵀW₀G and K = (I + SM)⁻¹S.
+        W₀ = (I + ΛD)⁻¹Λ is block-diagonal. By the identity of Woodbury W = W₀ − LKLᵀ and w = w₀ − LKGᵀw₀,
+        with L = W₀G, M = GᵀW₀G and K = (I + SM)⁻¹S.
         """
         arms, d = self.shape
         m, p, e = len(self.scores), arms * d, along.shape[1]

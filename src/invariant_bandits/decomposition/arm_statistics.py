@@ -36,8 +36,8 @@ class ArmLayout:
     arms : int
         A.
     own : int
-        Coefficients that every arm has of its own: all d of them ("own" coding), its intercept and some slopes
-        ("partial"), or its intercept ("shared").
+        Coefficients that every arm has of its own: all d of them ("own" coding), its intercept and some
+        slopes ("partial"), or its intercept ("shared").
     shared : int
         Coefficients that all arms have in common; 0 in the "own" coding.
 
@@ -359,7 +359,7 @@ DEFAULT_WINDOWS = 8
 CHUNK = 65_536
 LEAST_VARIATION = 1e-9
 LEAST_FREEDOM = 0.1
-"""Share of the rounds that must be left, after the coefficients of the windows, to estimate the noise from."""
+"""Share of the rounds that must be left, after the windows' coefficients, to estimate the noise from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -553,7 +553,7 @@ class ArmStatistics:
         layout = ArmLayout.of_features(features)
         levels = np.arange(layout.arms) * layout.own
         rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
-        # z of a round is the sum of its blocks of φ, of which all but that of its arm are 0, and what follows.
+        # z of a round is the sum of the arms' blocks of φ, all but one of which are 0, and what follows.
         to_context = np.zeros((features.width, layout.dim))
         to_context[: layout.own] = layout.groups.T
         to_context[layout.own :, layout.own_dim :] = np.eye(features.width - layout.own, layout.shared)
@@ -574,7 +574,7 @@ class ArmStatistics:
         """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log; about: the rest.
 
         The noise is what coefficients of their own in every window leave unexplained. Neighbouring windows
-        are merged for it where they are too short to leave anything; drift between these then counts as noise.
+        are merged for it where they are too short to leave anything; drift between these counts as noise.
         """
         total = float(about["rounds"].sum())
         explained, used = _explained(gram, cross)

@@ -443,10 +443,11 @@ def compare(
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
-    checked, notes = None, list[str]()
+    checked, notes = None, _shared_slopes(coding)
     if not full:
-        later, notes = with_propensities(earlier, later, propensities)
-        checked = None if later.propensities is None else calibration(later)
+        later, about_propensities = with_propensities(earlier, later, propensities)
+        notes += about_propensities
+        checked = None if later.propensities is None else calibration(later.recoded(coding))
         if later.propensities is None:
             notes.append(TEXTS["without_propensities"])
     asked = chosen_estimators(estimators, later, with_direct)
@@ -493,7 +494,6 @@ def compare(
         fitted_rounds=earlier.rounds,
         calibration=checked,
         notes=(
-            *_shared_slopes(coding),
             *notes,
             *([] if full else [TEXTS["followed"]]),
             TEXTS["one_at_a_time"],

@@ -443,7 +443,7 @@ def rare_categories(log: Log, features: Features) -> list[str]:
     """Return a note for every column whose rare categories have no feature."""
     notes = []
     for column in features.columns:
-        counts = log.survey().categories.get(column.name, {})
+        counts: Mapping[str, int] = log.survey().categories.get(column.name, {})
         rare = [counts[word] for word in counts if word not in (column.categories or counts)]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
