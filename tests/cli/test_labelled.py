@@ -5,10 +5,11 @@ refused.
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 import invariant_bandits as ib
 from labelled_logs import LABELS, labelled_log
+from linear_logs import linear_log
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,19 @@ def test_fit_takes_the_caution_and_recommends_it_where_arms_are_always_the_same(
     code, said = run(*command, "--caution", "much")
     assert code != 0
     assert "caution must be a number of at least 0, or none, got 'much'" in said
+
+
+def test_fit_says_first_that_the_context_cannot_change_the_choice(run_apart, tmp_path):
+    planted = linear_log(3, arms=6, columns=20, rounds=600, differing=0)
+    parquet.write_table(planted.log, tmp_path / "log.parquet")
+    words = ("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.ib", "--no-value")
+    code, said, errors = run_apart(*words)
+    assert code == 0, errors
+    _, _, report = said.partition("What lasts and what changed")
+    first = "The context cannot change the choice, every context gets the same arm"
+    assert " ".join(report.partition("===\n")[2].split()).startswith(first)
+    _, _, caution = said.partition("Read this first\n---------------\n")
+    assert " ".join(caution.split()).startswith(first)
+    page = (tmp_path / "m.html").read_text()
+    assert page.index(first) < page.index("effects drift")
+    assert "SharedSlopesWarning" not in errors

@@ -10,6 +10,8 @@ from scipy import optimize
 
 from arm_logs import arm_log, reordered
 from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition import drift_prior
+from invariant_bandits.decomposition.arm_blocks import ArmBlocks
 from invariant_bandits.decomposition.arm_statistics import (
     FAINT_RIDGE,
     RIDGE,
@@ -242,3 +244,35 @@ def test_bad_rounds_are_refused_by_name(change, words):
 def test_features_of_a_new_arm_need_features_of_the_others():
     with pytest.raises(InputError, match="arms of the logs have none"):
         prior_of(arm_log(8, rounds=2000)).with_arm([1.0])
+
+
+@pytest.mark.parametrize("link", ["identity", "logit"])
+def test_expectation_maximisation_arm_by_arm_gives_the_same_numbers(link):
+    """One step by blocks and one of whole matrices; an arm is silent in the first window."""
+    rng = np.random.default_rng(4)
+    n, arms, width = 4000, 5, 4
+    contexts = np.column_stack([np.ones(n), rng.normal(size=(n, width - 1))])
+    played = np.where(np.arange(n) < 500, rng.integers(arms - 1, size=n), rng.integers(arms, size=n))
+    rewards = (contexts @ rng.normal(size=(width, arms)))[np.arange(n), played] + rng.normal(size=n)
+    rewards = rewards if link == "identity" else (rewards > 0.0).astype(float)
+    statistics = ArmStatistics.from_rounds(contexts, played, rewards, windows=8)
+    precision = drift_prior._Population(statistics, np.eye(arms)).precision(np.full(width, 0.5), 1.0)
+    own = rng.uniform(0.0, 0.1, arms * width)
+    own[3] = 1e-14
+    along = np.hstack([statistics.common_directions, rng.normal(size=(arms * width, 2))])
+    sizes = rng.uniform(0.0, 0.1, along.shape[1])
+    sizes[0] = 1e-300
+    by_blocks = ArmBlocks(statistics).step(own, along, sizes, precision)
+    whole = drift_prior._whole_step(statistics, own, along, sizes, precision)
+    for found, wanted in zip(by_blocks, whole, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10 * np.abs(wanted).max())
+
+
+def test_the_noise_is_known_from_few_rounds_per_coefficient():
+    """100 coefficients in 8 windows and 400 rounds: windows are merged until a tenth of the rounds is left."""
+    rng = np.random.default_rng(5)
+    contexts = np.column_stack([np.ones(400), rng.normal(size=(400, 19))])
+    played = rng.integers(5, size=400)
+    rewards = (contexts @ rng.normal(size=(20, 5)))[np.arange(400), played] + 2.0 * rng.normal(size=400)
+    statistics = ArmStatistics.from_rounds(contexts, played, rewards, windows=8, link="identity")
+    assert 3.0 < statistics.noise_variance < 5.2  # 4 ± 0.4: 200 degrees of freedom

@@ -1,5 +1,7 @@
 """Features of labelled arms: names, rows when serving, growth, storing; and which coding is chosen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,15 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InputError, storage
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, chosen_coding, matched_features
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    Column,
+    FeatureMap,
+    chosen_coding,
+    matched_features,
+    most_different_slopes,
+    slopes_differ,
+)
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import read_moments, read_rounds
 from labelled_logs import labelled_log
@@ -19,6 +29,11 @@ CONTEXT = FeatureMap(
     scale=np.array([10.0, 0.5, 0.5]),
 )
 CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
+
+
+def all_three():
+    partial = ArmFeatures(CONTEXT, ("a", "b", "c"), "partial", CATALOGUE, ("price", "size"), own_slopes=1)
+    return *both(), partial
 
 
 def both():
@@ -38,7 +53,7 @@ def test_rows_when_serving_are_those_of_the_log():
     assert features.rows(context).shape == (4, features.dim)
 
 
-@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+@pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
 def test_every_feature_is_an_entry_of_the_context_times_a_number_of_the_arm(features):
     whole = np.column_stack([np.ones(5), np.random.default_rng(0).normal(size=(5, 3))])
     codes = np.array([0, 1, 2, 1, 0])
@@ -71,7 +86,7 @@ def test_what_is_wrong_when_serving_is_named():
         own.rows({"age": [1.0, 2.0], "country": "DE"})
 
 
-@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+@pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
 def test_features_survive_storing(features):
     again = storage.from_state(ArmFeatures, *storage.to_state(features))
     context = {"age": 31.0, "country": "DE"}
@@ -79,7 +94,7 @@ def test_features_survive_storing(features):
     assert again.names == features.names
 
 
-@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+@pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
 def test_a_new_arm_leaves_the_coordinates_of_the_others_as_they_were(features):
     grown = features.with_arm("d", np.array([2.0, 0.0]))
     context = {"age": 31.0, "country": "DE"}
@@ -90,14 +105,85 @@ def test_a_new_arm_leaves_the_coordinates_of_the_others_as_they_were(features):
         features.with_arm("a")
 
 
+def test_features_can_be_had_in_another_coding():
+    codes = np.array([0, 1, 2, 1])
+    whole = np.column_stack([np.ones(4), np.random.default_rng(0).normal(size=(4, 3))])
+    for source in all_three():
+        for other in all_three():
+            again = other.recode(source.cross(whole, codes), source)
+            np.testing.assert_array_equal(again, other.cross(whole, codes))
+
+
+def test_which_columns_cannot_change_the_choice():
+    own, shared, partial = all_three()
+    assert own.silent_columns == ()
+    assert shared.silent_columns == ()  # products with the catalogue differ between arms
+    assert partial.silent_columns == ("country=DE", "country=FR")
+    assert partial.with_own_slopes().names == own.names
+    one = ArmFeatures(CONTEXT, ("a",), "shared")
+    assert one.silent_columns == ()
+    with pytest.raises(InputError, match="own_slopes must be from 0 to 3, got 4"):
+        ArmFeatures(CONTEXT, ("a", "b"), "partial", own_slopes=4)
+
+
 def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
-    assert chosen_coding("auto", 5, 7, 50_000)[0] == "own"
-    assert chosen_coding("auto", 50, 7, 1_000_000) == (
-        "shared",
-        "50 arms × 7 coefficients are 350, more than 150",
+    assert chosen_coding("auto", 5, 7, 50_000)[:2] == ("own", 7)
+    assert chosen_coding("auto", 50, 12, 1_000_000)[:2] == ("own", 12)
+    assert chosen_coding("auto", 50, 13, 1_000_000) == (
+        "partial",
+        7,
+        "50 arms × 13 coefficients are 650, more than 600; own slopes for the 6 of 12 that differ most",
     )
-    assert chosen_coding("auto", 5, 7, 300)[0] == "shared"
-    assert chosen_coding("own", 50, 7, 300) == ("own", "as asked for")
+    assert chosen_coding("auto", 2, 401, 1_000_000)[0] == "shared"
+    assert chosen_coding("auto", 5, 7, 300)[0] == "own"
+    assert chosen_coding("auto", 5, 7, 300, differ=False)[0] == "shared"
+    assert chosen_coding("auto", 5, 7, 350, differ=False)[0] == "own"
+    assert chosen_coding("auto", 5, 7, 60)[:2] == ("partial", 6)
+    assert chosen_coding("auto", 5, 7, 10)[0] == "shared"
+    assert chosen_coding("auto", 20, 10, 100_000, crossed=2)[0] == "shared"
+    assert chosen_coding("own", 50, 7, 300) == ("own", 7, "as asked for")
+
+
+@pytest.mark.parametrize("coding", ["partial", "shared"])
+def test_statistics_of_rounds_and_of_moments_are_the_same(coding):
+    features = replace(all_three()[2], coding=coding, own_slopes=int(coding == "partial"), catalogue=None)
+    features = replace(features, catalogue_names=())
+    rng = np.random.default_rng(1)
+    whole = np.column_stack([np.ones(900), rng.normal(size=(900, 3))])
+    rows = features.cross(whole, rng.integers(3, size=900))
+    rewards, window = rng.normal(size=900), np.arange(900) // 300
+    of_rounds = ArmStatistics.from_features(features, rows, rewards, window)
+    of_moments = ArmStatistics.from_moments(
+        features, ib.WindowedMoments.from_arrays(rows, rewards, windows=3)
+    )
+    for name in ("information", "scores", "rounds", "context_square"):
+        np.testing.assert_allclose(getattr(of_moments, name), getattr(of_rounds, name), atol=1e-9)
+
+
+def contexts_of(seed, rounds=400, arms=5, columns=10, difference=0.0):
+    """Moments of contexts per window and arm; the first slope differs between arms by `difference`."""
+    rng = np.random.default_rng(seed)
+    z = np.column_stack([np.ones(rounds), rng.normal(size=(rounds, columns))])
+    arm = rng.integers(arms, size=rounds)
+    rewards = z @ rng.normal(size=columns + 1) + difference * (arm % 2) * z[:, 1] + rng.normal(size=rounds)
+    window = np.arange(rounds) * 4 // rounds * arms + arm
+    return ib.WindowedMoments.empty(columns + 1, 4 * arms).update(z, rewards, window=window)
+
+
+def test_equal_slopes_are_rarely_said_to_differ_and_different_ones_are():
+    """The level is about .004; more than 3 false ones in 200 logs have a probability of .01."""
+    columns, none = np.arange(1, 11), np.zeros((5, 0))
+    assert sum(slopes_differ(contexts_of(seed), columns, none) for seed in range(200)) <= 3
+    assert all(slopes_differ(contexts_of(seed, difference=2.0), columns, none) for seed in range(20))
+
+
+def test_the_slopes_that_differ_most_come_first():
+    cells = contexts_of(0, difference=2.0)
+    assert most_different_slopes(cells, 5, np.arange(10, 0, -1), 3)[0] == 9
+    assert len(most_different_slopes(cells, 5, np.arange(1, 11), 99)) == 10
+
+
+def test_an_unknown_arm_model_is_refused():
     with pytest.raises(InputError, match="arm_model must be one of 'auto', 'own', 'shared'"):
         ib.FeatureOptions(arm_model="both")
 

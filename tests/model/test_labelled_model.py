@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.logs.features import SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
@@ -237,7 +238,8 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     context = {f"x{j}": rng.normal(size=n) for j in range(8)}
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
     table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
-    model = ib.fit_logs(table)
+    with pytest.warns(SharedSlopesWarning):
+        model = ib.fit_logs(table)
     prior = model.arm_evidence()[0]
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6

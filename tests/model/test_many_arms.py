@@ -1,11 +1,14 @@
 """Logs of more labels than can have coefficients of their own: levels are pooled, slopes shared."""
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
+from invariant_bandits.logs.features import SharedSlopesWarning
 from invariant_bandits.reports.model_page import report, text
 from many_arms import SPORT, many_arms
 
@@ -86,7 +89,8 @@ def test_what_cannot_be_done_says_so(fitted):
 
 def test_few_arms_may_be_pooled_if_asked():
     world = many_arms(2, rounds=6000, arms=40)
-    model = ib.fit_logs(world.log, {"arm": "item", "reward": "reward"}, arm_model="pooled")
+    with pytest.warns(SharedSlopesWarning, match="all 40 arms share the slopes of x0, x1, x2"):
+        model = ib.fit_logs(world.log, {"arm": "item", "reward": "reward"}, arm_model="pooled")
     assert model.feature_map.names == ("level", "x0", "x1", "x2")
     assert np.corrcoef(model.policy.levels, world.levels)[0, 1] > 0.7
 
@@ -107,7 +111,8 @@ def test_odd_rewards_make_a_model_that_can_be_stored(rewards):
     changed = {"tiny": 1e-8 * own, "constant": np.full(3000, 3.0), "no clicks": np.zeros(3000)}[rewards]
     log = world.log.set_column(4, "reward", pa.array(changed))
     roles = {"arm": "item", "reward": "reward"}
-    model = ib.fit_logs(log, roles, catalogue=world.catalogue, keep_going=True)
+    with warnings.catch_warnings(action="ignore", category=SharedSlopesWarning):
+        model = ib.fit_logs(log, roles, catalogue=world.catalogue, keep_going=True)
     assert model.policy.link == ("logit" if rewards == "no clicks" else "identity")
     model.learn(model.decide(CONTEXT, arms=list(model.arms.active[:20])), float(changed[0]))
     model.to_bytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, make_dataclass, replace
 from functools import partial
@@ -41,7 +42,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     centre: bool = False
     standardise: str = "none"
     interactions: list[str] | None = None
-    max_categories: int = 50
+    max_categories: int = 100
     impute: bool = True
     schema: Path | None = None
     features: list[str] | None = None
@@ -253,11 +254,15 @@ def fit(
     opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
     how: dict[str, Any] = {"policy": policy, "exploration": exploration, "confidence": confidence}
     with common.reading() as progress:
+        from invariant_bandits.logs.features import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
         how["caution"] = _caution(caution)
-        model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
+        with warnings.catch_warnings(
+            action="ignore", category=SharedSlopesWarning
+        ):  # the report says it first
+            model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
     if value:
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.comparison import expected_value

@@ -36,7 +36,8 @@ class ArmLayout:
     arms : int
         A.
     own : int
-        Coefficients that every arm has of its own: all d of them ("own" coding), or its intercept ("shared").
+        Coefficients that every arm has of its own: all d of them ("own" coding), its intercept and some
+        slopes ("partial"), or its intercept ("shared").
     shared : int
         Coefficients that all arms have in common; 0 in the "own" coding.
 
@@ -63,8 +64,8 @@ class ArmLayout:
     @classmethod
     def of_features(cls, features: ArmFeatures) -> ArmLayout:
         """The layout of the features φ(x, a) that a log was read with."""
-        arms = len(features.labels)
-        return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
+        arms, own = len(features.labels), features.own
+        return cls(arms, own, features.dim - arms * own)
 
     @cached_property
     def dim(self) -> int:
@@ -101,7 +102,7 @@ class ArmLayout:
         own = np.arange(self.own)
         result[np.arange(n)[:, None], arms[:, None] * self.own + own] = contexts[:, own]
         if self.shared:
-            slopes = contexts[:, 1:]
+            slopes = contexts[:, self.own :]
             crossed = self.own_dim + slopes.shape[1]
             result[:, self.own_dim : crossed] = slopes
             if catalogue is not None and catalogue.size:
@@ -357,6 +358,8 @@ LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
 CHUNK = 65_536
 LEAST_VARIATION = 1e-9
+LEAST_FREEDOM = 0.1
+"""Share of the rounds that must be left, after the windows' coefficients, to estimate the noise from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -482,6 +485,21 @@ class ArmStatistics:
             np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
         )
         layout = ArmLayout.of(arms=total, width=width, coding=coding, catalogue=table.shape[1])
+        return cls._of_rounds(layout, z, played, r, window, table, link)
+
+    @classmethod
+    def _of_rounds(
+        cls,
+        layout: ArmLayout,
+        z: Array,
+        played: np.ndarray[Any, Any],
+        r: Array,
+        window: np.ndarray[Any, Any],
+        table: Array,
+        link: str | None,
+    ) -> ArmStatistics:
+        """From checked rounds: contexts (n, d), arms, rewards and windows (n,), and the catalogue (A, c)."""
+        n, total = len(z), layout.arms
         if link is None:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
         rounds = np.zeros((int(window.max()) + 1, total))
@@ -511,16 +529,17 @@ class ArmStatistics:
     def from_features(cls, features: ArmFeatures, rows: Any, rewards: Any, windows: Any) -> ArmStatistics:
         """From rounds given as φ(x, a) of the played arms (n, p); rewards and windows as in `from_rounds`."""
         phi = finite_array("rows", rows, ("n", features.dim))
-        layout, slopes = ArmLayout.of_features(features), features.width - 1
-        levels = phi[:, : layout.own_dim : layout.own]
-        if features.coding == "own":
-            contexts, crossed = layout.by_arm(phi).sum(axis=1), len(features.catalogue_names)
-        else:
-            contexts = np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
-            crossed = features.crossed
-        table = features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None
-        about: dict[str, Any] = {"coding": features.coding, "count": layout.arms, "catalogue": table}
-        statistics = cls.from_rounds(contexts, levels.argmax(axis=1), rewards, windows=windows, **about)
+        r = finite_array("rewards", rewards, (len(phi),))
+        layout = ArmLayout.of_features(features)
+        arms = phi[:, : layout.own_dim : layout.own].argmax(axis=1)
+        shared = phi[:, layout.own_dim : layout.own_dim + features.width - layout.own]
+        contexts = np.hstack([layout.by_arm(phi).sum(axis=1), shared])
+        crossed = len(features.catalogue_names) if features.coding == "own" else features.crossed
+        table = np.zeros((layout.arms, 0))
+        if features.catalogue is not None and crossed:
+            table = features.catalogue[:, :crossed]
+        window = _window_of(windows, len(phi))
+        statistics = cls._of_rounds(layout, contexts, arms, r, window, table, None)
         return replace(statistics, **_described(features))
 
     @classmethod
@@ -531,18 +550,14 @@ class ArmStatistics:
         log-odds.
         """
         gram, cross, reward_square = _sums_of(moments)
-        layout, slopes = ArmLayout.of_features(features), features.width - 1
+        layout = ArmLayout.of_features(features)
         levels = np.arange(layout.arms) * layout.own
         rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
-        # z of every round is one block of φ, arm by arm, or the sum of the levels and the shared slopes.
-        if features.coding == "own":
-            places = [np.eye(layout.own, layout.dim, k=int(first)) for first in levels]
-        else:
-            places = [np.zeros((1 + slopes, layout.dim))]
-            places[0][0, levels] = 1.0
-            places[0][1:, layout.arms : layout.arms + slopes] = np.eye(slopes)
-        whole = gram.sum(axis=0)
-        square = np.asarray(np.sum([take @ whole @ take.T for take in places], axis=0)) / rounds.sum()
+        # z of a round is the sum of the arms' blocks of φ, all but one of which are 0, and what follows.
+        to_context = np.zeros((features.width, layout.dim))
+        to_context[: layout.own] = layout.groups.T
+        to_context[layout.own :, layout.own_dim :] = np.eye(features.width - layout.own, layout.shared)
+        square = to_context @ gram.sum(axis=0) @ to_context.T / rounds.sum()
         table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
         about: dict[str, Any] = {"layout": layout, "rounds": np.round(rounds), "context_square": square}
         about |= {"catalogue": table, **_described(features)}
@@ -558,14 +573,16 @@ class ArmStatistics:
     ) -> ArmStatistics:
         """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log; about: the rest.
 
-        The noise is what coefficients of their own in every window leave unexplained.
+        The noise is what coefficients of their own in every window leave unexplained. Neighbouring windows
+        are merged for it where they are too short to leave anything; drift between these counts as noise.
         """
-        explained, used = 0.0, 0
-        for G, b in zip(gram, cross, strict=True):
-            solution, rank = _least_squares(G, b)
-            explained += float(solution @ b)
-            used += rank
         total = float(about["rounds"].sum())
+        explained, used = _explained(gram, cross)
+        parts = len(gram)
+        while total - used < LEAST_FREEDOM * total and parts > 1:
+            parts = (parts + 1) // 2
+            starts = np.arange(parts) * len(gram) // parts
+            explained, used = _explained(np.add.reduceat(gram, starts), np.add.reduceat(cross, starts))
         if total <= used:
             raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
         noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
@@ -596,6 +613,16 @@ def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
     """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
     whole = moments.chosen.products()
     return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
+
+
+def _explained(gram: Array, cross: Array) -> tuple[float, int]:
+    """Sum of squares that coefficients of their own in every window (m, p) explain, and how many they are."""
+    explained, used = 0.0, 0
+    for G, b in zip(gram, cross, strict=True):
+        solution, rank = _least_squares(G, b)
+        explained += float(solution @ b)
+        used += rank
+    return explained, used
 
 
 def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:

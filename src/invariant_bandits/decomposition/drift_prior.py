@@ -19,6 +19,7 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
+from invariant_bandits.decomposition.arm_blocks import ArmBlocks, BlockStep
 from invariant_bandits.decomposition.arm_statistics import (
     LINKS,
     TINY,
@@ -262,8 +263,8 @@ class ArmPopulation:
         Q = np.zeros((self.layout.dim + intercept,) * 2)
         Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
         if self.layout.shared:
-            at = slice(count, count + len(self.context_square) - 1)
-            Q[at, at] = np.linalg.pinv(self.context_square[1:, 1:])
+            at = slice(count, count + len(self.context_square) - d)
+            Q[at, at] = np.linalg.pinv(self.context_square[d:, d:])
         return Q
 
     def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, Array, float]:
@@ -490,13 +491,15 @@ def _iterate(
     informing_along = np.maximum(_informed(across).sum(axis=0).astype(np.float64), 1.0)
     of_arm, shared = layout.by_arm(informing), 1.0 / population.faint
     least, floor = 1e-8 * spread, 1e-12 * own
-    for step in range(iterations + 1):
-        drift, precision = np.diag(own) + (along * sizes) @ along.T, population.precision(spread, shared)
-        effects = condition_windows(statistics, drift, precision)
-        if step == iterations:
-            break
-        own = np.maximum(own + own**2 * drift_change(effects) / np.maximum(informing, 1.0), floor)
-        sizes = np.maximum(sizes + sizes**2 * _change_along(effects, along) / informing_along, 1e-300)
+    blocks = None if layout.shared else ArmBlocks(statistics)
+    for _ in range(iterations):
+        precision = population.precision(spread, shared)
+        if blocks is not None:
+            effects = blocks.step(own, along, sizes, precision)
+        else:
+            effects = _whole_step(statistics, own, along, sizes, precision)
+        own = np.maximum(own + own**2 * effects.change / np.maximum(informing, 1.0), floor)
+        sizes = np.maximum(sizes + sizes**2 * effects.change_along / informing_along, 1e-300)
         by_arm = own[: layout.own_dim].reshape(of_arm.shape)
         typical = by_arm[seen].mean(axis=0)
         by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
@@ -505,8 +508,19 @@ def _iterate(
         spread = population.spread(effects.mean, effects.covariance, least)
         shared = population.shared(effects.mean, effects.covariance)
     typical = layout.by_arm(own)[seen].mean(axis=0)
-    evidence = _evidence(statistics, effects, precision)
-    return ArmEffects(own, along, sizes, spread, typical, precision, effects, evidence)
+    precision = population.precision(spread, shared)
+    windows = condition_windows(statistics, np.diag(own) + (along * sizes) @ along.T, precision)
+    evidence = _evidence(statistics, windows, precision)
+    return ArmEffects(own, along, sizes, spread, typical, precision, windows, evidence)
+
+
+def _whole_step(
+    statistics: ArmStatistics, own: Array, along: Array, sizes: Array, precision: Array
+) -> BlockStep:
+    """`ArmBlocks.step` where arms share coefficients."""
+    effects = condition_windows(statistics, np.diag(own) + (along * sizes) @ along.T, precision)
+    change = drift_change(effects)
+    return BlockStep(effects.mean, effects.covariance, change, _change_along(effects, along))
 
 
 def _evidence(windows: ArmStatistics, effects: ConditionedWindows, precision: Array) -> float:
@@ -551,23 +565,27 @@ def effect_path(
     and Morrison). With θ_i = μ + dδ_i and flat δ, (μ, δ) have the joint precision [[Π + ΣW_i, W_id], [·,
     dᵀW_id]]. The effect is fᵀμ + δ_i; all others drift as fitted.
     """
-    W, w, m = effects.weights, effects.pull + effects.weights @ effects.mean, len(effects.weights)
-    precision = np.linalg.inv(effects.covariance) - W.sum(axis=0)
-    own = W @ direction
+    m = len(effects.pull)
+    own = effects.weights @ direction
+    w = effects.pull + effects.weights @ effects.mean
     gain = size / np.maximum(1.0 - size * (own @ direction), SMALLEST)
-    W = W + gain[:, None, None] * own[:, :, None] * own[:, None, :]
     w = w + (gain * (w @ direction))[:, None] * own
-    covariance = np.linalg.inv(precision + W.sum(axis=0))
-    rows, mean = W @ direction, covariance @ w.sum(axis=0)
+    rows = own * (1.0 + gain * (own @ direction))[:, None]
+    # (C⁻¹ + Σ gain·W_iddᵀW_i)⁻¹ x for the few x that are needed, by the identity of Woodbury.
+    wanted = np.column_stack([w.sum(axis=0), functional, rows.T])
+    spread_own = own @ effects.covariance
+    inner = np.linalg.solve(np.eye(m) + gain[:, None] * (spread_own @ own.T), np.diag(gain))
+    solved = effects.covariance @ wanted - spread_own.T @ (inner @ (spread_own @ wanted))
+    mean, of_functional, of_rows = solved[:, 0], solved[:, 1], solved[:, 2:]
     known = np.flatnonzero(_informed(rows @ direction))
-    Q = (np.diag(rows @ direction) - rows @ covariance @ rows.T)[np.ix_(known, known)]
+    Q = (np.diag(rows @ direction) - rows @ of_rows)[np.ix_(known, known)]
     inverse = np.linalg.inv(0.5 * (Q + Q.T))
     shift = inverse @ (w @ direction - rows @ mean)[known]
-    pull = functional @ covariance @ rows[known].T
+    pull = functional @ of_rows[:, known]
     turn = np.eye(len(known)) - pull
     value, spread = np.full(m, np.nan), np.diag(np.full(m, np.inf))
     value[known] = functional @ mean + turn @ shift
-    error = turn @ inverse @ turn.T + functional @ covariance @ functional
+    error = turn @ inverse @ turn.T + functional @ of_functional
     spread[np.ix_(known, known)] = 0.5 * (error + error.T)
     return value, spread
 
@@ -1329,14 +1347,20 @@ def missing_inflation(statistics: ArmStatistics, mean: Array, drift: Array) -> A
     coefficients.
     """
     layout, noise = statistics.layout, statistics.noise_variance
-    result, shared = np.ones(layout.dim), layout.own == 1
+    result, own = np.ones(layout.dim), layout.own
+    slopes = max(len(statistics.context_square) - own, 1)
+
+    def coordinate(arm: int, entry: int) -> int:
+        """Where the coefficient of an arm for an entry of the context stands, or the shared one."""
+        return arm * own + entry if entry < own else layout.own_dim + entry - own
+
     for column in statistics.missing if statistics.link == "identity" else ():
-        # z of an arm stands at its own coordinates; the slopes of shared ones behind the levels.
-        starts = [layout.arms - 1] if shared else range(0, layout.own_dim, layout.own)
-        for start in starts:
-            values = [start + value for value in column.values]
+        for arm in range(layout.arms):
+            values = [coordinate(arm, entry) for entry in column.values]
             spread = np.outer(mean[values], mean[values]) + np.diag(drift[values])
             factor = column.inflation(spread, statistics.context_square, noise)
-            slopes = len(statistics.context_square) - 1
-            result[start + column.indicator :: slopes if shared else layout.dim] = factor
+            indicator = coordinate(arm, column.indicator)
+            result[indicator] = factor
+            if indicator >= layout.own_dim:  # products with the catalogue follow in steps of the slopes
+                result[indicator::slopes] = factor
     return result

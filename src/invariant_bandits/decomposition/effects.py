@@ -164,7 +164,7 @@ def _strongest_first(paths: list[EffectPath]) -> list[EffectPath]:
 
 def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, str]:
     """Whose effect it is, and of what; dim: number of coefficients p."""
-    own = features.width if features.coding == "own" else 1
+    own = features.own
     names, slopes = (LEVEL, *features.context_names[1:]), features.width - 1
     if effect.arm >= 0:
         return features.labels[effect.arm], names[effect.coefficient]

@@ -24,8 +24,8 @@ from invariant_bandits.evaluation.estimators import (
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import Calibration, calibration, with_propensities
-from invariant_bandits.evaluation.tuning import Tuning, tune
-from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
+from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
+from invariant_bandits.logs.features import ArmFeatures, FeatureOptions, fewest_rounds, silent_context
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
@@ -33,7 +33,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, checked_makers, find_policy
+from invariant_bandits.policies.registry import Contender, Maker, checked_makers, find_policy
 
 if TYPE_CHECKING:
     import pandas
@@ -438,13 +438,16 @@ def compare(
     makers = checked_makers(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     feedback, windows = _rounds_of(feedback, fit_fraction, windows, seed)
+    coding = feedback.arm_features
+    feedback = feedback if coding is None else feedback.recoded(coding.with_own_slopes())
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
-    checked, notes = None, list[str]()
+    checked, notes = None, _shared_slopes(coding)
     if not full:
-        later, notes = with_propensities(earlier, later, propensities)
-        checked = None if later.propensities is None else calibration(later)
+        later, about_propensities = with_propensities(earlier, later, propensities)
+        notes += about_propensities
+        checked = None if later.propensities is None else calibration(later.recoded(coding))
         if later.propensities is None:
             notes.append(TEXTS["without_propensities"])
     asked = chosen_estimators(estimators, later, with_direct)
@@ -466,9 +469,14 @@ def compare(
     pairs = max(comb(len(makers), 2), 1)
     evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds, pairs)
 
+    as_model = past, earlier, later
+    if feedback.arm_features is not coding:
+        before, after = earlier.recoded(coding), later.recoded(coding)
+        as_model = Past.from_feedback(before, after.rounds, windows, edges), before, after
+
     def answers_of(name: str) -> Answers:
-        question = Question(makers[name], past, earlier, later, predictions, confidence, seed)
-        return evaluation.answers(name, question)
+        rounds = (past, earlier, later) if _is_simple(makers[name]) else as_model
+        return evaluation.answers(name, Question(makers[name], *rounds, predictions, confidence, seed))
 
     answers, first = dict[str, Answers](), [name for name in makers if name == named]
     rest = [name for name in makers if name != named]
@@ -485,11 +493,26 @@ def compare(
         agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
-        notes=(*notes, *([] if full else [TEXTS["followed"]]), TEXTS["one_at_a_time"]),
+        notes=(
+            *notes,
+            *([] if full else [TEXTS["followed"]]),
+            TEXTS["one_at_a_time"],
+        ),
         failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
         settings={name: setting.options for name, setting in tuning.settings.items()},
         simple=simple,
     )
+
+
+def _is_simple(maker: Maker) -> bool:
+    """Whether a policy is one that other policies are measured by: it has own slopes in every comparison."""
+    return isinstance(maker, Contender) and maker.kind in (*SIMPLE, "linucb")
+
+
+def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
+    """What the context cannot change in the policies that are not simple, as notes."""
+    silent = None if coding is None else silent_context(coding)
+    return [] if silent is None else [f"{silent}. {TEXTS['own_slopes']}"]
 
 
 def _rounds_of(source: Any, fit_fraction: float, windows: int, seed: int) -> tuple[Feedback, int]:

@@ -6,7 +6,8 @@ shift and scale. Everything after the products is linear, so it can also be appl
 
 ArmFeatures: context and label → φ(x, a). The context is z = [1, x], x standardised on the log. "own": φ(x, a)
 = e_a ⊗ z, every arm has coefficients of its own, and no arm is a reference. "shared": φ(x, a) = [e_a, x, f(a)
-⊗ x], a level per arm, slopes shared, f(a) of a catalogue. Either way every feature is one entry of z times a
+⊗ x], a level per arm, slopes shared, f(a) of a catalogue. "partial": φ(x, a) = [e_a ⊗ [1, y], w], x = [y, w],
+arms have slopes of their own on y and share those on w. In all three every feature is one entry of z times a
 number that depends on the arm alone, so moments of φ follow exactly from moments of z, arm by arm. "pooled",
 for thousands of arms: φ(x, a) = [a, x, f(a), f(a) ⊗ x], the place of the arm and what all arms share.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, compress, product
 from typing import Annotated, Any
 
@@ -235,6 +236,8 @@ def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[li
     return kept, dropped
 
 
+MOST_CATEGORIES = 100
+"""Categories of a column that become features by default: as many as a column of text may have to be one."""
 STANDARDISE = ("none", "scale", "scale and shift")
 ARM_MODELS = ("auto", "own", "shared", "pooled")
 
@@ -274,7 +277,7 @@ class FeatureOptions:
     interactions: tuple[str, ...] = ()
     standardise: str = "none"
     centre: bool = False
-    max_categories: int = 50
+    max_categories: int = MOST_CATEGORIES
     drop_collinear: bool = True
     impute: bool = True
     arm_model: str = "auto"
@@ -523,11 +526,20 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
     return np.asarray(rows - np.repeat(means, counts, axis=0))
 
 
-CODINGS = ("own", "shared", "pooled")
-MOST_COEFFICIENTS = 150
-"""More coefficients than these are shared between the arms, unless the user says otherwise."""
+CODINGS = ("own", "partial", "shared", "pooled")
+MOST_COEFFICIENTS = 600
+"""Coefficients of a model whose arms share none: 600 take about 10 seconds to fit and 8 ms per round."""
+MOST_PARTIAL_COEFFICIENTS = 400
+"""Coefficients of a model whose arms share some: these fits cannot go arm by arm and take longer."""
 ROUNDS_PER_COEFFICIENT = 10
-"""Fewer rounds than these per coefficient, and slopes are shared between the arms."""
+"""Rounds per coefficient from which on own slopes are estimated whatever the log shows."""
+FEWEST_ROUNDS_PER_COEFFICIENT = 2
+"""The same where the log shows that the slopes of arms differ. In simulated logs with 2 rounds for each
+of 105 coefficients own slopes then earned .6 of what the best linear policy could, shared ones nothing. Where
+slopes did not differ, own ones cost 0.14 standard deviations of the noise with 4 rounds per coefficient.
+"""
+MOST_CROSSED_COEFFICIENTS = 150
+"""Coefficients of a model with products of slopes and features of arms."""
 TIMES = " × "
 EVERY_ARM = "all arms"
 BINARY_ROUNDING = 1e-9
@@ -545,8 +557,9 @@ class ArmFeatures:
     labels : tuple of str
         The A arms.
     coding : str
-        "own": p = A·d, arm after arm, level first. "shared": levels, then slopes, then products with the
-        catalogue. "pooled": the place of the arm, then slopes, features of the catalogue, and products.
+        "own": p = A·d, arm after arm, level first. "partial": level and own slopes, arm after arm, then the
+        shared slopes. "shared": levels, then slopes, then products with the catalogue. "pooled": the place of
+        the arm, then slopes, features of the catalogue, and products.
     catalogue : array, shape (A, k), or None
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
@@ -560,6 +573,8 @@ class ArmFeatures:
     matched : mapping of str to tuple of str
         Groups of context features that belong to one arm each, in the order of the labels: an arm has its own
         only.
+    own_slopes : int
+        Number of slopes, the first ones, that every arm has of its own in the "partial" coding.
 
     >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("banner_A", "banner_B"))
     >>> features.names
@@ -579,9 +594,12 @@ class ArmFeatures:
     catalogue_scale: Annotated[Array, ArraySpec(("k",), least=LEAST_SCALE)] | None = None
     crossed: int = 0
     catalogue_references: tuple[str, ...] = ()
+    own_slopes: int = 0
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
+        if not 0 <= self.own_slopes < self.width:
+            raise InputError(f"own_slopes must be from 0 to {self.width - 1}, got {self.own_slopes!r}")
 
     # -- what they are --
 
@@ -602,17 +620,30 @@ class ArmFeatures:
         """Length d of an arm's context z, the leading 1 included."""
         return len(self.context_names)
 
+    @property
+    def own(self) -> int:
+        """Number of coefficients that every arm has of its own, the level included; arms share the others."""
+        counts = {"own": self.width, "partial": 1 + self.own_slopes}
+        return counts.get(self.coding, 1)
+
+    @property
+    def silent_columns(self) -> tuple[str, ...]:
+        """Names of the context features that cannot change which arm is best: all arms share their slopes."""
+        if self.crossed or len(self.labels) < 2:
+            return ()
+        matched = self.matched or {}
+        return tuple(name for name in self.context_names[self.own :] if name not in matched)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (p,)."""
         slopes, factors = self.context_names[1:], self.catalogue_names[: self.crossed]
-        products = (f"{name}{TIMES}{slope}" for name in factors for slope in slopes)
+        own, shared = slopes[: self.own - 1], slopes[self.own - 1 :]
+        products = (f"{name}{TIMES}{slope}" for name in factors for slope in shared)
         if self.coding == "pooled":
             return ("level", *slopes, *self.catalogue_names, *products)
-        if self.coding == "own":
-            of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in slopes)) for label in self.labels)
-            return tuple(chain.from_iterable(of_arms))
-        return (*self.labels, *slopes, *products)
+        of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in own)) for label in self.labels)
+        return (*chain.from_iterable(of_arms), *shared, *products)
 
     @property
     def population(self) -> ArmFeatures:
@@ -664,21 +695,16 @@ class ArmFeatures:
     @cached_property
     def entries(self) -> Array:
         """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
-        own = self.own_entries
-        if self.coding == "own":
-            return np.tile(own, (1, len(self.labels)))
-        levels = np.zeros((len(own), len(own)), dtype=np.int64)
-        return np.hstack([levels, np.tile(own[:, 1:], (1, 1 + self.crossed))])
+        own, shared = self.own_entries[:, : self.own], self.own_entries[:, self.own :]
+        return np.hstack([np.tile(own, (1, len(self.labels))), np.tile(shared, (1, 1 + self.crossed))])
 
     @cached_property
     def factors(self) -> Array:
         """What each feature multiplies that entry by, by arm (A, p)."""
         arms = np.eye(len(self.labels))
-        if self.coding == "own":
-            return np.repeat(arms, self.width, axis=1)
-        slopes = np.ones((len(arms), self.width - 1))
-        products = [slopes * np.asarray(self.catalogue)[:, [j]] for j in range(self.crossed)]
-        return np.hstack([arms, slopes, *products])
+        shared = np.ones((len(arms), self.width - self.own))
+        products = [shared * np.asarray(self.catalogue)[:, [j]] for j in range(self.crossed)]
+        return np.hstack([np.repeat(arms, self.own, axis=1), shared, *products])
 
     # -- applying --
 
@@ -717,19 +743,42 @@ class ArmFeatures:
 
     def cross(self, contexts: Array, codes: Any) -> Array:
         """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
-        n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
-        if self.coding == "own":
-            features = np.zeros((n, arms, self.width))
-            features[np.arange(n), codes] = z
-            return features.reshape(n, -1)
+        return self._code(self.own_contexts(contexts, codes), codes)
+
+    def _code(self, z: Array, codes: Any) -> Array:
+        """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""
+        n, arms = len(codes), len(self.labels)
+        own, shared = z[:, : self.own], z[:, self.own :]
         kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes]
-        crossed = kinds[:, : self.crossed, None] * z[:, None, 1:]
-        products = crossed.reshape(n, self.crossed * (self.width - 1))
+        crossed = kinds[:, : self.crossed, None] * shared[:, None, :]
+        products = crossed.reshape(n, self.crossed * shared.shape[1])
         if self.coding == "pooled":
-            return np.hstack([np.asarray(codes, dtype=np.float64)[:, None], z[:, 1:], kinds, products])
-        levels = np.zeros((n, arms))
-        levels[np.arange(n), codes] = 1.0
-        return np.hstack([levels, z[:, 1:], products])
+            return np.hstack([np.asarray(codes, dtype=np.float64)[:, None], shared, kinds, products])
+        features = np.zeros((n, self.dim))
+        of_arms = features[:, : arms * self.own].reshape(n, arms, self.own)
+        of_arms[np.arange(n), codes] = own
+        features[:, arms * self.own :] = np.hstack([shared, products])
+        return features
+
+    def recode(self, rows: Array, source: ArmFeatures) -> Array:
+        """Return φ (n, p) of the same contexts and arms as `rows` (n, p'), which are features of `source`."""
+        arms, own = len(source.labels), source.own
+        blocks = rows[:, : arms * own].reshape(len(rows), arms, own)
+        shared = rows[:, arms * own : arms * own + source.width - own]
+        return self._code(np.hstack([blocks.sum(axis=1), shared]), blocks[:, :, 0].argmax(axis=1))
+
+    def with_own_slopes(self) -> ArmFeatures:
+        """Return these features with own slopes for all columns, or for as many as a model carries.
+
+        The features themselves, if every column can change the choice already.
+        """
+        if not self.silent_columns or self.coding == "pooled":
+            return self
+        arms = len(self.labels)
+        if arms * self.width <= MOST_COEFFICIENTS:
+            return replace(self, coding="own", own_slopes=0)
+        own = (MOST_COEFFICIENTS - self.width) // (arms - 1)
+        return self if own <= self.own else replace(self, coding="partial", own_slopes=own - 1)
 
     def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
         """φ (rows, p) of raw columns with one value per row, and the label of every row."""
@@ -792,18 +841,44 @@ class ArmFeatures:
         context = replace(self.context, kept=kept, shift=shift, scale=scale)
         width = 1 + len(kept) - len(owned) + len(matched)
         rounds = effective_rounds(cells)
-        coding, why = "pooled", f"{len(labels):,} arms have a level each, pooled towards their population"
+        described = 0 if catalogue is None else len(catalogue.names)
+        taken = described if is_pooled else len(labels)  # by what is not a slope
+        crossed = crossings(taken, width - 1, described, rounds)
+        free = [j for j, place in enumerate(kept) if names[place] not in owned]
+        coding, own = "pooled", 1
+        why = f"{len(labels):,} arms have a level each, pooled towards their population"
         if not is_pooled:
-            coding, why = chosen_coding(options.arm_model, len(labels), width, rounds)
-        learned = ArmFeatures(context, labels, coding, matched=matched)
+            differ = partial(slopes_differ, cells, 1 + kept[free])
+            products = 0
+            if catalogue is not None and crossed and not differ(catalogue.features_of(labels)[:, :crossed]):
+                products = crossed
+            coding, own, why = chosen_coding(
+                options.arm_model,
+                len(labels),
+                width,
+                rounds,
+                crossed=products,
+                differ=differ(np.zeros((len(labels), 0))),
+            )
+        if coding == "partial":
+            # The slopes that differ most between arms become the first ones, which arms have of their own.
+            ranked = most_different_slopes(cells, len(labels), 1 + kept[free], own - 1)
+            first = [free[j] for j in ranked]
+            order = np.array([*first, *(j for j in range(len(kept)) if j not in set(first))], dtype=np.int64)
+            context = replace(context, kept=kept[order], shift=shift[order], scale=scale[order])
+        slopes = own - 1 if coding == "partial" else 0
+        learned = ArmFeatures(context, labels, coding, matched=matched, own_slopes=slopes)
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
-        taken = len(catalogue.names) if is_pooled else len(labels)  # by what is not a slope
-        crossed = 0 if coding == "own" else crossings(taken, width - 1, len(catalogue.names), rounds)
-        scales: dict[str, Any] = {"catalogue_shift": catalogue.shift, "catalogue_scale": catalogue.scale}
-        of_arms, names = catalogue.features_of(labels), catalogue.names
-        scales["catalogue_references"] = catalogue.references
-        learned = replace(learned, catalogue=of_arms, catalogue_names=names, crossed=crossed, **scales)
+        learned = replace(
+            learned,
+            catalogue=catalogue.features_of(labels),
+            catalogue_names=catalogue.names,
+            catalogue_shift=catalogue.shift,
+            catalogue_scale=catalogue.scale,
+            catalogue_references=catalogue.references,
+            crossed=crossed if coding in ("shared", "pooled") else 0,
+        )
         return learned, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
@@ -864,25 +939,182 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     >>> crossings(**log, rounds=5000), crossings(**log, rounds=600)
     (4, 0)
     """
-    most = min(MOST_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
+    most = min(MOST_CROSSED_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
     return min(max((most - arms - slopes) // max(slopes, 1), 0), names)
 
 
-def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[str, str]:
-    """(coding, why) of so many arms with d = `width` coefficients each, in a log of so many rounds.
+def chosen_coding(
+    arm_model: str, arms: int, width: int, rounds: int, *, crossed: int = 0, differ: bool = True
+) -> tuple[str, int, str]:
+    """Return (coding, own coefficients of every arm, why) of arms with d = `width` coefficients each.
 
-    Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would
-    tell.
+    Slopes are own wherever the log can estimate them: they are drawn to those of the other arms, so they cost
+    little where arms do not differ. Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π):
+    what as many with mean ½ would tell.
+
+    Parameters
+    ----------
+    arm_model : str
+        What the caller asked for: "own", "shared" or "auto".
+    arms, width, rounds : int
+        Number of arms, coefficients of each, and rounds of the log.
+    crossed : int
+        Number of catalogue features whose products with shared slopes explain how the slopes of arms differ.
+    differ : bool
+        Whether the log shows that the slopes of arms differ.
+
+    >>> chosen_coding("auto", 8, 19, 40_000)
+    ('own', 19, '8 arms × 19 coefficients')
+    >>> chosen_coding("auto", 6, 257, 40_000)[:2]
+    ('partial', 28)
     """
-    own = arms * width
     if arm_model != "auto":
-        return arm_model, "as asked for"
-    if own > MOST_COEFFICIENTS:
-        return "shared", f"{arms} arms × {width} coefficients are {own}, more than {MOST_COEFFICIENTS}"
-    if own * ROUNDS_PER_COEFFICIENT > rounds:
-        why = f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them"
-        return "shared", why
-    return "own", f"{arms} arms × {width} coefficients"
+        return arm_model, width if arm_model == "own" else 1, "as asked for"
+    coefficients, is_plenty = arms * width, rounds >= ROUNDS_PER_COEFFICIENT * arms * width
+    if crossed and not (is_plenty and coefficients <= MOST_CROSSED_COEFFICIENTS):
+        return "shared", 1, f"features of the arms explain how slopes differ, {crossed} of them are crossed"
+    product = f"{arms} arms × {width} coefficients"
+    if arms < 2:
+        return "own", width, product
+    if not (is_plenty or differ):
+        unseen = f"no difference between the slopes of arms can be seen in {rounds:,} rounds"
+        return (
+            "shared",
+            1,
+            f"{unseen}, fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them",
+        )
+    supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
+    if width <= min(supported, MOST_COEFFICIENTS // arms):
+        return "own", width, product
+    why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS}"
+    if width > supported:
+        few = f"{rounds:,} rounds are fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient"
+        why = f"{few}, {coefficients:,} of them"
+    own = min(supported, (MOST_PARTIAL_COEFFICIENTS - width) // (arms - 1))
+    if own < 2:
+        return "shared", 1, why
+    return "partial", own, f"{why}; own slopes for the {own - 1} of {width - 1} that differ most"
+
+
+def sums_by_arm(cells: WindowedMoments, arms: int, columns: Array) -> tuple[Array, Array, Array]:
+    """Return Σxxᵀ (A, k, k), Σxr (A, k) and Σr² (A,) of columns x of the contexts, about the means of every
+    window and arm.
+    """
+    sums = cells.chosen.scatter.reshape(-1, arms, cells.dim + 1, cells.dim + 1).sum(axis=0)
+    return sums[:, columns[:, None], columns], sums[:, columns, -1], sums[:, -1, -1]
+
+
+CLEARLY_MORE = 3.0
+"""Standard errors by which own slopes must explain more than shared ones; by chance one log in 300 does."""
+
+
+def slopes_differ(cells: WindowedMoments, columns: Array, catalogue: Array) -> bool:
+    """Return whether own slopes explain more of the rewards than slopes that are linear in the catalogue.
+
+    What more they explain is χ² with as many degrees of freedom as they have coefficients more, if the slopes
+    of arms are linear in the catalogue's features or, if it has none, the same for all arms.
+
+    Parameters
+    ----------
+    cells : WindowedMoments
+        Moments of contexts, a window per window and arm.
+    columns : array of int, shape (k,)
+        Entries of the contexts that have slopes.
+    catalogue : array, shape (A, c)
+        Features of the arms.
+    """
+    arms, crossed = catalogue.shape
+    if not len(columns):
+        return False
+    gram, cross, squares = sums_by_arm(cells, arms, columns)
+    own = sum(_explained(G, c) for G, c in zip(gram, cross, strict=True))
+    kinds = np.column_stack([np.ones(arms), catalogue])
+    joint = np.sum([np.kron(np.outer(f, f), G) for f, G in zip(kinds, gram, strict=True)], axis=0)
+    pull = np.sum([np.kron(f, c) for f, c in zip(kinds, cross, strict=True)], axis=0)
+    levels = int((cells.counts > 0).sum())
+    freedom = float(cells.counts.sum()) - levels - arms * len(columns)
+    more = len(columns) * (arms - 1 - crossed)
+    left = float(squares.sum()) - own
+    if more <= 0 or freedom <= 0.0 or left <= TOLERANCE * float(squares.sum()):
+        return bool(more > 0 and freedom > 0.0)  # rewards without noise leave nothing to chance
+    excess = (own - _explained(joint, pull)) * freedom / left - more
+    return bool(excess > CLEARLY_MORE * np.sqrt(2.0 * more))
+
+
+def _explained(gram: Array, cross: Array) -> float:
+    """Sum of squares that the least-squares coefficients explain; a faint ridge makes the sums regular."""
+    ridge = TOLERANCE * max(float(np.diagonal(gram).mean()), LEAST_SCALE)
+    return float(cross @ np.linalg.solve(gram + ridge * np.eye(len(gram)), cross))
+
+
+def most_different_slopes(cells: WindowedMoments, arms: int, columns: Array, count: int) -> list[int]:
+    """Return the places in `columns` of the slopes that differ most between arms, at most `count`.
+
+    One after the other, the column is taken whose own slopes explain more of the rewards than one shared
+    slope by the largest sum of squares; then it is regressed out of the others, arm by arm.
+
+    Parameters
+    ----------
+    cells : WindowedMoments
+        Moments of contexts, a window per window and arm.
+    arms : int
+        Number of arms A.
+    columns : array of int, shape (k,)
+        Entries of the contexts to choose from.
+    count : int
+        Number of columns to take.
+    """
+    gram, cross, _ = sums_by_arm(cells, arms, columns)
+    least = TOLERANCE * np.einsum("akk->ak", gram).max(axis=0)
+    taken: list[int] = []
+    for _ in range(min(count, len(columns))):
+        size = np.einsum("akk->ak", gram)
+        known = size > np.maximum(least, 0.0)
+        pull = np.where(known, cross, 0.0)
+        size = np.where(known, size, 1.0)
+        total = np.where(known, size, 0.0).sum(axis=0)
+        shared = pull.sum(axis=0) ** 2 / np.where(total > 0.0, total, 1.0)
+        gain = (pull**2 / size).sum(axis=0) - shared
+        gain[taken] = -np.inf
+        best = int(gain.argmax())
+        taken.append(best)
+        along = np.where(known[:, [best]], gram[:, best] / size[:, [best]], 0.0)
+        cross = cross - along * cross[:, [best]]
+        gram = gram - along[:, :, None] * gram[:, None, best]
+    return taken
+
+
+SILENT_CONTEXT = (
+    "the context cannot change the choice, every context gets the same arm: all {arms} arms share the slopes"
+    " of {names}, and nothing else of an arm depends on the context"
+)
+SILENT_COLUMNS = "these columns cannot change the choice, because all {arms} arms share their slopes: {names}"
+SLOPES_REMEDY = (
+    "; own slopes would be {arms} arms × {width} coefficients. Use fewer columns (--ignore), give features of"
+    " the arms (catalogue=, --catalogue), or ask for own slopes all the same (arm_model='own',"
+    " --arm-model own)"
+)
+POOLED_REMEDY = "; give features of the arms (catalogue=, --catalogue), which slopes are then crossed with"
+
+
+def in_sentence(note: str) -> str:
+    """Return a note with a capital and a full stop."""
+    return f"{note[0].upper()}{note[1:]}."
+
+
+class SharedSlopesWarning(UserWarning):
+    """Arms share slopes, so some or all of the context cannot change which of them is chosen."""
+
+
+def silent_context(features: ArmFeatures) -> str | None:
+    """Return in words what of the context cannot change the choice and what to do; None if all of it can."""
+    silent = features.silent_columns
+    if not silent:
+        return None
+    is_all = len(silent) == features.width - 1
+    about = {"arms": len(features.labels), "width": features.width, "names": format_names(silent)}
+    remedy = POOLED_REMEDY if features.coding == "pooled" else SLOPES_REMEDY
+    return ((SILENT_CONTEXT if is_all else SILENT_COLUMNS) + remedy).format(**about)
 
 
 def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> dict[str, tuple[str, ...]]:

@@ -330,6 +330,13 @@ class Feedback:
         """The same rounds with other features: `change` (rows, p) -> (rows, q), each row by itself."""
         return replace(self, offered=change_rows(self.offered, change))
 
+    def recoded(self, features: ArmFeatures | None) -> Feedback:
+        """The same rounds of labelled arms with features that share other coefficients between arms."""
+        source = self.arm_features
+        if features is None or source is None or features is source:
+            return self
+        return replace(self.mapped(lambda rows: features.recode(rows, source)), arm_features=features)
+
     def parts(self) -> Iterator[Feedback]:
         """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them
         all.

@@ -458,6 +458,21 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
     return Column(name)
 
 
+def rare_categories(log: Log, features: Features) -> list[str]:
+    """Return a note for every column whose rare categories have no feature."""
+    notes = []
+    for column in features.columns:
+        counts: Mapping[str, int] = log.survey().categories.get(column.name, {})
+        rare = [counts[word] for word in counts if word not in (column.categories or counts)]
+        if rare:
+            share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
+            words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
+            notes.append(
+                f"{words} are rare and have no feature; --max-categories {len(counts)} gives them one"
+            )
+    return notes
+
+
 def _with_filler(column: Column, log: Log) -> Column:
     """Return the column with a filler of missing values: from all rows for categories, else from the
     first ones.

@@ -87,6 +87,8 @@ DISTINCT = 0.98
 IDENTIFIER_WORDS = "id uuid guid"
 AGREEMENT = 0.95
 """Share of the rows with a repeated identifier that must agree with the first in the arm and all features."""
+SAME_LENGTH = 0.9
+"""Share of the lists of a column that must have the same length for their numbers to be features."""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 PARTICIPLE = re.compile(r"(?i)[a-z]{2}ed$")
 NUMBERS = re.compile(r"(?i)(number|no|nr|key|code)$")
@@ -894,9 +896,7 @@ class _Guess:
         self.fields[role] = None
 
     def features_by_type(self) -> None:
-        """Numbers and text with few categories among the other columns are features; or the only column
-        of lists.
-        """
+        """Numbers, text with few categories and lists of numbers among the other columns are features."""
         if "features" in self.fields:
             return
         free = self._free()
@@ -907,19 +907,27 @@ class _Guess:
             free.remove(name)
         if self.fields.get("offered") is not None:
             free = []
-        elif len(lists) == 1:
-            self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
-            free = lists
         else:
             self.__dict__.pop("_choices", None)
             rewards = self._rewards()
-            free = [name for name in free if self._is_feature(name, rewards)]
-            self._leave_out_outcomes(free, rewards)
+            vectors = [name for name in lists if self._is_vector_feature(name)]
+            numbers = [name for name in free if name not in lists and self._is_feature(name, rewards)]
+            self._leave_out_outcomes(numbers, rewards)
+            free = [name for name in free if name in vectors or name in numbers]
         position = self.fields.get("position")
         if self.fields.get("ranking") is not None and position is not None:
             free.append(position)
             self.fields["categorical"] = (*self.fields.get("categorical", ()), position)
         self.fields["features"] = tuple(free)
+
+    def _is_vector_feature(self, name: str) -> bool:
+        """Whether a column of lists of numbers is a feature: nearly all have the same length; says why."""
+        lengths = decode.list_lengths(self.sample.column(name).drop_null().combine_chunks(), missing=-1)
+        usual = np.unique(lengths, return_counts=True)[1].max() if len(lengths) else 0
+        is_feature = bool(usual > 0 and usual >= SAME_LENGTH * len(lengths))
+        why = f"lists of numbers, {self.types[name]}" if is_feature else "its lists differ in length"
+        self.reasons[name if is_feature else f"!{name}"] = why
+        return is_feature
 
     def _leave_out_outcomes(self, features: list[str], rewards: Array) -> None:
         """Remove features that depend on the choice, unless so many do that the propensities must be wrong,

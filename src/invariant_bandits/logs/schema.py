@@ -74,7 +74,7 @@ class Schema:
     reward : str
         Column with the reward of the chosen action.
     features : sequence of str
-        Names or patterns ("x*") of columns with numbers or categories, or one column with lists of numbers.
+        Names or patterns ("x*") of columns with numbers, categories or lists of numbers.
     time : str, optional
         Column with the time of the round: timestamps, dates, ISO 8601 text or numbers.
     action : str, optional
@@ -250,7 +250,16 @@ class Schema:
             raise InputError("; ".join([f"schema: features are missing; name columns of {has}", *leaks]))
         words = (name for name in features if is_text(arrow_schema.field(name).type))
         categorical = dict.fromkeys((*self.categorical, *words))
-        return replace(self, features=tuple(features), categorical=tuple(categorical))
+        reasons = self._with_reasons_of_all([name for name in free if name not in features])
+        return replace(self, features=tuple(features), categorical=tuple(categorical), reasons=reasons)
+
+    def _with_reasons_of_all(self, unused: Sequence[str]) -> dict[str, str]:
+        """Return the reasons, with one for every unused column that has none yet; internal columns begin
+        with __.
+        """
+        why = "not named as a feature" if self.offered is None else f"features are those in {self.offered}"
+        silent = [name for name in unused if f"!{name}" not in self.reasons and not name.startswith("__")]
+        return {**self.reasons, **{f"!{name}": why for name in silent}}
 
     def require_action(self) -> None:
         """Raise InputError with the candidates if no column was found to be the action, but some may be."""
@@ -294,7 +303,7 @@ class Schema:
         return tuple(dict.fromkeys((*self.roles().values(), *self.features)))
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(role, column, why) of every column that has a role or is ignored for a reason."""
+        """(role, column, why) of every column: its role, or that it is ignored and for which reason."""
         reasons = dict(self.reasons)
         if self.minimise:
             why = f"less is better: {self.reward_words} is learned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,9 @@ from invariant_bandits.logs.features import (
     Dropped,
     FeatureMap,
     FeatureOptions,
+    SharedSlopesWarning,
     has_binary_rewards,
+    in_sentence,
     prune,
 )
 from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
@@ -45,6 +48,7 @@ from invariant_bandits.logs.read import (
     read_arm_sample,
     read_moments,
 )
+from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -171,7 +175,8 @@ def fit_logs(
         for every feature. With `arm_model="shared"` every arm has its own level, and all arms share the
         coefficients of features. With `arm_model="pooled"`, meant for thousands of arms, all arms share the
         coefficients of features, and the arms' levels are shrunk towards their mean. With `arm_model="auto"`
-        arms get as many coefficients as the log can estimate.
+        arms get as many coefficients as the log can estimate. A SharedSlopesWarning names the columns that
+        cannot change the choice because all arms share their coefficients.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
@@ -203,26 +208,45 @@ def fit_logs(
         read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
         if not keep_going:
             require_different_rewards(read.moments, read.schema.reward)
-        if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
-            return pooled_model(read, start, log.notes)
-        moments, join, notes = join_short_ends(read.moments)
         unequal = missing_rewards_note(log)
-        fields: dict[str, Any] = {
-            "schema": read.schema,
-            "quality": read.quality,
-            "notes": (*log.notes, *([unequal] if unequal else []), *complementary_gaps(read), *notes),
-        }
-        if read.of_arms is not None:
-            if read.of_arms.rewards_are_binary:
-                learned = read.of_arms.features
-                theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
-                odds = read_log_odds(log, learned, theta, **how)
-                fields["log_odds"] = replace(odds, moments=join(odds.moments))
-            log.spool = None
-            coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
-            fields |= {"arms": log.arms, "dropped": read.dropped}
-            fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
-        return model_of(moments, read.feature_map, start, options=options, **fields)
+        gaps = complementary_gaps(read)
+        rare = rare_categories(log, read.feature_map)
+        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
+        if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
+            model = pooled_model(read, start, notes)
+        else:
+            model = model_of_log(log, read, start, options, how, notes)
+    if model.shared_slopes is not None:
+        warnings.warn(in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2)
+    return model
+
+
+def model_of_log(
+    log: Log,
+    read: LogMoments,
+    start: PolicyStart,
+    options: FeatureOptions | None,
+    how: dict[str, Any],
+    notes: tuple[str, ...],
+) -> Model:
+    """Make the model of a log whose moments were read; `how` is how `read_moments` cut and read it."""
+    moments, join, joined = join_short_ends(read.moments)
+    fields: dict[str, Any] = {
+        "schema": read.schema,
+        "quality": read.quality,
+        "notes": (*notes, *joined),
+    }
+    if read.of_arms is not None:
+        if read.of_arms.rewards_are_binary:
+            learned = read.of_arms.features
+            theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
+            odds = read_log_odds(log, learned, theta, **how)
+            fields["log_odds"] = replace(odds, moments=join(odds.moments))
+        log.spool = None
+        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        fields |= {"arms": log.arms, "dropped": read.dropped}
+        fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+    return model_of(moments, read.feature_map, start, options=options, **fields)
 
 
 def require_different_rewards(moments: WindowedMoments, column: str) -> None:

@@ -22,7 +22,7 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap
+from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, in_sentence, silent_context
 from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
@@ -31,6 +31,7 @@ from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.policies import base
+from invariant_bandits.policies.auto import Belief
 from invariant_bandits.policies.base import (
     CompletePolicy,
     Draws,
@@ -477,11 +478,29 @@ class Model(ThreadSafe):
         words = "\n".join([repr(self), found, *lines])
         return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3)))
 
+    @property
+    def shared_slopes(self) -> str | None:
+        """Sentence that says which columns of the context cannot change the choice and what to do about it.
+
+        None if every column can: arms then have slopes (coefficients of columns) of their own.
+        """
+        features = self.feature_map
+        return silent_context(features) if isinstance(features, ArmFeatures) else None
+
     def explain(self) -> Any:
-        """Return the policy's beliefs about drift, or the summary of the log if the policy has no beliefs."""
+        """Return the policy's beliefs about drift, or the summary of the log if the policy has no beliefs.
+
+        If columns of the context cannot change the choice, the result says so first.
+        """
         with self._lock:
             explain = getattr(self.policy, "explain", None)
-            return self.decomposition.summary() if explain is None else explain(list(self.names))
+            explanation = self.decomposition.summary() if explain is None else explain(list(self.names))
+        if self.shared_slopes is None:
+            return explanation
+        caution = in_sentence(self.shared_slopes)
+        if isinstance(explanation, Belief):
+            return replace(explanation, caution=caution)
+        return f"{caution}\n\n{explanation}"
 
     def __repr__(self) -> str:
         features, rounds = self.feature_map.dim, self.moments.rounds
@@ -568,7 +587,7 @@ def save(thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[s
 
 def new_places(moments: WindowedMoments, features: ArmFeatures) -> Array:
     """Where, in the features of moments, those of arms come in that the moments do not know."""
-    own = features.width if features.coding == "own" else 1
+    own = features.own
     arms = (features.dim - moments.dim) // own
     return np.full(arms * own, (len(features.labels) - arms) * own)
 

@@ -105,6 +105,8 @@ class Belief(plotting.ShownInNotebooks):
         open and of how it varied in the logs.
     winsorised : int
         Rounds whose error was cut.
+    caution : str
+        Sentence that must be read first, such as that the context cannot change the choice; empty if none.
     """
 
     hypotheses: dict[str, float]
@@ -119,9 +121,11 @@ class Belief(plotting.ShownInNotebooks):
     no_alarm_because: str = ""
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
+    caution: str = ""
 
     def __str__(self) -> str:
-        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
+        lines = [self.caution] if self.caution else []
+        lines += [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
         lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
         if self.no_alarm_because:
             lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
@@ -151,6 +155,7 @@ class Belief(plotting.ShownInNotebooks):
         moved = zip(self.names, self.shifts.tolist(), self.errors.tolist(), strict=True)
         drift = [dict(zip(("direction", "shift", "error"), move, strict=True)) for move in moved]
         return {
+            "caution": self.caution,
             "beliefs": {name: float(share) for name, share in self.hypotheses.items()},
             "alarm": bool(self.alarm),
             "alarm_level": self.alarm_level,

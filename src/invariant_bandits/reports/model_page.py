@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
+from invariant_bandits.logs.features import in_sentence
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -49,13 +50,14 @@ def _title(model: Model) -> str:
 
 
 def headline(model: Model) -> str:
-    """Return the finding in one sentence."""
+    """Return the finding in one sentence, after what must be known before it."""
     if model.arms is None:
         split = model.decomposition.split_
         finding = TEXTS["dimensions"].format(split=split)
     else:
         finding = _effects_in_words(effect_paths(model), model.arms)
-    return str(TEXTS["headline"].format(finding=finding, model=model))
+    said = str(TEXTS["headline"].format(finding=finding, model=model))
+    return said if model.shared_slopes is None else f"{in_sentence(model.shared_slopes)} {said}"
 
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:

@@ -25,7 +25,7 @@ from invariant_bandits.decomposition.estimator import (
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
-from invariant_bandits.logs.features import ArmFeatures
+from invariant_bandits.logs.features import ArmFeatures, in_sentence
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
@@ -65,6 +65,7 @@ def _of_log(read: Model | LoggedFeedback, quality: QualityReport) -> dict[str, A
     return {
         "quality": quality.to_dict() | {"imputed": quality.imputed},
         "schema": read.schema.to_dict(),
+        "columns": [dict(zip(("role", "column", "why"), row, strict=True)) for row in read.schema.rows()],
         "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
     }
 
@@ -176,7 +177,7 @@ def arm_rewards(model: Model) -> tuple[Array, Array, Array]:
     """
     encoding, sums = model.feature_map, model.moments.chosen
     assert isinstance(encoding, ArmFeatures)
-    own = encoding.width if encoding.coding == "own" else 1
+    own = encoding.own
     added = (encoding.dim - model.moments.dim) // own  # arms that came later are not in the moments
     levels = np.arange(len(encoding.labels) - added) * own
     whole = sums.products()
@@ -199,7 +200,7 @@ def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Arra
 
 def warnings(model: Model) -> list[str]:
     """Return what to be careful about, or a sentence that nothing speaks against the fit."""
-    cautions, quality = list(model.notes), model.quality
+    cautions, quality = [*filter(None, [model.shared_slopes]), *model.notes], model.quality
     if model.arms is None:
         cautions = [*model.decomposition.findings_, *cautions]
     if quality.left_out:
@@ -218,7 +219,7 @@ def warnings(model: Model) -> list[str]:
 
 def sentences(notes: list[str]) -> list[str]:
     """Return the notes with a capital and a full stop."""
-    return [f"{note[0].upper()}{note[1:]}." for note in notes]
+    return [in_sentence(note) for note in notes]
 
 
 def _filled_in(model: Model) -> str:
