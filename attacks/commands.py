@@ -45,22 +45,37 @@ def hostile_logs(folder: Path, repeats: int) -> Found:
         began = time.monotonic()
         try:
             done = subprocess.run(
-                [*COMMAND, "fit", path, "-o", folder / "m.model", "--no-value", "--policy", "linucb"],
+                [
+                    *COMMAND,
+                    "fit",
+                    path,
+                    "-o",
+                    folder / "m.model",
+                    "--no-value",
+                    "--policy",
+                    "linucb",
+                ],
                 capture_output=True,
                 text=True,
                 errors="replace",
                 timeout=PATIENCE,
                 check=False,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY)),
+                preexec_fn=lambda: resource.setrlimit(
+                    resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY)
+                ),
             )
         except subprocess.TimeoutExpired:
             yield HOSTILE, HUNG, path.name
             continue
         took = f"{path.name}, {time.monotonic() - began:.1f} s"
-        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        errors = [
+            line for line in done.stderr.splitlines() if line.startswith("error: ")
+        ]
         if done.returncode < 0:
             yield HOSTILE, CRASHED, f"{took}: signal {-done.returncode}"
-        elif done.returncode == 2 and len(errors) == 1 and "Traceback" not in done.stderr:
+        elif (
+            done.returncode == 2 and len(errors) == 1 and "Traceback" not in done.stderr
+        ):
             yield HOSTILE, REFUSED, took
         else:
             good = done.returncode == 0 and "Traceback" not in done.stderr
@@ -94,7 +109,11 @@ def interrupts(folder: Path, count: int, rng: np.random.Generator) -> Found:
         _, said = process.communicate(timeout=PATIENCE)
         took = time.monotonic() - began
         words = f"{words[0]} after {waited:.1f} s, ended after {took:.2f} s with {process.returncode}"
-        if process.returncode != 130 or "Traceback" in said or said.count("interrupted") != 1:
+        if (
+            process.returncode != 130
+            or "Traceback" in said
+            or said.count("interrupted") != 1
+        ):
             yield CTRL_C, BROKEN, f"{words}: {said[-200:]}"
         else:
             yield CTRL_C, SURVIVED if took <= SOON else HUNG, words
@@ -110,7 +129,9 @@ def kills(folder: Path, count: int, rng: np.random.Generator) -> Found:
     program = "import sys, invariant_bandits as ib\npolicy = ib.LinUCB(50)\nprint('ready', flush=True)\n"
     program += "while True: policy.update([0.5] * 50, 1.0); policy.save(sys.argv[1])"
     for _ in range(count):
-        writer = subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", program, target], stdout=subprocess.PIPE
+        )
         assert writer.stdout is not None
         writer.stdout.readline()
         time.sleep(float(rng.uniform(0.0, 0.1)))

@@ -81,7 +81,11 @@ def _span(content: bytes, rng: Random, longest: int = 200) -> tuple[int, int]:
     matters.
     """
     size = len(content)
-    start = int(rng.integers(size + 1)) if rng.random() < 0.6 else max(0, size - 1 - int(rng.integers(600)))
+    start = (
+        int(rng.integers(size + 1))
+        if rng.random() < 0.6
+        else max(0, size - 1 - int(rng.integers(600)))
+    )
     return start, min(size, start + int(rng.integers(1, longest)))
 
 
@@ -100,7 +104,9 @@ def bits(content: bytes, rng: Random) -> bytes:
 def replaced(content: bytes, rng: Random) -> bytes:
     """A part by zeros, ones or anything."""
     start, stop = _span(content, rng)
-    filler = (bytes(stop - start), b"\xff" * (stop - start), rng.bytes(stop - start))[int(rng.integers(3))]
+    filler = (bytes(stop - start), b"\xff" * (stop - start), rng.bytes(stop - start))[
+        int(rng.integers(3))
+    ]
     return content[:start] + filler + content[stop:]
 
 
@@ -122,7 +128,11 @@ def left_out(content: bytes, rng: Random) -> bytes:
 def repeated(content: bytes, rng: Random) -> bytes:
     """Up to a thousand times."""
     start, stop = _span(content, rng)
-    return content[:start] + content[start:stop] * int(rng.choice([2, 3, 30, 1000])) + content[stop:]
+    return (
+        content[:start]
+        + content[start:stop] * int(rng.choice([2, 3, 30, 1000]))
+        + content[stop:]
+    )
 
 
 @damage("parts exchanged")
@@ -137,7 +147,9 @@ def tokens(content: bytes, rng: Random) -> bytes:
     """Words that parsers stumble over, one to five."""
     for _ in range(int(rng.integers(1, 6))):
         place = int(rng.integers(len(content) + 1))
-        content = content[:place] + TOKENS[int(rng.integers(len(TOKENS)))] + content[place:]
+        content = (
+            content[:place] + TOKENS[int(rng.integers(len(TOKENS)))] + content[place:]
+        )
     return content
 
 
@@ -148,7 +160,11 @@ def values(content: bytes, rng: Random) -> bytes:
     if len(marks) < 2:
         return tokens(content, rng)
     chosen = sorted(
-        {int(place) for place in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True
+        {
+            int(place)
+            for place in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))
+        },
+        reverse=True,
     )
     for item in chosen:
         token = TOKENS[int(rng.integers(len(TOKENS)))]
@@ -161,7 +177,9 @@ def lengths(content: bytes, rng: Random) -> bytes:
     """Four or eight bytes by a number that is zero, negative or huge: what binary formats allocate by."""
     start, _ = _span(content, rng)
     width = int(rng.choice([1, 2, 4, 8]))
-    number = int(rng.choice([0, 1, 2**7, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62])) % 2 ** (8 * width)
+    number = int(
+        rng.choice([0, 1, 2**7, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62])
+    ) % 2 ** (8 * width)
     return content[:start] + number.to_bytes(width, "little") + content[start + width :]
 
 
@@ -170,7 +188,18 @@ def encoded(content: bytes, rng: Random) -> bytes:
     """The text in another encoding, cut anywhere."""
     text = content.decode("utf-8", "replace")
     name = str(
-        rng.choice(["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp500", "utf-7", "shift_jis", "latin-1"])
+        rng.choice(
+            [
+                "utf-16",
+                "utf-16-le",
+                "utf-16-be",
+                "utf-32",
+                "cp500",
+                "utf-7",
+                "shift_jis",
+                "latin-1",
+            ]
+        )
     )
     return text.encode(name, "replace")[: int(rng.integers(1, 4 * len(content) + 2))]
 

@@ -18,7 +18,9 @@ def write_hostile(folder: Path) -> list[Path]:
     """Write them all; their paths."""
     for name, content in _contents():
         (folder / name).write_bytes(content)
-    with gzip.open(folder / "bomb.csv.gz", "wb", compresslevel=1) as file:  # ten gigabytes of zeros
+    with gzip.open(
+        folder / "bomb.csv.gz", "wb", compresslevel=1
+    ) as file:  # ten gigabytes of zeros
         for _ in range(640):
             file.write(bytes(1 << 24))
     with gzip.open(folder / "endless-line.csv.gz", "wb", compresslevel=1) as file:
@@ -30,13 +32,18 @@ def write_hostile(folder: Path) -> list[Path]:
 
 def _contents() -> Iterator[tuple[str, bytes]]:
     rng = np.random.default_rng(0)
-    table = "x,y,reward\n" + "".join(f"{a:.4f},{b:.4f},{c:.4f}\n" for a, b, c in rng.normal(size=(ROWS, 3)))
+    table = "x,y,reward\n" + "".join(
+        f"{a:.4f},{b:.4f},{c:.4f}\n" for a, b, c in rng.normal(size=(ROWS, 3))
+    )
     text, line = table.encode(), b'{"reward": 1, "x": '
     yield "columns-100000.csv", _wide(100_000)
     yield "columns-1000000.csv", _wide(1_000_000)
     yield (
         "keys-100000.jsonl",
-        (json.dumps({f"c{i}": i for i in range(100_000)} | {"reward": 1}) + "\n").encode() * 3,
+        (
+            json.dumps({f"c{i}": i for i in range(100_000)} | {"reward": 1}) + "\n"
+        ).encode()
+        * 3,
     )
     yield "binary.csv", rng.bytes(1_000_000)
     yield "signs.csv", bytes(rng.integers(32, 256, 1_000_000, dtype=np.uint8))
@@ -68,18 +75,27 @@ def _contents() -> Iterator[tuple[str, bytes]]:
     yield "dates.csv", b"time,x,reward\n" + b"9999-99-99,1,1\n" * ROWS
     yield "huge.csv", b"x,reward\n" + b"1e308,1\n-1e308,0\n" * ROWS
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": rng.normal(size=ROWS), "reward": rng.normal(size=ROWS)}), sink)
+    pq.write_table(
+        pa.table({"x": rng.normal(size=ROWS), "reward": rng.normal(size=ROWS)}), sink
+    )
     parquet = sink.getvalue().to_pybytes()
     yield "cut.parquet", parquet[: len(parquet) // 2]
     yield "tail.parquet", parquet[len(parquet) // 2 :]
     for number in (0, 2**31 - 1, 2**32 - 1):
-        yield f"footer-{number}.parquet", parquet[:-8] + number.to_bytes(4, "little") + b"PAR1"
-    rows = parquet.replace(ROWS.to_bytes(2, "little"), (2**15 - 1).to_bytes(2, "little"))
+        yield (
+            f"footer-{number}.parquet",
+            parquet[:-8] + number.to_bytes(4, "little") + b"PAR1",
+        )
+    rows = parquet.replace(
+        ROWS.to_bytes(2, "little"), (2**15 - 1).to_bytes(2, "little")
+    )
     yield "lying.parquet", rows
     yield "magic.arrow", b"ARROW1\0\0" + rng.bytes(100_000) + b"ARROW1"
 
 
 def _wide(columns: int) -> bytes:
     return (
-        ",".join(f"c{i}" for i in range(columns)) + "\n" + (",".join(["1"] * columns) + "\n") * 3
+        ",".join(f"c{i}" for i in range(columns))
+        + "\n"
+        + (",".join(["1"] * columns) + "\n") * 3
     ).encode()

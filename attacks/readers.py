@@ -35,8 +35,23 @@ from running import BROKEN, MEMORY, REFUSED, SURVIVED, Outcome
 
 ROUNDS = 200
 NAMES = (
-    *("rows.parquet", "lists.parquet", "chosen.parquet", "banners.csv", "banners.parquet", "banners.jsonl"),
-    *("rows.csv", "lists.jsonl", "chosen.tsv", "chosen.arrow", "chosen.feather", "rows.vw", "rows.dsjson"),
+    *(
+        "rows.parquet",
+        "lists.parquet",
+        "chosen.parquet",
+        "banners.csv",
+        "banners.parquet",
+        "banners.jsonl",
+    ),
+    *(
+        "rows.csv",
+        "lists.jsonl",
+        "chosen.tsv",
+        "chosen.arrow",
+        "chosen.feather",
+        "rows.vw",
+        "rows.dsjson",
+    ),
 )
 PACKINGS = ("", "", ".gz", ".zst", ".bz2", ".lz4")
 TEXT = (".csv", ".tsv", ".jsonl", ".vw", ".dsjson")
@@ -55,7 +70,9 @@ def originals() -> dict[str, bytes]:
         for name in NAMES:
             stem, path = name.partition(".")[0], Path(folder, name)
             if not path.exists():
-                source = Path(folder, "banners.csv" if stem == "banners" else f"{stem}.parquet")
+                source = Path(
+                    folder, "banners.csv" if stem == "banners" else f"{stem}.parquet"
+                )
                 write_log(read_table(source), path)
         return {name: Path(folder, name).read_bytes() for name in NAMES}
 
@@ -115,7 +132,16 @@ def _read(path: Path) -> tuple[str, str]:
 def _fitted(path: Path, outcome: str) -> tuple[str, str]:
     """The same by the command: one line and exit code 2, or a model."""
     model, words = path.with_name("m.model"), (io.StringIO(), io.StringIO())
-    sys.argv = ["invariant-bandits", "fit", str(path), "-o", str(model), "--no-value", "--policy", "linucb"]
+    sys.argv = [
+        "invariant-bandits",
+        "fit",
+        str(path),
+        "-o",
+        str(model),
+        "--no-value",
+        "--policy",
+        "linucb",
+    ]
     code: Any = 0
     try:
         with contextlib.redirect_stdout(words[0]), contextlib.redirect_stderr(words[1]):
@@ -134,10 +160,14 @@ def _fitted(path: Path, outcome: str) -> tuple[str, str]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description="Read damaged logs, and count what becomes of them.")
+    parser = argparse.ArgumentParser(
+        description="Read damaged logs, and count what becomes of them."
+    )
     parser.add_argument("--count", type=int, default=5000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
-    parser.add_argument("--only", type=int, help="one attempt, in this process, for a debugger")
+    parser.add_argument(
+        "--only", type=int, help="one attempt, in this process, for a debugger"
+    )
     given = parser.parse_args()
     warm_up()
     if given.only is not None:
@@ -145,7 +175,9 @@ def main() -> None:
         return
     began = time.monotonic()
     counts, found = running.run(
-        lambda number: running.with_memory(MOST_MEMORY, lambda: judged(given.seed, number)),
+        lambda number: running.with_memory(
+            MOST_MEMORY, lambda: judged(given.seed, number)
+        ),
         lambda number: attempt(given.seed, number)[0],
         given.count,
         patience=60.0,

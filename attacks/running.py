@@ -24,7 +24,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def run(
-    judged: Callable[[int], Outcome], kind_of: Callable[[int], str], count: int, *, patience: float = 20.0
+    judged: Callable[[int], Outcome],
+    kind_of: Callable[[int], str],
+    count: int,
+    *,
+    patience: float = 20.0,
 ) -> tuple[Counter[tuple[str, str]], list[str]]:
     """Outcomes by kind, and what went wrong.
 
@@ -38,7 +42,9 @@ def run(
     done = 0
     while done < count:
         at, (ours, theirs) = context.Value("q", done), context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(judged, done, count, at, theirs), daemon=True)
+        worker = context.Process(
+            target=_work, args=(judged, done, count, at, theirs), daemon=True
+        )
         worker.start()
         theirs.close()
         done, hung = _listen(ours, worker, at, patience, done, counts, found)
@@ -46,12 +52,16 @@ def run(
         if hung or worker.exitcode:
             outcome = HUNG if hung else CRASHED
             counts[kind_of(done), outcome] += 1
-            found.append(f"attempt {done}, {kind_of(done)}: {outcome}, exit code {worker.exitcode}")
+            found.append(
+                f"attempt {done}, {kind_of(done)}: {outcome}, exit code {worker.exitcode}"
+            )
             done += 1
     return counts, found
 
 
-def _work(judged: Callable[[int], Outcome], start: int, stop: int, at: Any, results: Any) -> None:
+def _work(
+    judged: Callable[[int], Outcome], start: int, stop: int, at: Any, results: Any
+) -> None:
     for number in range(start, stop):
         at.value = number
         results.send((number, judged(number)))
@@ -74,7 +84,11 @@ def _listen(
             if ours.poll(0.5):
                 number, (kind, outcome, why) = ours.recv()
                 counts[kind, outcome] += 1
-                found += [f"attempt {number}, {kind}: {outcome}, {why}"] if outcome in BAD else []
+                found += (
+                    [f"attempt {number}, {kind}: {outcome}, {why}"]
+                    if outcome in BAD
+                    else []
+                )
                 done, since = number + 1, time.monotonic()
         except EOFError:
             return done, False
@@ -96,11 +110,18 @@ def with_memory(more: int, attempt: Callable[[], Outcome]) -> Outcome:
 
 def table(counts: Counter[tuple[str, str]], kinds: Sequence[str], what: str) -> str:
     """Outcomes by kind, as the page of documentation shows them."""
-    lines = [f"| {what} | tried | {' | '.join(OUTCOMES)} |", f"| --- |{' ---: |' * (1 + len(OUTCOMES))}"]
+    lines = [
+        f"| {what} | tried | {' | '.join(OUTCOMES)} |",
+        f"| --- |{' ---: |' * (1 + len(OUTCOMES))}",
+    ]
     for kind in (*kinds, "all"):
         each = [
-            sum(n for (k, o), n in counts.items() if o == outcome and kind in (k, "all"))
+            sum(
+                n for (k, o), n in counts.items() if o == outcome and kind in (k, "all")
+            )
             for outcome in OUTCOMES
         ]
-        lines.append(f"| {kind} | {sum(each):,} | {' | '.join(f'{item:,}' for item in each)} |")
+        lines.append(
+            f"| {kind} | {sum(each):,} | {' | '.join(f'{item:,}' for item in each)} |"
+        )
     return "\n".join(lines)

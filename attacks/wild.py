@@ -27,11 +27,38 @@ WILD_FLOATS = (
     ),
     *(1e150, 1e200, 0.5, 2.0, 1e-12),
 )
-WILD_INTS = (0, -1, 1, 2, 7, 255, 2**31 - 1, -(2**31), 2**31, 2**53, 2**62, 2**63 - 1, -(2**63))
+WILD_INTS = (
+    0,
+    -1,
+    1,
+    2,
+    7,
+    255,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+)
 WILD_VALUES = (
     *WILD_FLOATS,
     *WILD_INTS,
-    *(2**63, 10**30, 10**400, True, False, None, "", "x", "NaN", "1", "a" * 5000, "\u202e\x1b[2J\x00"),
+    *(
+        2**63,
+        10**30,
+        10**400,
+        True,
+        False,
+        None,
+        "",
+        "x",
+        "NaN",
+        "1",
+        "a" * 5000,
+        "\u202e\x1b[2J\x00",
+    ),
     *(
         [],
         {},
@@ -58,13 +85,21 @@ WILD_HEADERS = (
         b'{"__metadata__":[]}',
         b'{"__metadata__":{}}',
     ),
-    *(b'{"__metadata__":{"product":1}}', b"\xff\xfe{}", b'{"__metadata__":null,"x":{}}'),
+    *(
+        b'{"__metadata__":{"product":1}}',
+        b"\xff\xfe{}",
+        b'{"__metadata__":null,"x":{}}',
+    ),
 )
 
 
 def wild(value: Any, rng: np.random.Generator) -> Any:
     """Another value: a wild one, or one near by."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.5:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and rng.random() < 0.5
+    ):
         near = (
             value + 1,
             value - 1,

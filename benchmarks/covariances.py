@@ -19,7 +19,10 @@ import numpy as np
 from numba import njit
 
 STEEPEST = 1e10
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
 
 
 @njit(**OPTIONS)
@@ -114,7 +117,9 @@ def streams(dim: int, rounds: int, rng: np.random.Generator) -> dict[str, Any]:
     ordinary[:, -1] = 1.0
     outliers = ordinary * np.where(rng.random((rounds, 1)) < 0.001, 1e4, 1.0)
     alternate = ordinary * np.where(np.arange(rounds)[:, None] % 2, 1e7, 1.0)
-    two = ordinary * np.where(np.isin(np.arange(rounds), [100, 101])[:, None], 1e10, 1.0)
+    two = ordinary * np.where(
+        np.isin(np.arange(rounds), [100, 101])[:, None], 1e10, 1.0
+    )
     near = ordinary[:, :1] + 1e-4 * ordinary
     return {
         "ordinary": ordinary,
@@ -141,7 +146,9 @@ def exact(rows: Any, noise: Any, start: Any) -> Any:
     information = np.diag(1.0 / np.diagonal(start)).astype(np.longdouble)
     for first in range(0, len(rows), 10_000):
         part = rows[first : first + 10_000].astype(np.longdouble)
-        information += (part / noise[first : first + 10_000, None].astype(np.longdouble)).T @ part
+        information += (
+            part / noise[first : first + 10_000, None].astype(np.longdouble)
+        ).T @ part
     d = len(start)
     L, inverse = np.zeros_like(information), np.eye(d, dtype=np.longdouble)
     for i in range(d):
@@ -174,7 +181,11 @@ def accuracy(dim: int, rounds: int) -> None:
         plain(rows, noise, P)
         joseph(rows, noise, J)
         factored(rows, noise, W)
-        kinds = {"plain": np.tril(P) + np.tril(P, -1).T, "Joseph": J, "factored": W @ W.T}
+        kinds = {
+            "plain": np.tril(P) + np.tril(P, -1).T,
+            "Joseph": J,
+            "factored": W @ W.T,
+        }
         words = ", ".join(
             f"{kind} {judged(item, truth)[0]:.0e} ({judged(item, truth)[1]:+.2f})"
             for kind, item in kinds.items()
@@ -198,10 +209,13 @@ def cost(dim: int, turns: int = 30) -> None:
         for name, way in ways.items():
             begin = time.perf_counter()
             way()
-            times[name].append((time.perf_counter() - begin) / (300 if "walking" in name else 3000))
+            times[name].append(
+                (time.perf_counter() - begin) / (300 if "walking" in name else 3000)
+            )
     best = {name: min(item) for name, item in times.items()}
     words = ", ".join(
-        f"{name} {1e6 * value:.2f} µs ({value / best['plain']:.1f})" for name, value in best.items()
+        f"{name} {1e6 * value:.2f} µs ({value / best['plain']:.1f})"
+        for name, value in best.items()
     )
     print(f"p = {dim}, one filter, one round: {words}", flush=True)
 

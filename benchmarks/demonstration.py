@@ -21,10 +21,15 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
         if visit == break_after:
             shop.break_invariance()
         products = shop.visit()
-        features = model.features({name: [product[name] for product in products] for name in FEATURES})
+        features = model.features(
+            {name: [product[name] for product in products] for name in FEATURES}
+        )
         action, _ = policy.choose(features, draw=visit)
         policy.update(
-            features[action], shop.brings(products[action]) - model.baseline, offered=features, action=action
+            features[action],
+            shop.brings(products[action]) - model.baseline,
+            offered=features,
+            action=action,
         )
         if model.policy.alarm:
             return visit < break_after, visit - break_after
@@ -34,7 +39,9 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shops", type=int, default=40)
-    parser.add_argument("--break-after", type=int, default=DemonstrationPlan.break_after)
+    parser.add_argument(
+        "--break-after", type=int, default=DemonstrationPlan.break_after
+    )
     told = parser.parse_args()
     found = [rung_after(seed, told.break_after) for seed in range(told.shops)]
     late = sorted(after for early, after in found if after is not None and not early)

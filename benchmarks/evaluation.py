@@ -38,7 +38,9 @@ def make_log(path: Path, rounds: int, actions: int, dim: int) -> None:
         chosen = rng.integers(actions, size=n)
         rewards = offered[np.arange(n), chosen] @ effects + rng.normal(size=n)
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(offered.reshape(-1)), dim)
-        lists = pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32) * actions), vectors)
+        lists = pa.ListArray.from_arrays(
+            pa.array(np.arange(n + 1, dtype=np.int32) * actions), vectors
+        )
         columns = {
             "time": pa.array(np.arange(start, start + n, dtype=np.float64)),
             "action": pa.array(chosen),
@@ -47,7 +49,9 @@ def make_log(path: Path, rounds: int, actions: int, dim: int) -> None:
             "offered": lists,
         }
         table = pa.table(columns)
-        writer = writer or parquet.ParquetWriter(path, table.schema, compression="none", use_dictionary=False)
+        writer = writer or parquet.ParquetWriter(
+            path, table.schema, compression="none", use_dictionary=False
+        )
         writer.write_table(table)
     if writer is not None:
         writer.close()
@@ -73,17 +77,30 @@ def memory_of(process: int) -> int:
             lines = Path(f"/proc/{item}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        total += 1024 * sum(
+            int(line.split()[1]) for line in lines if line.startswith("Pss:")
+        )
     return total
 
 
 def run(path: Path, jobs: int, policies: list[str]) -> dict[str, float]:
     """Seconds, and bytes of memory."""
     chosen = [word for name in policies for word in ("--policy", name)]
-    command = [sys.executable, "-c", COMMAND, "evaluate", str(path), "--jobs", str(jobs), *chosen]
+    command = [
+        sys.executable,
+        "-c",
+        COMMAND,
+        "evaluate",
+        str(path),
+        "--jobs",
+        str(jobs),
+        *chosen,
+    ]
     began = time.perf_counter()
     most = 0
-    with subprocess.Popen(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}) as process:
+    with subprocess.Popen(
+        command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    ) as process:
         while process.poll() is None:
             most = max(most, memory_of(process.pid))
             time.sleep(0.2)
@@ -107,11 +124,22 @@ def main() -> None:
     parser.add_argument("--policy", action="append", default=[])
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
     given = parser.parse_args()
-    path = given.folder / f"evaluation_{given.rounds}_{given.actions}_{given.dim}.parquet"
+    path = (
+        given.folder / f"evaluation_{given.rounds}_{given.actions}_{given.dim}.parquet"
+    )
     if not path.exists():
         make_log(path, given.rounds, given.actions, given.dim)
     found = run(path, given.jobs, given.policy)
-    print(json.dumps({"rounds": given.rounds, "actions": given.actions, "dim": given.dim, **found}))
+    print(
+        json.dumps(
+            {
+                "rounds": given.rounds,
+                "actions": given.actions,
+                "dim": given.dim,
+                **found,
+            }
+        )
+    )
     print(
         f"{found['seconds']:.0f} s, {found['all'] / 1e9:.2f} GB together, {found['largest'] / 1e9:.2f} GB "
         f"the largest"

@@ -42,11 +42,16 @@ def bodies(count: int = 200) -> list[bytes]:
     names = [f"x{place}" for place in range(FEATURES)]
     rounds = rng.normal(size=(count, ACTIONS, FEATURES)).round(3).tolist()
     return [
-        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in item]}).encode() for item in rounds
+        json.dumps(
+            {"arms": [dict(zip(names, row, strict=True)) for row in item]}
+        ).encode()
+        for item in rounds
     ]
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> bytes:
+async def ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes
+) -> bytes:
     head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
@@ -56,7 +61,9 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: 
     return await reader.readexactly(length)
 
 
-async def load(urls: list[str], connections: int, seconds: float, rewards: bool) -> dict[str, float]:
+async def load(
+    urls: list[str], connections: int, seconds: float, rewards: bool
+) -> dict[str, float]:
     """Ask on all connections, spread over the services; how often, and how long one answer took."""
     asked, took = bodies(), []
     end = time.perf_counter() + seconds
@@ -67,7 +74,9 @@ async def load(urls: list[str], connections: int, seconds: float, rewards: bool)
         count = number
         while time.perf_counter() < end:
             began, count = time.perf_counter(), count + 1
-            answer = await ask(reader, writer, "/v1/decisions", asked[count % len(asked)])
+            answer = await ask(
+                reader, writer, "/v1/decisions", asked[count % len(asked)]
+            )
             took.append(time.perf_counter() - began)
             if rewards:
                 await ask(
@@ -79,7 +88,11 @@ async def load(urls: list[str], connections: int, seconds: float, rewards: bool)
         writer.close()
 
     await asyncio.gather(*(ask_again(number) for number in range(connections)))
-    return {"per_second": len(took) / seconds, "p50_ms": 1e3 * float(np.median(took)), "decisions": len(took)}
+    return {
+        "per_second": len(took) / seconds,
+        "p50_ms": 1e3 * float(np.median(took)),
+        "decisions": len(took),
+    }
 
 
 def client(pipe: Any, *arguments: Any) -> None:
@@ -99,7 +112,9 @@ def measured(
     process.start()
     figures: dict[str, float] = mine.recv()
     process.join()
-    spent = sum(processor_time(service.process.pid) for service in services) - sum(before)
+    spent = sum(processor_time(service.process.pid) for service in services) - sum(
+        before
+    )
     figures["processor_ms_per_decision"] = 1e3 * spent / figures["decisions"]
     return figures
 
@@ -143,7 +158,9 @@ def one_log(
     address = server.fresh()
     open_store(address).close()
     with psycopg.connect(server.address, autocommit=True) as connection:
-        (before,) = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone() or (0,)
+        (before,) = connection.execute(
+            "SELECT pg_current_wal_lsn() - '0/0'"
+        ).fetchone() or (0,)
         pipes = [multiprocessing.get_context("spawn").Pipe() for _ in range(writers)]
         processes = [
             multiprocessing.get_context("spawn").Process(
@@ -156,8 +173,13 @@ def one_log(
         count = sum(mine.recv() for mine, _ in pipes)
         for process in processes:
             process.join()
-        (after,) = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone() or (0,)
-    return {"events_per_second": count / seconds, "log_bytes_per_event": float(after - before) / count}
+        (after,) = connection.execute(
+            "SELECT pg_current_wal_lsn() - '0/0'"
+        ).fetchone() or (0,)
+    return {
+        "events_per_second": count / seconds,
+        "log_bytes_per_event": float(after - before) / count,
+    }
 
 
 def following(address: str) -> dict[str, float]:
@@ -199,7 +221,9 @@ def main() -> None:
         results[name] = figures
         if not options.json:
             print(
-                f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in figures.items()), flush=True
+                f"{name}: "
+                + ", ".join(f"{key} {value:,.4g}" for key, value in figures.items()),
+                flush=True,
             )
 
     server = PostgresServer()
@@ -207,16 +231,26 @@ def main() -> None:
         folder = Path(scratch)
         try:
             note("fsync", {"median_ms": fsync_ms(folder)})
-            for name, store in (("sqlite", "decisions.db"), ("postgresql", server.fresh())):
+            for name, store in (
+                ("sqlite", "decisions.db"),
+                ("postgresql", server.fresh()),
+            ):
                 alone = start(folder, store=store)
-                note(f"{name}, one process", measured([alone], options.connections, options.seconds))
-                note(f"{name}, one process, one client", measured([alone], 1, options.seconds / 2))
+                note(
+                    f"{name}, one process",
+                    measured([alone], options.connections, options.seconds),
+                )
+                note(
+                    f"{name}, one process, one client",
+                    measured([alone], 1, options.seconds / 2),
+                )
                 alone.end()
             for deciders in (1, 2):
                 address = server.fresh()
                 learner = start(folder, "--role", "learner", store=address)
                 deciders_started = [
-                    start(folder, "--role", "decider", store=address) for _ in range(deciders)
+                    start(folder, "--role", "decider", store=address)
+                    for _ in range(deciders)
                 ]
                 note(
                     f"learner and {deciders} decider(s)",
@@ -224,7 +258,12 @@ def main() -> None:
                 )
                 note(
                     f"learner and {deciders} decider(s), rewarded",
-                    measured(deciders_started, options.connections, options.seconds, rewards=True),
+                    measured(
+                        deciders_started,
+                        options.connections,
+                        options.seconds,
+                        rewards=True,
+                    ),
                 )
                 time.sleep(2.0)
                 for item in [*deciders_started, learner]:
@@ -232,12 +271,17 @@ def main() -> None:
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
             store = open_store(address, writing=False)
-            body = next(row.event for row in store.rows() if isinstance(decode_event(row.event), Decided))
+            body = next(
+                row.event
+                for row in store.rows()
+                if isinstance(decode_event(row.event), Decided)
+            )
             store.close()
             for batch, writers in ((1, 1), (16, 2), (64, 2), (256, 2)):
                 figures = one_log(server, body, batch, writers, options.seconds / 2)
                 note(
-                    f"one log, {writers} writer(s), batches of {batch}", {**figures, "event_bytes": len(body)}
+                    f"one log, {writers} writer(s), batches of {batch}",
+                    {**figures, "event_bytes": len(body)},
                 )
         finally:
             server.remove()

@@ -24,7 +24,11 @@ GOALS = {"JSON lines": 0.3, "dsjson": 0.1}
 
 def write_logs(folder: Path, rounds: int) -> dict[str, Path]:
     rng = np.random.default_rng(0)
-    paths = {"CSV": folder / "log.csv", "JSON lines": folder / "log.jsonl", "dsjson": folder / "log.dsjson"}
+    paths = {
+        "CSV": folder / "log.csv",
+        "JSON lines": folder / "log.jsonl",
+        "dsjson": folder / "log.dsjson",
+    }
     cities, colors = ["Berlin", "Lyon", "Porto", "Turin"], ["red", "blue", "green"]
     with (
         paths["CSV"].open("w") as table,
@@ -62,7 +66,16 @@ def write_logs(folder: Path, rounds: int) -> dict[str, Path]:
             chosen, reward = int(rng.integers(ACTIONS)), float(rng.random() < 0.3)
             stamp = f"2024-03-{1 + n * 28 // rounds:02d}T10:00:00.000000Z"
             for k, item in enumerate(items):
-                row = [f"e{n}", k + 1, k == chosen, reward, 0.333333, stamp, *user.values(), *item.values()]
+                row = [
+                    f"e{n}",
+                    k + 1,
+                    k == chosen,
+                    reward,
+                    0.333333,
+                    stamp,
+                    *user.values(),
+                    *item.values(),
+                ]
                 table.write(",".join(map(str, row)) + "\n")
                 lines.write(json.dumps(dict(zip(names, row, strict=True))) + "\n")
             event = {
@@ -103,7 +116,9 @@ def ours(path: Path) -> int:
 
     source = open_source(path)
     names = source.arrow_schema.names
-    return sum(len(batch) for task in source.tasks for _, batch in source.batches(task, names))
+    return sum(
+        len(batch) for task in source.tasks for _, batch in source.batches(task, names)
+    )
 
 
 def seconds(read: Callable[[Path], int], path: Path, rows: int) -> float:
@@ -127,18 +142,21 @@ def main() -> None:
     paths = write_logs(folder, options.rounds)
     rows = ACTIONS * options.rounds
     measured = {"bare CSV": (paths["CSV"], seconds(bare, paths["CSV"], rows))}
-    measured |= {name: (path, seconds(ours, path, rows)) for name, path in paths.items()}
+    measured |= {
+        name: (path, seconds(ours, path, rows)) for name, path in paths.items()
+    }
     best = None
-    print(f"{'':<12}{'MB':>8}{'s':>8}{'MB/s':>8}{'rounds/s':>12}{'MB/s ratio':>12}{'rounds ratio':>14}  goal")
+    print(
+        f"{'':<12}{'MB':>8}{'s':>8}{'MB/s':>8}{'rounds/s':>12}{'MB/s ratio':>12}{'rounds ratio':>14}  goal"
+    )
     for name, (path, taken) in measured.items():
         size = path.stat().st_size / 1e6
         rates = size / taken, options.rounds / taken
         best = best or rates
         goal = f"≥ {GOALS[name]}" if name in GOALS else ""
         shares = rates[0] / best[0], rates[1] / best[1]
-        numbers = (
-            f"{size:>8.0f}{taken:>8.2f}{rates[0]:>8.0f}{rates[1]:>12,.0f}{shares[0]:>12.2f}{shares[1]:>14.2f}"
-        )
+        numbers = f"{size:>8.0f}{taken:>8.2f}{rates[0]:>8.0f}{rates[1]:>12,.0f}"
+        numbers += f"{shares[0]:>12.2f}{shares[1]:>14.2f}"
         print(f"{name:<12}{numbers}  {goal}")
 
 

@@ -58,7 +58,18 @@ def events(count: int) -> Iterator[AnyEvent]:
         propensities = [0.5 / 3 + 0.5 * (place == likely) for place in range(3)]
         place = int(rng.choice(3, p=propensities))
         reward, id = float(SLOPES[place] * age + 0.3 * rng.normal()), f"d{number}"
-        yield Decided(now, id, "default", "1", number, {"age": age}, LABELS, None, place, propensities)
+        yield Decided(
+            now,
+            id,
+            "default",
+            "1",
+            number,
+            {"age": age},
+            LABELS,
+            None,
+            place,
+            propensities,
+        )
         yield Rewarded(now, id, "default", reward, "joined")
         yield Closed(now, id, "default", reward, "reward")
 
@@ -67,11 +78,16 @@ def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
     from invariant_bandits.service.replay import restore
 
-    store, learner = open_store(path), OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
+    store, learner = (
+        open_store(path),
+        OpenLearner(dict.fromkeys(LABELS, True)).to_bytes(),
+    )
     import hashlib
 
     first = [
-        VersionAdded(1e9, "default", "1", "open", hashlib.sha256(learner).hexdigest(), "empty"),
+        VersionAdded(
+            1e9, "default", "1", "open", hashlib.sha256(learner).hexdigest(), "empty"
+        ),
         VersionActivated(1e9, "default", "1"),
     ]
     store.append([(key_of(item), encode_event(item)) for item in first], [learner])
@@ -94,7 +110,10 @@ def measured(name: str, code: str, *given: str) -> None:
     told = subprocess.run(
         [sys.executable, "-c", code, *given], check=True, capture_output=True, text=True
     ).stdout
-    print(f"{name}: {time.perf_counter() - began:.1f} s; {'; '.join(told.splitlines())}", flush=True)
+    print(
+        f"{name}: {time.perf_counter() - began:.1f} s; {'; '.join(told.splitlines())}",
+        flush=True,
+    )
 
 
 def main() -> None:

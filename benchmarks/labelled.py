@@ -33,13 +33,23 @@ def write_log(folder: Path, rows: int) -> None:
     times = np.datetime64("2024-01-01", "us") + np.arange(rows) * (
         np.timedelta64(365 * 86_400_000_000, "us") // rows
     )
-    columns: dict[str, Any] = {"ts": times, "banner": rng.choice([f"banner_{k}" for k in "ABCDE"], rows)}
-    columns |= {"click": (rng.random(rows) < 0.3).astype(np.int8), "propensity": np.full(rows, 1.0 / ARMS)}
+    columns: dict[str, Any] = {
+        "ts": times,
+        "banner": rng.choice([f"banner_{k}" for k in "ABCDE"], rows),
+    }
+    columns |= {
+        "click": (rng.random(rows) < 0.3).astype(np.int8),
+        "propensity": np.full(rows, 1.0 / ARMS),
+    }
     columns |= {f"x{j}": rng.normal(size=rows).round(4) for j in range(CONTEXTS - 1)}
     columns["country"] = rng.choice(["DE", "FR", "IT"], rows)
     table = pa.table(columns)
     pq.write_table(table, folder / "log.parquet", row_group_size=100_000)
-    pq.write_table(table.take(rng.permutation(rows)), folder / "shuffled.parquet", row_group_size=100_000)
+    pq.write_table(
+        table.take(rng.permutation(rows)),
+        folder / "shuffled.parquet",
+        row_group_size=100_000,
+    )
     csv.write_csv(table, folder / "log.csv")
 
 
@@ -60,7 +70,10 @@ def clicks(path: str) -> int:
     sample = read_arm_sample(log, read.feature_map)
     assert len(sample.rewards) > 1000
     weighed = read_moments(
-        log, windows=12, features=read.feature_map, logit_at=np.zeros(read.feature_map.dim)
+        log,
+        windows=12,
+        features=read.feature_map,
+        logit_at=np.zeros(read.feature_map.dim),
     )
     return int(weighed.of_arms.rounds.sum())
 
@@ -71,7 +84,11 @@ def ordered(path: str) -> int:
     from invariant_bandits.logs.external_sort import in_time_order
 
     log = in_time_order(ib.open_log(path))
-    return sum(len(batch) for task in log.source.tasks for _, batch in log.source.batches(task, ["ts"]))
+    return sum(
+        len(batch)
+        for task in log.source.tasks
+        for _, batch in log.source.batches(task, ["ts"])
+    )
 
 
 PASSES = {
@@ -92,7 +109,9 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     began, worked = time.perf_counter(), time.process_time()
     rows = function(str(folder / file))
     seconds, processor = time.perf_counter() - began, time.process_time() - worked
-    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+    peak = (
+        int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+    )
     times = {"seconds": round(seconds, 2), "processor seconds": round(processor, 2)}
     return {"pass": name, "rows": rows, **times, "peak MB": round(peak)}
 
@@ -111,8 +130,20 @@ def main() -> None:
     if not (arguments.folder / "log.csv").exists():
         write_log(arguments.folder, arguments.rows)
     for name in PASSES:
-        words = [sys.executable, __file__, "--folder", str(arguments.folder), "--only", name]
-        print(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip(), flush=True)
+        words = [
+            sys.executable,
+            __file__,
+            "--folder",
+            str(arguments.folder),
+            "--only",
+            name,
+        ]
+        print(
+            subprocess.run(
+                words, check=True, capture_output=True, text=True
+            ).stdout.strip(),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

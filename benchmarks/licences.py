@@ -38,8 +38,13 @@ class Licence(NamedTuple):
 def installed_licences() -> list[Licence]:
     """List the licences of this package and of all its installed requirements, extras included, by name."""
     needed = _requirements(extras=False)
-    licences = [_licence(package, name in needed) for name, package in _requirements(extras=True).items()]
-    return sorted(licences, key=lambda licence: (not licence.needed, licence.package.lower()))
+    licences = [
+        _licence(package, name in needed)
+        for name, package in _requirements(extras=True).items()
+    ]
+    return sorted(
+        licences, key=lambda licence: (not licence.needed, licence.package.lower())
+    )
 
 
 def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
@@ -53,17 +58,26 @@ def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
                 packages[name] = metadata.distribution(name)
                 wanted = packages[name].requires or ()
                 if not extras or name != PRODUCT:
-                    wanted = [requirement for requirement in wanted if not EXTRA_MARKER.search(requirement)]
+                    wanted = [
+                        requirement
+                        for requirement in wanted
+                        if not EXTRA_MARKER.search(requirement)
+                    ]
                 pending += [NAME.findall(requirement)[0] for requirement in wanted]
     return packages
 
 
 def _licence(package: metadata.Distribution, needed: bool) -> Licence:
     about: Any = package.metadata
-    classifiers = [line for line in about.get_all("Classifier") or () if CLASSIFIER in line]
+    classifiers = [
+        line for line in about.get_all("Classifier") or () if CLASSIFIER in line
+    ]
     listed = ", ".join(line.removeprefix(CLASSIFIER) for line in classifiers)
     stated = [about.get("License-Expression"), about.get("License"), listed]
-    words = next((text for text in stated if text and len(text) <= LONGEST and "\n" not in text), UNKNOWN)
+    words = next(
+        (text for text in stated if text and len(text) <= LONGEST and "\n" not in text),
+        UNKNOWN,
+    )
     return Licence(str(about["Name"]), package.version, words, needed)
 
 

@@ -44,8 +44,12 @@ def write_log(path: Path, rows: int) -> None:
         features = rng.standard_normal((n, FEATURES)) + np.linspace(-3.0, 3.0, FEATURES)
         rewards = features @ np.linspace(0.5, 1.5, FEATURES) + rng.standard_normal(n)
         share = (start + np.arange(n)) / rows
-        times = BEGIN + (share * (EDGES[-1] - BEGIN).astype(float)).astype("timedelta64[us]")
-        columns = {"time": times, "reward": rewards} | {name: features[:, j] for j, name in enumerate(names)}
+        times = BEGIN + (share * (EDGES[-1] - BEGIN).astype(float)).astype(
+            "timedelta64[us]"
+        )
+        columns = {"time": times, "reward": rewards} | {
+            name: features[:, j] for j, name in enumerate(names)
+        }
         table = pa.table(columns)
         writer = writer or pq.ParquetWriter(scratch, table.schema)
         writer.write_table(table, row_group_size=min(100_000, rows // 10))
@@ -60,11 +64,15 @@ def bare(path: str) -> np.ndarray[Any, Any]:
 
     names = [f"x{j}" for j in range(FEATURES)]
     sums = np.zeros((WINDOWS, FEATURES + 2, FEATURES + 2))
-    for batch in pq.ParquetFile(path).iter_batches(65_536, columns=["time", *names, "reward"]):
+    for batch in pq.ParquetFile(path).iter_batches(
+        65_536, columns=["time", *names, "reward"]
+    ):
         times = batch.column("time").to_numpy(zero_copy_only=False)
         columns = [batch.column(name).to_numpy() for name in (*names, "reward")]
         rows = np.column_stack([np.ones(len(times)), *columns])
-        window = np.minimum(np.searchsorted(EDGES, times, side="right") - 1, WINDOWS - 1)
+        window = np.minimum(
+            np.searchsorted(EDGES, times, side="right") - 1, WINDOWS - 1
+        )
         for item in np.unique(window):
             part = rows[window == item]
             sums[item] += part.T @ part
@@ -100,7 +108,11 @@ def one_pass(engine: str, path: str, out: str) -> None:
             import distributed
 
             cluster = distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+                n_workers=2,
+                threads_per_worker=1,
+                dashboard_address=None,
+                host="127.0.0.1",
+                silence_logs=50,
             )
             target, close = distributed.Client(cluster), cluster.close
         elif engine == "spark":
@@ -122,15 +134,32 @@ def one_pass(engine: str, path: str, out: str) -> None:
         work.append(time.process_time() - worked)
     np.save(out, sums)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"start": started, "seconds": min(times), "work": min(work), "peak": peak}))
+    print(
+        json.dumps(
+            {"start": started, "seconds": min(times), "work": min(work), "peak": peak}
+        )
+    )
     if close is not None:
         close()
 
 
-def measured(engine: str, path: Path, folder: Path, **environment: str) -> tuple[dict[str, Any], Any]:
+def measured(
+    engine: str, path: Path, folder: Path, **environment: str
+) -> tuple[dict[str, Any], Any]:
     out = folder / f"{engine}.npy"
-    command = [sys.executable, __file__, "--one", engine, "--path", str(path), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    command = [
+        sys.executable,
+        __file__,
+        "--one",
+        engine,
+        "--path",
+        str(path),
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | environment
+    )
     if done.returncode:
         raise SystemExit(f"{engine} failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1]), np.load(out)
@@ -146,7 +175,12 @@ def write_labelled(folder: Path, rows: int) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    places = {"Parquet": "log.parquet", "CSV": "log.csv", "JSON lines": "log.jsonl", "hive folders": "days"}
+    places = {
+        "Parquet": "log.parquet",
+        "CSV": "log.csv",
+        "JSON lines": "log.jsonl",
+        "hive folders": "days",
+    }
     kinds = {kind: str(folder / name) for kind, name in places.items()}
     if (folder / "done").exists():
         return kinds
@@ -159,7 +193,8 @@ def write_labelled(folder: Path, rows: int) -> dict[str, str]:
         share = (start + np.arange(n)) / rows
         table = pa.table(
             {
-                "time": BEGIN + (share * (END - BEGIN).astype(float)).astype("timedelta64[us]"),
+                "time": BEGIN
+                + (share * (END - BEGIN).astype(float)).astype("timedelta64[us]"),
                 "arm": np.array([f"banner {label}" for label in "ABCDE"])[arm],
                 "clicked": (rng.random(n) < 1.0 / (1.0 + np.exp(-odds))).astype(int),
                 "propensity": np.full(n, 1.0 / ARMS),
@@ -175,11 +210,17 @@ def write_labelled(folder: Path, rows: int) -> dict[str, str]:
             day = Path(kinds["hive folders"]) / f"day={days[first]}"
             day.mkdir(parents=True, exist_ok=True)
             part = day / f"{start + first}.parquet"
-            pq.write_table(table.slice(first, last - first), part, row_group_size=ROWS_PER_TINY_GROUP)
+            pq.write_table(
+                table.slice(first, last - first),
+                part,
+                row_group_size=ROWS_PER_TINY_GROUP,
+            )
     assert writer is not None
     writer.close()
     for kind, how in (("CSV", "csv, header"), ("JSON lines", "json")):
-        duckdb.sql(f"copy (from '{kinds['Parquet']}') to '{kinds[kind]}' (format {how})")
+        duckdb.sql(
+            f"copy (from '{kinds['Parquet']}') to '{kinds[kind]}' (format {how})"
+        )
     (folder / "done").touch()
     return kinds
 
@@ -198,9 +239,20 @@ def one_labelled(engine: str, path: str) -> None:
         import duckdb
 
         duckdb.sql("set threads = 2")
-        files = f"read_parquet('{path}/*/*.parquet')" if Path(path).is_dir() else f"'{path}'"
-        terms = ["1", *CONTEXT, *(f"(country = '{name}')::int" for name in COUNTRIES[1:]), "clicked"]
-        sums = [f"sum({a} * {b})" for place, a in enumerate(terms) for b in terms[place:]]
+        files = (
+            f"read_parquet('{path}/*/*.parquet')"
+            if Path(path).is_dir()
+            else f"'{path}'"
+        )
+        terms = [
+            "1",
+            *CONTEXT,
+            *(f"(country = '{name}')::int" for name in COUNTRIES[1:]),
+            "clicked",
+        ]
+        sums = [
+            f"sum({a} * {b})" for place, a in enumerate(terms) for b in terms[place:]
+        ]
         began = BEGIN.astype("datetime64[s]").astype(int)
         window = f"floor((epoch(time::timestamp) - {began}) / {350 * 86400 // 8})::int"
         worked = time.process_time()
@@ -209,7 +261,11 @@ def one_labelled(engine: str, path: str) -> None:
         assert len(groups) == ARMS * 8, len(groups)
         rounds = sum(row[2] for row in groups)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"work": time.process_time() - worked, "peak": peak, "rounds": int(rounds)}))
+    print(
+        json.dumps(
+            {"work": time.process_time() - worked, "peak": peak, "rounds": int(rounds)}
+        )
+    )
 
 
 def labelled_table(folder: Path, rows: int) -> None:
@@ -218,7 +274,9 @@ def labelled_table(folder: Path, rows: int) -> None:
     writing.start()  # a process hands its peak memory on to those that it starts
     writing.join()
     kinds = write_labelled(folder, rows)
-    print("| format | `fit`, processor s | one DuckDB scan | ratio | `fit`, peak MB | DuckDB, peak MB |")
+    print(
+        "| format | `fit`, processor s | one DuckDB scan | ratio | `fit`, peak MB | DuckDB, peak MB |"
+    )
     print("|---|---|---|---|---|---|")
     for kind, path in kinds.items():
         with (
@@ -229,14 +287,32 @@ def labelled_table(folder: Path, rows: int) -> None:
         runs: dict[str, list[dict[str, float]]] = {"fit": [], "duckdb": []}
         for _ in range(RUNS):
             for engine, done in runs.items():
-                command = [sys.executable, __file__, "--one-labelled", engine, "--path", path]
-                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--one-labelled",
+                    engine,
+                    "--path",
+                    path,
+                ]
+                said = subprocess.run(
+                    command, capture_output=True, text=True, check=True
+                ).stdout
                 done.append(json.loads(said.splitlines()[-1]))
         assert {run["rounds"] for done in runs.values() for run in done} == {rows}
-        work = {engine: min(run["work"] for run in done) for engine, done in runs.items()}
-        peak = {engine: max(run["peak"] for run in done) for engine, done in runs.items()}
-        cells = [f"{seconds:.1f}" for seconds in work.values()] + [f"{work['fit'] / work['duckdb']:.1f} ×"]
-        print(f"| {' | '.join([kind, *cells, *(f'{size:.0f}' for size in peak.values())])} |", flush=True)
+        work = {
+            engine: min(run["work"] for run in done) for engine, done in runs.items()
+        }
+        peak = {
+            engine: max(run["peak"] for run in done) for engine, done in runs.items()
+        }
+        cells = [f"{seconds:.1f}" for seconds in work.values()] + [
+            f"{work['fit'] / work['duckdb']:.1f} ×"
+        ]
+        print(
+            f"| {' | '.join([kind, *cells, *(f'{size:.0f}' for size in peak.values())])} |",
+            flush=True,
+        )
 
 
 def first_look(path: Path) -> None:
@@ -250,7 +326,9 @@ def first_look(path: Path) -> None:
         "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, "
         "read.rows)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     seconds, rows = done.stdout.split()
     print(
         f"first look (imports, schema, moments, fit) at {int(rows):,} rows × {FEATURES}: "
@@ -261,7 +339,9 @@ def first_look(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "invariant-bandits-benchmark"
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "invariant-bandits-benchmark",
     )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--engines", default="local,dask,spark")
@@ -298,14 +378,20 @@ def main() -> None:
     print(f"{head}  difference to bare, to local")
     several, bare_sums = measured("bare", path, arguments.folder)
     single, _ = measured("bare", path, arguments.folder, OPENBLAS_NUM_THREADS="1")
-    base = min(several["seconds"], single["seconds"])  # the faster of the two is what we are measured against
+    base = min(
+        several["seconds"], single["seconds"]
+    )  # the faster of the two is what we are measured against
     show("bare", several, base)
     show("bare, BLAS one thread", single, base)
     local_sums = None
     for engine in arguments.engines.split(","):
         measures, sums = measured(engine, path, arguments.folder)
         local_sums = sums if engine == "local" else local_sums
-        differences = [difference(sums, other) for other in (bare_sums, local_sums) if other is not None]
+        differences = [
+            difference(sums, other)
+            for other in (bare_sums, local_sums)
+            if other is not None
+        ]
         show(engine, measures, base, "  ".join(f"{item:.1e}" for item in differences))
     first_look(arguments.folder / "million.parquet")
 
@@ -319,7 +405,9 @@ def show(name: str, measures: dict[str, Any], base: float, against: str = "") ->
 def difference(sums: Any, reference: Any) -> float:
     """The largest difference of a sum of products relative to its Cauchy–Schwarz bound."""
     size = np.sqrt(np.diagonal(reference, axis1=1, axis2=2))
-    return float((np.abs(sums - reference) / (size[:, :, None] * size[:, None, :])).max())
+    return float(
+        (np.abs(sums - reference) / (size[:, :, None] * size[:, None, :])).max()
+    )
 
 
 if __name__ == "__main__":

@@ -34,8 +34,12 @@ def seconds(action: Callable[[], Any], repeats: int) -> float:
 
 
 def logged(p: int, rounds: int) -> ib.WindowedMoments:
-    logs = PaperWorld(blocks=(4, 1, 3, 2) * (p // 10)).log(rounds, np.random.default_rng(p))
-    return ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=8, offered=logs.offered)
+    logs = PaperWorld(blocks=(4, 1, 3, 2) * (p // 10)).log(
+        rounds, np.random.default_rng(p)
+    )
+    return ib.WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=8, offered=logs.offered
+    )
 
 
 def fitting() -> None:
@@ -44,7 +48,9 @@ def fitting() -> None:
         moments = logged(p, rounds)
         fit = ib.InvariantSubspaceDecomposition()
         taken = 1e3 * seconds(lambda fit=fit, moments=moments: fit.fit(moments), 5)
-        print(f"  p = {p:>3}: {taken:7.1f} ms   (bound {bound} ms)   found {fit.split_}")
+        print(
+            f"  p = {p:>3}: {taken:7.1f} ms   (bound {bound} ms)   found {fit.split_}"
+        )
 
 
 def diagonalisers() -> None:
@@ -65,7 +71,9 @@ def diagonalisers() -> None:
             except ImportError as error:
                 print(f"  p = {p:>3}  {name:<34} skipped: {error}")
                 continue
-            print(f"  p = {p:>3}  {name:<34} {taken:9.1f} ms   criterion {criterion(stack, basis):.4f}")
+            print(
+                f"  p = {p:>3}  {name:<34} {taken:9.1f} ms   criterion {criterion(stack, basis):.4f}"
+            )
 
 
 def peers(stack: Any) -> dict[str, Callable[[], Any]]:
@@ -73,7 +81,11 @@ def peers(stack: Any) -> dict[str, Callable[[], Any]]:
         def run() -> Any:
             from pyriemann.utils.ajd import ajd
 
-            return ajd(stack, method=method)[0].T if method != "rjd" else ajd(stack, method=method)[0]
+            return (
+                ajd(stack, method=method)[0].T
+                if method != "rjd"
+                else ajd(stack, method=method)[0]
+            )
 
         return run
 
@@ -105,7 +117,9 @@ def streaming() -> None:
     pairs = []
     for _ in range(7):
         product = seconds(lambda: features.T @ other, 1)
-        ours = seconds(lambda: ib.WindowedMoments.from_arrays(features, rewards, windows=50), 1)
+        ours = seconds(
+            lambda: ib.WindowedMoments.from_arrays(features, rewards, windows=50), 1
+        )
         pairs.append((product, ours))
     ratio = statistics.median(product / ours for product, ours in pairs)
     product, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -126,7 +140,11 @@ def importing() -> None:
     def beyond_start(code: str) -> float:
         command = [sys.executable, "-X", "importtime", "-c", code]
         log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        line = next(line for line in log.splitlines() if line.rstrip().endswith("| invariant_bandits"))
+        line = next(
+            line
+            for line in log.splitlines()
+            if line.rstrip().endswith("| invariant_bandits")
+        )
         return int(line.split("|")[1]) / 1e6
 
     times = [beyond_start("import invariant_bandits") for _ in range(5)]

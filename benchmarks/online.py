@@ -84,7 +84,10 @@ def vowpal_player(rounds: list[Any], rewards: list[float]) -> Step:
 
     workspace = vowpalwabbit.Workspace("--cb_explore_adf --squarecb --quiet")
     offered = [
-        ["| " + " ".join(f"f{j}:{value:.6g}" for j, value in enumerate(row)) for row in features.tolist()]
+        [
+            "| " + " ".join(f"f{j}:{value:.6g}" for j, value in enumerate(row))
+            for row in features.tolist()
+        ]
         for features in rounds
     ]
     uniforms = np.random.default_rng(0).random(len(rounds)).tolist()
@@ -111,17 +114,24 @@ def contenders(dim: int, rounds: list[Any], rewards: list[float]) -> dict[str, S
     policies = {
         "LinUCB": ib.LinUCB(dim),
         "ISDLinUCB, component known": ib.ISDLinUCB(split, np.zeros(dim)),
-        "ISDLinUCB, component estimated": ib.ISDLinUCB(split, np.zeros(dim), component_precision=precision),
+        "ISDLinUCB, component estimated": ib.ISDLinUCB(
+            split, np.zeros(dim), component_precision=precision
+        ),
         "SWLinUCB, window 100": ib.SWLinUCB(dim, window=100),
         "DLinUCB": ib.DLinUCB(dim, discount=0.99),
         "LinTS": ib.LinTS(dim),
         "NumPy rank-one": NumpyLinUCB(dim),
     }
     logs = PaperWorld(blocks=(4, 1, 3, 2) * (dim // 10)).log(max(2000, 80 * dim), rng)
-    moments = ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=8, offered=logs.offered)
+    moments = ib.WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=8, offered=logs.offered
+    )
     policies["AutoISD"] = ib.AutoISD.from_history(moments)
     steps = {name: player(policy, rounds, rewards) for name, policy in policies.items()}
-    for name, make in (("coba LinUCB", coba_player), ("vowpalwabbit squarecb", vowpal_player)):
+    for name, make in (
+        ("coba LinUCB", coba_player),
+        ("vowpalwabbit squarecb", vowpal_player),
+    ):
         try:
             steps[name] = make(rounds, rewards)
         except ImportError as error:
@@ -166,7 +176,10 @@ def batch(dim: int, turns: int, count: int = 10_000) -> None:
 
     spent: dict[str, list[float]] = {"select_many": [], "NumPy": []}
     for _ in range(turns):
-        for name, call in (("select_many", lambda: policy.select_many(features)), ("NumPy", with_numpy)):
+        for name, call in (
+            ("select_many", lambda: policy.select_many(features)),
+            ("NumPy", with_numpy),
+        ):
             start = time.perf_counter()
             call()
             spent[name].append((time.perf_counter() - start) * 1e3)
@@ -181,7 +194,9 @@ def batch(dim: int, turns: int, count: int = 10_000) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=15, help=f"turns of {TURN} rounds per contender")
+    parser.add_argument(
+        "--turns", type=int, default=15, help=f"turns of {TURN} rounds per contender"
+    )
     turns = parser.parse_args().turns
     for dim in (10, 50, 100):
         online(dim, turns)

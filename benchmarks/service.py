@@ -42,7 +42,10 @@ GOALS = {
 def question(kind: str, rng: np.random.Generator) -> dict[str, Any]:
     """Ten rows of twenty features, or a context of one number and ten labelled arms (21 features)."""
     if kind == "rows":
-        return {"arms": rng.normal(size=(ROWS, FEATURES)).round(4).tolist(), "model": "rows"}
+        return {
+            "arms": rng.normal(size=(ROWS, FEATURES)).round(4).tolist(),
+            "model": "rows",
+        }
     return {"context": {"age": round(float(rng.normal()), 4)}, "model": "labels"}
 
 
@@ -51,7 +54,8 @@ def requests(port: int, kind: str, seconds: float) -> Iterator[bytes]:
     rng, name = np.random.default_rng(os.getpid()), kind.partition(" ")[0]
     if kind == "rewards":
         return (
-            request("/v1/rewards", {"id": id, "value": 1.0}) for id in decided(port, int(SETTLED * seconds))
+            request("/v1/rewards", {"id": id, "value": 1.0})
+            for id in decided(port, int(SETTLED * seconds))
         )
     many = [question(name, rng) for _ in range(64)]
     if kind == name:
@@ -66,14 +70,19 @@ def decided(port: int, count: int) -> list[str]:
     asked = {"decisions": [question("labels", np.random.default_rng(0))] * 500}
     while len(ids) < count:
         connection.request("POST", "/v1/decisions", json.dumps(asked))
-        ids += [decision["id"] for decision in json.loads(connection.getresponse().read())["decisions"]]
+        ids += [
+            decision["id"]
+            for decision in json.loads(connection.getresponse().read())["decisions"]
+        ]
     return ids
 
 
 def request(path: str, body: Any) -> bytes:
     """One request as it is sent."""
     content = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    )
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
@@ -112,7 +121,9 @@ class Client(asyncio.Protocol):
         self.ask()
 
 
-def ask_for(port: int, connections: int, seconds: float, kind: str, answers: Any) -> None:
+def ask_for(
+    port: int, connections: int, seconds: float, kind: str, answers: Any
+) -> None:
     """Ask over so many connections for so long; tell how long each answer took, and for how long it asked."""
     times, bodies = list[float](), requests(port, kind, seconds)
 
@@ -120,7 +131,9 @@ def ask_for(port: int, connections: int, seconds: float, kind: str, answers: Any
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
         made = [
-            await loop.create_connection(lambda: Client(bodies, times), "127.0.0.1", port)
+            await loop.create_connection(
+                lambda: Client(bodies, times), "127.0.0.1", port
+            )
             for _ in range(connections)
         ]
         await asyncio.sleep(seconds)
@@ -142,9 +155,13 @@ def load(
     """Decisions or rewards per second, quantiles of the latency of an answer, and processor time of each."""
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
-    parts = [connections // processes + (n < connections % processes) for n in range(processes)]
+    parts = [
+        connections // processes + (n < connections % processes)
+        for n in range(processes)
+    ]
     processes = [
-        spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, answers)) for part in parts
+        spawn.Process(target=ask_for, args=(server.port, part, seconds, kind, answers))
+        for part in parts
     ]
     before = server.processor_seconds()
     for process in processes:
@@ -176,7 +193,10 @@ def serve(path: str, port: int) -> None:
     settings = ServiceSettings(store=path, port=port)
     service = open_service(settings)
     arms = {f"arm {k}": True for k in range(ROWS)}
-    for name, learner in (("rows", fitted_rows()), ("labels", OpenLearner(arms, seed=7))):
+    for name, learner in (
+        ("rows", fitted_rows()),
+        ("labels", OpenLearner(arms, seed=7)),
+    ):
         service.engine.call(commands.add_version(name, learner, "given"), alone=True)
     run(service, settings)
 
@@ -191,7 +211,9 @@ def fitted_rows() -> Any:
     rng = np.random.default_rng(5)
     features = rng.normal(size=(8_000, FEATURES))
     rewards = features[:, 0] * 0.3 + rng.normal(size=8_000)
-    table = pa.table({**{f"x{j}": features[:, j] for j in range(FEATURES)}, "reward": rewards})
+    table = pa.table(
+        {**{f"x{j}": features[:, j] for j in range(FEATURES)}, "reward": rewards}
+    )
     return FittedLearner(ib.fit_logs(table), 7)
 
 
@@ -212,7 +234,12 @@ class Running:
 
     def processor_seconds(self) -> float:
         """Of the whole process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self.process.pid}/stat")
+            .read_text()
+            .rpartition(")")[2]
+            .split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
@@ -233,7 +260,9 @@ def sync_milliseconds(folder: str, count: int = 200) -> float:
     return 1e3 * statistics.median(times)
 
 
-def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict[str, Any]:
+def measured(
+    folder: str, seconds: float, rounds: int, connections: int
+) -> dict[str, Any]:
     """All figures; the medians of several rounds whose parts take turns."""
     server = Running(str(Path(folder) / "d.db"))
     many: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -266,15 +295,30 @@ def table(results: dict[str, Any]) -> str:
     ]
     for kind, (words, goal) in GOALS.items():
         figures = results[kind]
-        numbers = (figures["per_second"], f"{goal:,}", figures["p50_ms"], figures["p99_ms"])
-        row = [words, f"{numbers[0]:,.0f}", numbers[1], f"{numbers[2]:.1f}", f"{numbers[3]:.1f}"]
+        numbers = (
+            figures["per_second"],
+            f"{goal:,}",
+            figures["p50_ms"],
+            figures["p99_ms"],
+        )
+        row = [
+            words,
+            f"{numbers[0]:,.0f}",
+            numbers[1],
+            f"{numbers[2]:.1f}",
+            f"{numbers[3]:.1f}",
+        ]
         row.append(f"{figures['processor_us']:.0f}")
         lines.append(f"| {' | '.join(row)} |")
     alone, sync = results["one client"], results["sync_ms"]
     latency = f"{alone['p50_ms']:.2f} | {alone['p99_ms']:.2f} (goal {3 * sync:.2f}: three syncs)"
-    lines.append(f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} |")
+    lines.append(
+        f"| one client | {alone['per_second']:,.0f} | | {latency} | {alone['processor_us']:.0f} |"
+    )
     about = f"{results['processors']} processors, load average {results['load_average']:.1f}"
-    return "\n".join([*lines, "", f"A page written and synced: {sync:.2f} ms; {about}."])
+    return "\n".join(
+        [*lines, "", f"A page written and synced: {sync:.2f} ms; {about}."]
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,10 @@ def basis_of(rng: np.random.Generator) -> Array:
 
 
 def logged(
-    rng: np.random.Generator, rounds: int, silent: tuple[tuple[int, int], ...], basis: Array
+    rng: np.random.Generator,
+    rounds: int,
+    silent: tuple[tuple[int, int], ...],
+    basis: Array,
 ) -> tuple[Array, Array, Array]:
     """Features (n, p), rewards (n,), coefficients (m, p) along the basis, of which the last two move."""
     coefficients = np.tile(rng.uniform(0.5, 1.5, P), (WINDOWS, 1))
@@ -37,7 +40,9 @@ def logged(
     coordinates = rng.standard_normal((WINDOWS, rounds, P)) * scales
     for window, direction in silent:
         coordinates[window, :, direction] = rng.normal()
-    rewards = np.einsum("mnp,mp->mn", coordinates, coefficients) + rng.standard_normal((WINDOWS, rounds))
+    rewards = np.einsum("mnp,mp->mn", coordinates, coefficients) + rng.standard_normal(
+        (WINDOWS, rounds)
+    )
     return (coordinates @ basis.T).reshape(-1, P), rewards.ravel(), coefficients
 
 
@@ -53,9 +58,13 @@ def level(logs: int) -> None:
                 rng = np.random.default_rng(seed)
                 basis = draw(rng)
                 features, rewards, _ = logged(rng, rounds, SILENT, basis)
-                moments = ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
+                moments = ib.WindowedMoments.from_arrays(
+                    features, rewards, windows=WINDOWS
+                )
                 paths, *_ = window_paths(moments, basis)
-                tests = [constancy_test(paths.along(basis[:, [j]])) for j in range(STABLE)]
+                tests = [
+                    constancy_test(paths.along(basis[:, [j]])) for j in range(STABLE)
+                ]
                 rejected += [test.log_p < np.log(0.05) for test in tests]
             share = 100 * rejected / logs
             print(
@@ -76,13 +85,22 @@ def splits(logs: int) -> None:
                 rng = np.random.default_rng(10_000 + seed)
                 basis = basis_of(rng)
                 features, rewards, coefficients = logged(rng, rounds, silent, basis)
-                moments = ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
+                moments = ib.WindowedMoments.from_arrays(
+                    features, rewards, windows=WINDOWS
+                )
                 fit = ib.InvariantSubspaceDecomposition().fit(moments)
                 truth = ib.Split(basis[:, :STABLE], basis[:, STABLE:])
                 drifts.append(ib.DriftPrior.from_moments(moments, basis).drift)
-                if fit.split_.residual_dim == P - STABLE and fit.split_.distance(truth) < 0.5:
+                if (
+                    fit.split_.residual_dim == P - STABLE
+                    and fit.split_.distance(truth) < 0.5
+                ):
                     right += 1
-                    errors.append(np.linalg.norm(fit.component_ - truth.invariant @ coefficients[0, :STABLE]))
+                    errors.append(
+                        np.linalg.norm(
+                            fit.component_ - truth.invariant @ coefficients[0, :STABLE]
+                        )
+                    )
             drift = np.mean(drifts, axis=0)
             print(
                 f"  {rounds} rounds, {name:<8} right {right / logs:.3f}  error {np.mean(errors):.4f}"
@@ -105,15 +123,23 @@ def false_alarms(logs: int) -> None:
                 ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
             )
             now = coefficients[0].copy()
-            now[STABLE:] = coefficients[:, STABLE:].mean(axis=0) + 0.5 * rng.standard_normal(P - STABLE)
+            now[STABLE:] = coefficients[:, STABLE:].mean(
+                axis=0
+            ) + 0.5 * rng.standard_normal(P - STABLE)
             truth, scales = basis @ now, rng.uniform(0.5, 2.0, P)
             for _ in range(ONLINE):
                 offered = (rng.standard_normal((K, P)) * scales) @ basis.T
                 action = policy.select(offered)
-                policy.update(offered[action], float(offered[action] @ truth + rng.standard_normal()))
+                policy.update(
+                    offered[action],
+                    float(offered[action] @ truth + rng.standard_normal()),
+                )
             supported += policy.alarm_supported
             alarms += policy.alarm
-        print(f"  {name:<8} {alarms} of {supported} logs that support an alarm", flush=True)
+        print(
+            f"  {name:<8} {alarms} of {supported} logs that support an alarm",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,9 @@ Table = dict[str, dict[str, float]]
 """Row -> column -> number."""
 
 
-def medians(calls: Mapping[str, Callable[[int], None]], turns: int, inner: int) -> dict[str, float]:
+def medians(
+    calls: Mapping[str, Callable[[int], None]], turns: int, inner: int
+) -> dict[str, float]:
     """Median processor seconds of a call; contenders take turns of `inner` calls, the first not counted."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(turns + 1):
@@ -56,11 +58,15 @@ def medians(calls: Mapping[str, Callable[[int], None]], turns: int, inner: int) 
     return {name: float(np.median(values)) for name, values in spent.items()}
 
 
-def moments_of(dim: int, rounds: int, windows: int = 8, actions: int = ACTIONS) -> ib.WindowedMoments:
+def moments_of(
+    dim: int, rounds: int, windows: int = 8, actions: int = ACTIONS
+) -> ib.WindowedMoments:
     logs = PaperWorld(blocks=(4, 1, 3, 2) * (dim // 10), actions=actions).log(
         rounds, np.random.default_rng(dim)
     )
-    return ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=windows, offered=logs.offered)
+    return ib.WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=windows, offered=logs.offered
+    )
 
 
 def our_policies(dim: int) -> dict[str, Any]:
@@ -85,7 +91,9 @@ def stub_past(dim: int, labelled: bool) -> Any:
         logs.contexts, logs.arms = contexts, arms
     else:
         logs.offered, logs.actions = contexts[:, None], 0 * arms
-    return SimpleNamespace(dim=dim * ACTIONS if labelled else dim, actions=ACTIONS, logs=logs)
+    return SimpleNamespace(
+        dim=dim * ACTIONS if labelled else dim, actions=ACTIONS, logs=logs
+    )
 
 
 def rounds_of(dim: int, count: int, labelled: bool) -> list[Any]:
@@ -104,12 +112,23 @@ def decide_and_learn(turns: int) -> Table:
         count = ROUNDS * (turns + 1)
         rewards = np.random.default_rng(2).normal(size=count).tolist()
         rows = rounds_of(dim, count, False)
-        calls = {f"{name}": player(policy, rows, rewards) for name, policy in our_policies(dim).items()}
+        calls = {
+            f"{name}": player(policy, rows, rewards)
+            for name, policy in our_policies(dim).items()
+        }
         calls["NumPy, rank-one"] = player(NumpyLinUCB(dim), rows, rewards)
         arms = rounds_of(dim, count, True)
         for name, peer in PEERS.items():
-            if peer.is_installed and "Sift" not in name and "FeatureWise" not in name and "Stab" not in name:
-                offered, setting = arms if peer.labelled else rows, next(iter(peer.settings.values()))
+            if (
+                peer.is_installed
+                and "Sift" not in name
+                and "FeatureWise" not in name
+                and "Stab" not in name
+            ):
+                offered, setting = (
+                    arms if peer.labelled else rows,
+                    next(iter(peer.settings.values())),
+                )
                 made = peer.make(stub_past(dim, peer.labelled), *setting)
                 calls[name] = player(made, offered, rewards)
         with warnings.catch_warnings(action="ignore"):
@@ -127,11 +146,15 @@ def batch_decisions(turns: int, count: int = 10_000) -> Table:
 
         def with_numpy(place: int, plain: Any = plain, flat: Any = flat) -> None:
             norms = np.einsum("np,np->n", flat @ plain.inverse, flat)
-            (flat @ plain.estimate + plain.radius() * np.sqrt(norms)).reshape(count, ACTIONS).argmax(axis=1)
+            (flat @ plain.estimate + plain.radius() * np.sqrt(norms)).reshape(
+                count, ACTIONS
+            ).argmax(axis=1)
 
         policies = our_policies(dim)
         calls: dict[str, Callable[[int], Any]] = {
-            name: lambda place, policy=policies[name], features=features: policy.select_many(features)
+            name: lambda place, policy=policies[name], features=features: (
+                policy.select_many(features)
+            )
             for name in ("LinUCB", "AutoISD")
         }
         calls["NumPy"] = with_numpy
@@ -145,7 +168,10 @@ def batch_decisions(turns: int, count: int = 10_000) -> Table:
 def batch_peers(contexts: Any) -> dict[str, Callable[[int], Any]]:
     """mabwiser's and contextualbandits' own batch predictions for five arms."""
     past, calls = stub_past(contexts.shape[1], True), {}
-    for name, method in (("mabwiser LinUCB", "mab"), ("contextualbandits LinUCB", "model")):
+    for name, method in (
+        ("mabwiser LinUCB", "mab"),
+        ("contextualbandits LinUCB", "model"),
+    ):
         if PEERS[name].is_installed:
             model = getattr(PEERS[name].make(past, 0.1), method)
             calls[name] = lambda place, model=model: model.predict(contexts)
@@ -159,22 +185,39 @@ def offline_fit(turns: int) -> Table:
     table: Table = {}
     for dim, rounds in ((10, 4000), (50, 20_000), (100, 40_000)):
         moments = moments_of(dim, rounds)
-        logs = PaperWorld(blocks=(4, 1, 3, 2) * (dim // 10)).log(rounds, np.random.default_rng(dim))
+        logs = PaperWorld(blocks=(4, 1, 3, 2) * (dim // 10)).log(
+            rounds, np.random.default_rng(dim)
+        )
         rows = logs.features, logs.rewards
-        ours, published = (ib.InvariantSubspaceDecomposition(recipe=of) for of in ("windowed", "published"))
+        ours, published = (
+            ib.InvariantSubspaceDecomposition(recipe=of)
+            for of in ("windowed", "published")
+        )
         calls: dict[str, Callable[[int], Any]] = {
-            "fit from moments": lambda place, ours=ours, moments=moments: ours.fit(moments),
+            "fit from moments": lambda place, ours=ours, moments=moments: ours.fit(
+                moments
+            ),
             "fit from rows": lambda place, ours=ours, rows=rows: ours.fit(*rows),
-            "AutoISD starts": lambda place, moments=moments: ib.AutoISD.from_history(moments),
-            "published recipe, rows": lambda place, recipe=published, rows=rows: recipe.fit(*rows),
+            "AutoISD starts": lambda place, moments=moments: ib.AutoISD.from_history(
+                moments
+            ),
+            "published recipe, rows": lambda place, recipe=published, rows=rows: (
+                recipe.fit(*rows)
+            ),
         }
-        slow = calls["published recipe, rows"] if dim == DIMS[0] else calls.pop("published recipe, rows")
+        slow = (
+            calls["published recipe, rows"]
+            if dim == DIMS[0]
+            else calls.pop("published recipe, rows")
+        )
         for name, value in medians(calls, min(turns, 3), 1).items():
             table.setdefault(name, {})[f"p = {dim}"] = 1e3 * value
         if dim == DIMS[1]:
             start = time.process_time()
             slow(0)
-            table["published recipe, rows"][f"p = {dim}"] = 1e3 * (time.process_time() - start)
+            table["published recipe, rows"][f"p = {dim}"] = 1e3 * (
+                time.process_time() - start
+            )
     return table
 
 
@@ -182,7 +225,9 @@ def reading(rows: int = 1_000_000) -> Table:
     """Processor seconds and memory for the moments of a log of 20 features: ours, DuckDB, polars."""
     names = [f"x{j}" for j in range(20)]
     columns = [*names, "reward"]
-    pairs = [(left, right) for i, left in enumerate(columns) for right in columns[: i + 1]]
+    pairs = [
+        (left, right) for i, left in enumerate(columns) for right in columns[: i + 1]
+    ]
     sums = ", ".join(f"sum({left} * {right})" for left, right in pairs)
     polars = "[(pl.col(a) * pl.col(b)).sum().alias(a + b) for a, b in PAIRS]"
     queries = {
@@ -198,16 +243,23 @@ def reading(rows: int = 1_000_000) -> Table:
             code = f"PATH = {str(path)!r}; PAIRS = {pairs!r}; {query}"
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", f"{code}; {MEMORY}"], capture_output=True, text=True
+                [sys.executable, "-W", "ignore", "-c", f"{code}; {MEMORY}"],
+                capture_output=True,
+                text=True,
             )
             if done.returncode:
                 print(f"  {name} is left out: {done.stderr.strip().splitlines()[-1]}")
                 continue
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            row = {"processor seconds": spent, "memory, MB": json.loads(done.stdout.splitlines()[-1]) / 1024}
+            row = {
+                "processor seconds": spent,
+                "memory, MB": json.loads(done.stdout.splitlines()[-1]) / 1024,
+            }
             kept = table.setdefault(name, row)
-            table[name] = {column: min(value, kept[column]) for column, value in row.items()}
+            table[name] = {
+                column: min(value, kept[column]) for column, value in row.items()
+            }
     return table
 
 
@@ -233,7 +285,10 @@ def write_log(path: Path, rows: int, names: list[str]) -> None:
     rng = np.random.default_rng(0)
     features = rng.standard_normal((rows, len(names)))
     columns: dict[str, Any] = {name: features[:, j] for j, name in enumerate(names)}
-    columns |= {"reward": features.sum(axis=1) + rng.standard_normal(rows), "w": np.arange(rows) * 8 // rows}
+    columns |= {
+        "reward": features.sum(axis=1) + rng.standard_normal(rows),
+        "w": np.arange(rows) * 8 // rows,
+    }
     pq.write_table(pa.table(columns), path, row_group_size=100_000)
 
 
@@ -253,14 +308,18 @@ def starting() -> Table:
     for package, statement in IMPORTS.items():
         code = f"import time; t = time.process_time(); {statement}; print(time.process_time() - t); {MEMORY}"
         runs = [
-            subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+            subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", code],
+                capture_output=True,
+                text=True,
+            )
             for _ in range(3)
         ]
         if any(run.returncode for run in runs):
             continue
-        taken, memory = np.array([[float(line) for line in run.stdout.split()[-2:]] for run in runs]).min(
-            axis=0
-        )
+        taken, memory = np.array(
+            [[float(line) for line in run.stdout.split()[-2:]] for run in runs]
+        ).min(axis=0)
         table[package] = {
             "import, s": taken,
             "memory, MB": memory / 1024,
@@ -282,7 +341,14 @@ def installed(package: str) -> float:
             / 1e6
         )
     files = distribution(package).files or []
-    return sum(path.stat().st_size for file in files if (path := Path(str(file.locate()))).is_file()) / 1e6
+    return (
+        sum(
+            path.stat().st_size
+            for file in files
+            if (path := Path(str(file.locate()))).is_file()
+        )
+        / 1e6
+    )
 
 
 def growth(turns: int) -> Table:
@@ -290,11 +356,18 @@ def growth(turns: int) -> Table:
     table: Table = {}
 
     def measured(
-        name: str, sizes: tuple[int, ...], call_of: Callable[[int], Callable[[int], Any]], inner: int
+        name: str,
+        sizes: tuple[int, ...],
+        call_of: Callable[[int], Callable[[int], Any]],
+        inner: int,
     ) -> None:
         times = medians({str(size): call_of(size) for size in sizes}, turns, inner)
         slope = np.polyfit(np.log(sizes), np.log(list(times.values())), 1)[0]
-        table[name] = {"exponent": float(slope), "from": float(sizes[0]), "to": float(sizes[-1])}
+        table[name] = {
+            "exponent": float(slope),
+            "from": float(sizes[0]),
+            "to": float(sizes[-1]),
+        }
 
     def round_of(
         make: Callable[[int], Any], actions: int | None = None
@@ -303,25 +376,56 @@ def growth(turns: int) -> Table:
             dim, count = (20, size) if actions is None else (size, actions)
             offered = np.random.default_rng(0).normal(size=(64, count, dim))
             return player(
-                make(dim), [offered[t % 64] for t in range(20 * (turns + 1))], [0.5] * 20 * (turns + 1)
+                make(dim),
+                [offered[t % 64] for t in range(20 * (turns + 1))],
+                [0.5] * 20 * (turns + 1),
             )
 
         return call_of
 
-    auto = {dim: ib.AutoISD.from_history(moments_of(dim, 80 * dim)) for dim in (20, 40, 80, 160)}
-    measured("LinUCB, a round, features p", (20, 40, 80, 160), round_of(ib.LinUCB, ACTIONS), 20)
-    measured("AutoISD, a round, features p", (20, 40, 80, 160), round_of(auto.__getitem__, ACTIONS), 20)
+    auto = {
+        dim: ib.AutoISD.from_history(moments_of(dim, 80 * dim))
+        for dim in (20, 40, 80, 160)
+    }
+    measured(
+        "LinUCB, a round, features p",
+        (20, 40, 80, 160),
+        round_of(ib.LinUCB, ACTIONS),
+        20,
+    )
+    measured(
+        "AutoISD, a round, features p",
+        (20, 40, 80, 160),
+        round_of(auto.__getitem__, ACTIONS),
+        20,
+    )
     measured("LinUCB, a round, actions K", (10, 40, 160), round_of(ib.LinUCB), 20)
-    measured("AutoISD, a round, actions K", (10, 40, 160), round_of(auto.__getitem__), 20)
+    measured(
+        "AutoISD, a round, actions K", (10, 40, 160), round_of(auto.__getitem__), 20
+    )
     fit = ib.InvariantSubspaceDecomposition
     fits = {dim: moments_of(dim, 100 * dim) for dim in (20, 40, 80)}
-    measured("fit, features p", (20, 40, 80), lambda dim: lambda place: fit().fit(fits[dim]), 1)
+    measured(
+        "fit, features p",
+        (20, 40, 80),
+        lambda dim: lambda place: fit().fit(fits[dim]),
+        1,
+    )
     cut = {windows: moments_of(20, 8000, windows) for windows in (4, 8, 16, 32)}
-    measured("fit, windows", (4, 8, 16, 32), lambda windows: lambda place: fit().fit(cut[windows]), 1)
+    measured(
+        "fit, windows",
+        (4, 8, 16, 32),
+        lambda windows: lambda place: fit().fit(cut[windows]),
+        1,
+    )
     rows = np.random.default_rng(0).normal(size=(512_000, 11))
     measured(
         *("moments, logged rounds T0", (32_000, 128_000, 512_000)),
-        lambda rounds: lambda place: ib.WindowedMoments.from_arrays(rows[:rounds, 1:], rows[:rounds, 0]),
+        lambda rounds: (
+            lambda place: ib.WindowedMoments.from_arrays(
+                rows[:rounds, 1:], rows[:rounds, 0]
+            )
+        ),
         1,
     )
     prior = auto[20].prior
@@ -329,7 +433,8 @@ def growth(turns: int) -> Table:
     measured(
         *("AutoISD, a round, filters", (8, 16, 32, 64)),
         lambda count: round_of(
-            lambda dim: ib.AutoISD(prior, members=members[:count], noise="known"), ACTIONS
+            lambda dim: ib.AutoISD(prior, members=members[:count], noise="known"),
+            ACTIONS,
         )(20),
         20,
     )
@@ -384,7 +489,11 @@ def lines_of(title: str, words: str, table: Table) -> list[str]:
         "|---|" + "---|" * len(columns),
     ]
     for name, row in table.items():
-        lines.append(f"| {name} | " + " | ".join(number(row[c]) if c in row else "–" for c in columns) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(number(row[c]) if c in row else "–" for c in columns)
+            + " |"
+        )
     return [*lines, ""]
 
 
@@ -396,16 +505,38 @@ def picture(table: Table, theme_name: str) -> Any:
         figure = plt.figure(figsize=(7.4, 4.2), layout="constrained")
         axis = figure.subplots()
         height = -np.inf
-        for name, row in sorted(table.items(), key=lambda item: item[1][f"p = {DIMS[-1]}"]):
+        for name, row in sorted(
+            table.items(), key=lambda item: item[1][f"p = {DIMS[-1]}"]
+        ):
             values = [row[f"p = {dim}"] for dim in DIMS]
             faint = {"lw": 1.0, "marker": ".", "color": colours["faint"]}
-            axis.plot(DIMS, values, **({"lw": 2.2, "marker": "o"} if name in OURS else faint))
-            height = max(np.log(values[-1]), height + 0.19)  # names do not cover each other
-            leader = {"arrowstyle": "-", "lw": 0.5, "color": colours["faint"], "relpos": (0, 0.5)}
+            axis.plot(
+                DIMS, values, **({"lw": 2.2, "marker": "o"} if name in OURS else faint)
+            )
+            height = max(
+                np.log(values[-1]), height + 0.19
+            )  # names do not cover each other
+            leader = {
+                "arrowstyle": "-",
+                "lw": 0.5,
+                "color": colours["faint"],
+                "relpos": (0, 0.5),
+            }
             place = (120, float(np.exp(height)))
-            axis.annotate(name, (DIMS[-1], values[-1]), place, va="center", fontsize=7.5, arrowprops=leader)
+            axis.annotate(
+                name,
+                (DIMS[-1], values[-1]),
+                place,
+                va="center",
+                fontsize=7.5,
+                arrowprops=leader,
+            )
         axis.set(
-            xscale="log", yscale="log", xlabel="features p", ylabel="microseconds per round", xlim=(9, 260)
+            xscale="log",
+            yscale="log",
+            xlabel="features p",
+            ylabel="microseconds per round",
+            xlim=(9, 260),
         )
         axis.set_xticks(DIMS, [str(dim) for dim in DIMS])
         axis.set_ylim(top=1.3 * np.exp(height))
@@ -430,14 +561,20 @@ def main() -> None:
         f" {ROUNDS} rounds per turn. In turns of 30 rounds the median time of AutoISD at p = 10"
         " features was 22 to 24 µs, mostly for checks of its alarm.",
         "",
-        *([f"Not installed, so left out: {', '.join(missing)}.", ""] if missing else []),
+        *(
+            [f"Not installed, so left out: {', '.join(missing)}.", ""]
+            if missing
+            else []
+        ),
     ]
     for title, (words, measure) in SECTIONS.items():
         print(f"{title} ...", flush=True)
         table = measure(options.turns)
         if measure is decide_and_learn:
             for theme_name in THEMES:
-                picture(table, theme_name).savefig(options.figures / f"speed-{theme_name}.png", dpi=160)
+                picture(table, theme_name).savefig(
+                    options.figures / f"speed-{theme_name}.png", dpi=160
+                )
             lines += [
                 "<picture>",
                 '  <source media="(prefers-color-scheme: dark)" srcset="../figures/speed-dark.png">',

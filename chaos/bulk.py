@@ -11,7 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
+from invariant_bandits.service.commands import (
+    Command,
+    DecisionCommand,
+    EventBatch,
+    RewardCommand,
+)
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.open_store import open_store
@@ -25,7 +30,11 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
     """
     store = open_store(path)
     store._writer.execute("PRAGMA synchronous = OFF")
-    state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
+    state, rng, now = (
+        State(store),
+        np.random.default_rng(seed),
+        time.time() - events * 1e-3,
+    )
 
     def commit(works: list[Command]) -> list:
         batch = EventBatch(now)
@@ -35,7 +44,13 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
             state.apply(event)
         return answers
 
-    commit([commands.add_version("default", OpenLearner(dict.fromkeys("abc", True), seed=7), "given")])
+    commit(
+        [
+            commands.add_version(
+                "default", OpenLearner(dict.fromkeys("abc", True), seed=7), "given"
+            )
+        ]
+    )
     saved = False
     while state.seq < events:
         if not saved and state.seq > events - 2_000:
@@ -45,11 +60,15 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
         now += TOGETHER * 1e-3
         decided = commit(
             [
-                DecisionCommand("default", {"hour": str(hours[n]), "age": float(ages[n])})
+                DecisionCommand(
+                    "default", {"hour": str(hours[n]), "age": float(ages[n])}
+                )
                 for n in range(TOGETHER)
             ]
         )
-        commit([RewardCommand(event.id, float(rng.random() < 0.4)) for event in decided])
+        commit(
+            [RewardCommand(event.id, float(rng.random() < 0.4)) for event in decided]
+        )
     if not closed:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()

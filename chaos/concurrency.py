@@ -24,7 +24,8 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
         server.start()
         until, answers = threading.Event(), queue.Queue[Any]()
         threads = [
-            threading.Thread(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+            threading.Thread(target=client, args=(server.port, n, until, answers))
+            for n in range(clients)
         ]
         for thread in threads:
             thread.start()
@@ -76,4 +77,10 @@ if __name__ == "__main__":
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
     wrong = results["lost"] or results["doubled"] or not results["state_is_replay"]
-    sys.exit(bool(wrong or not results["state_is_live_state"] or "in use" not in results["second_process"]))
+    sys.exit(
+        bool(
+            wrong
+            or not results["state_is_live_state"]
+            or "in use" not in results["second_process"]
+        )
+    )

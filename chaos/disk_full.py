@@ -29,7 +29,9 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
     made = (
         os.geteuid() == 0
         and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+            capture_output=True,
+            check=False,
         ).returncode
     )
     try:
@@ -43,7 +45,9 @@ def fill(folder: Path, server: Server, is_disk: bool) -> None:
     """Leave no room, neither on the disk nor in the files."""
     if not is_disk:
         largest = max(path.stat().st_size for path in folder.iterdir())
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+        resource.prlimit(
+            server.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY)
+        )
         return
     with (folder / "ballast").open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12):
@@ -60,7 +64,9 @@ def make_room(folder: Path, server: Server, is_disk: bool) -> None:
         (folder / "ballast").unlink()
     else:
         resource.prlimit(
-            server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            server.process.pid,
+            resource.RLIMIT_FSIZE,
+            (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
         )
 
 
@@ -68,13 +74,17 @@ def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any
     """Full and free again, so often."""
     spawn = multiprocessing.get_context("spawn")
     seen: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name, small_disk(Path(name), "64m") as is_disk:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        small_disk(Path(name), "64m") as is_disk,
+    ):
         folder = Path(name)
         server = Server(folder / "d.db")
         server.start()
         until, answers = spawn.Event(), spawn.Queue()
         processes = [
-            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+            spawn.Process(target=client, args=(server.port, n, until, answers))
+            for n in range(clients)
         ]
         for process in processes:
             process.start()
@@ -86,13 +96,23 @@ def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any
                 if is_disk:
                     fill(folder, server, is_disk)  # what a checkpoint has freed
                 time.sleep(0.05)
-            refused = call(server.port, "POST", "/v1/decisions", {"context": {"x": 1.0}, "arms": ["a", "b"]})
+            refused = call(
+                server.port,
+                "POST",
+                "/v1/decisions",
+                {"context": {"x": 1.0}, "arms": ["a", "b"]},
+            )
             time.sleep(seconds)
             make_room(folder, server, is_disk)
             began = time.perf_counter()
             while call(server.port, "GET", "/readyz")[0] != 200:
                 time.sleep(0.02)
-            seen.append({"status_when_full": refused[0], "seconds_to_recover": time.perf_counter() - began})
+            seen.append(
+                {
+                    "status_when_full": refused[0],
+                    "seconds_to_recover": time.perf_counter() - began,
+                }
+            )
         time.sleep(seconds)
         until.set()
         acknowledged = [answers.get() for _ in processes]
@@ -114,5 +134,15 @@ if __name__ == "__main__":
         if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
-    failed = any(item["status_when_full"] != 503 for item in results["times"]) or not results["unavailable"]
-    sys.exit(bool(failed or results["lost"] or results["doubled"] or not results["state_is_replay"]))
+    failed = (
+        any(item["status_when_full"] != 503 for item in results["times"])
+        or not results["unavailable"]
+    )
+    sys.exit(
+        bool(
+            failed
+            or results["lost"]
+            or results["doubled"]
+            or not results["state_is_replay"]
+        )
+    )

@@ -55,7 +55,9 @@ def flips(folder: Path, files: list[str], count: int, seed: int) -> dict[str, An
     sizes = [(folder / name).stat().st_size for name in files]
     for _ in range(count):
         trial = copied(folder, files, folder / "trial")
-        name = files[int(rng.integers(len(files)))]  # as many in the small log as in the file
+        name = files[
+            int(rng.integers(len(files)))
+        ]  # as many in the small log as in the file
         place, bit = int(rng.integers(sizes[files.index(name)])), int(rng.integers(8))
         with (trial / name).open("r+b") as file:
             file.seek(place)
@@ -68,11 +70,19 @@ def flips(folder: Path, files: list[str], count: int, seed: int) -> dict[str, An
             if not same:
                 missed.append({"file": name, "byte": place, "bit": bit})
         except InputError as error:
-            outcomes["refused, an event named" if "event" in str(error) else "refused"] += 1
+            outcomes[
+                "refused, an event named" if "event" in str(error) else "refused"
+            ] += 1
         except Exception as error:
             outcomes["UNCLEAR"] += 1
-            missed.append({"file": name, "byte": place, "bit": bit, "error": repr(error)})
-    return {"flips": count, "outcomes": dict(sorted(outcomes.items())), "missed": missed}
+            missed.append(
+                {"file": name, "byte": place, "bit": bit, "error": repr(error)}
+            )
+    return {
+        "flips": count,
+        "outcomes": dict(sorted(outcomes.items())),
+        "missed": missed,
+    }
 
 
 def copied(folder: Path, files: list[str], to: Path) -> Path:
@@ -92,7 +102,9 @@ def run(count: int, events: int, seed: int = 0) -> dict[str, Any]:
             folder = Path(name) / kind
             folder.mkdir()
             maker = multiprocessing.get_context("spawn").Process(
-                target=fill, args=(folder / "d.db", events), kwargs={"closed": kind == "closed"}
+                target=fill,
+                args=(folder / "d.db", events),
+                kwargs={"closed": kind == "closed"},
             )
             maker.start()
             maker.join()

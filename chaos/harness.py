@@ -37,10 +37,18 @@ class Server:
     """
 
     def __init__(
-        self, store: str | Path, *, port: int = 0, environment: dict[str, str] | None = None
+        self,
+        store: str | Path,
+        *,
+        port: int = 0,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.store, self.port = str(store), port or free_port()
-        self.environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
+        self.environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            **(environment or {}),
+        }
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *, wait: bool = True, preexec: Any = None) -> float:
@@ -60,7 +68,9 @@ class Server:
         while wait and not self.is_ready():
             if self.process.poll() is not None:
                 self._listener.join()
-                raise RuntimeError(f"exit {self.process.returncode}: {' '.join(self._said)}")
+                raise RuntimeError(
+                    f"exit {self.process.returncode}: {' '.join(self._said)}"
+                )
             if time.perf_counter() - began > 120:
                 raise RuntimeError("not ready after two minutes")
             time.sleep(0.01)
@@ -101,7 +111,9 @@ class Server:
         return code
 
 
-def call(port: int, method: str, path: str, body: Any = None, *, timeout: float = 30.0) -> tuple[int, Any]:
+def call(
+    port: int, method: str, path: str, body: Any = None, *, timeout: float = 30.0
+) -> tuple[int, Any]:
     """Status and answer of one request on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
@@ -110,7 +122,9 @@ def call(port: int, method: str, path: str, body: Any = None, *, timeout: float 
         connection.close()
 
 
-def ask(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None
+) -> tuple[int, Any]:
     """Status and answer of one request."""
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
@@ -118,7 +132,9 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: An
         content = answer.read()
     except http.client.HTTPException as error:
         raise ConnectionError(str(error)) from None
-    return answer.status, json.loads(content) if content[:1] in b"{[" else content.decode()
+    return answer.status, json.loads(content) if content[
+        :1
+    ] in b"{[" else content.decode()
 
 
 @dataclass
@@ -138,13 +154,20 @@ def client(port: int, number: int, until: Any, answers: Any) -> None:
     rng, acknowledged, connection = random.Random(number), Acknowledged(), None
     count = 0
     while not until.is_set():
-        id, context = f"c{number}-{count}", {"hour": str(rng.randrange(3)), "age": rng.random()}
+        id, context = (
+            f"c{number}-{count}",
+            {"hour": str(rng.randrange(3)), "age": rng.random()},
+        )
         value = float(rng.random() < 0.5)
-        calls = [("/v1/decisions", {"id": id, "context": context, "arms": ["a", "b", "c"]})]
+        calls = [
+            ("/v1/decisions", {"id": id, "context": context, "arms": ["a", "b", "c"]})
+        ]
         calls.append(("/v1/rewards", {"id": id, "value": value}))
         while calls and not until.is_set():
             try:
-                connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
+                connection = connection or http.client.HTTPConnection(
+                    "127.0.0.1", port, timeout=10.0
+                )
                 status, answer = ask(connection, "POST", *calls[0])
             except OSError:
                 if connection is not None:
@@ -168,7 +191,9 @@ def client(port: int, number: int, until: Any, answers: Any) -> None:
     answers.put(acknowledged)
 
 
-def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
+def check_all_kept(
+    store_address: str, acknowledged: list[Acknowledged]
+) -> dict[str, Any]:
     """Compare a store that no process writes to with what clients were answered.
 
     Its state must be that of its replay.
@@ -184,7 +209,8 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
         for client in acknowledged:
             for id, answer in client.decisions.items():
                 record = record_of(
-                    decode_event(row.event) for row in store.of_key(decision_key(id, "default"))
+                    decode_event(row.event)
+                    for row in store.of_key(decision_key(id, "default"))
                 )
                 decided = None if record is None else record.decided
                 if (

@@ -17,7 +17,9 @@ from typing import Any
 from harness import Server, check_all_kept, client
 
 
-def run(rounds: int, clients: int = 3, store: str | None = None, seed: int = 0) -> dict[str, Any]:
+def run(
+    rounds: int, clients: int = 3, store: str | None = None, seed: int = 0
+) -> dict[str, Any]:
     """So many lives of a service, each ended after 0.2 to 1.2 seconds of load."""
     rng, spawn = random.Random(seed), multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
@@ -25,7 +27,8 @@ def run(rounds: int, clients: int = 3, store: str | None = None, seed: int = 0) 
         until, answers = spawn.Event(), spawn.Queue()
         starts = [server.start()]
         processes = [
-            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+            spawn.Process(target=client, args=(server.port, n, until, answers))
+            for n in range(clients)
         ]
         for process in processes:
             process.start()
@@ -48,7 +51,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--clients", type=int, default=3)
-    parser.add_argument("--store", help="file or postgresql://…; without it, a fresh file")
+    parser.add_argument(
+        "--store", help="file or postgresql://…; without it, a fresh file"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = run(options.rounds, options.clients, options.store)
@@ -57,4 +62,6 @@ if __name__ == "__main__":
         if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
-    sys.exit(bool(results["lost"] or results["doubled"] or not results["state_is_replay"]))
+    sys.exit(
+        bool(results["lost"] or results["doubled"] or not results["state_is_replay"])
+    )

@@ -86,14 +86,22 @@ def records(path: Path) -> Iterator[tuple[float, int, str, int, bytes]]:
         yield when, op, name, offset, data
 
 
-def play(port: int, number: int, until: threading.Event, answered: list[tuple[float, str, str]]) -> None:
+def play(
+    port: int,
+    number: int,
+    until: threading.Event,
+    answered: list[tuple[float, str, str]],
+) -> None:
     """Decide and reward; note when each was acknowledged."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30.0)
     count = 0
     while not until.is_set():
         id = f"c{number}-{count}"
         decision = {"id": id, "context": {"hour": str(count % 3)}, "arms": ["a", "b"]}
-        for path, body in (("/v1/decisions", decision), ("/v1/rewards", {"id": id, "value": 1.0})):
+        for path, body in (
+            ("/v1/decisions", decision),
+            ("/v1/rewards", {"id": id, "value": 1.0}),
+        ):
             status, _ = ask(connection, "POST", path, body)
             assert status == 200
             answered.append((time.clock_gettime(time.CLOCK_MONOTONIC), path, id))
@@ -101,11 +109,15 @@ def play(port: int, number: int, until: threading.Event, answered: list[tuple[fl
     connection.close()
 
 
-def record_load(folder: Path, seconds: float, clients: int) -> list[tuple[float, str, str]]:
+def record_load(
+    folder: Path, seconds: float, clients: int
+) -> list[tuple[float, str, str]]:
     """Load a service whose writes are recorded; what was acknowledged, and when."""
     library = folder / "record_writes.so"
     source = Path(__file__).with_name("record_writes.c")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True
+    )
     (folder / "disk").mkdir()
     environment = {
         "LD_PRELOAD": str(library),
@@ -115,7 +127,10 @@ def record_load(folder: Path, seconds: float, clients: int) -> list[tuple[float,
     server = Server(folder / "disk" / "d.db", environment=environment)
     server.start()
     until, answered = threading.Event(), list[tuple[float, str, str]]()
-    threads = [threading.Thread(target=play, args=(server.port, n, until, answered)) for n in range(clients)]
+    threads = [
+        threading.Thread(target=play, args=(server.port, n, until, answered))
+        for n in range(clients)
+    ]
     for thread in threads:
         thread.start()
     time.sleep(seconds)
@@ -149,8 +164,18 @@ def cut_power(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Rebuild the disk at so many moments of a recorded load, each in two ways."""
-    rng, files, lost, refused, checked = np.random.default_rng(seed), dict[str, File](), 0, list[str](), 0
-    begin = next(place for place, operation in enumerate(operations) if operation[0] >= answered[0][0])
+    rng, files, lost, refused, checked = (
+        np.random.default_rng(seed),
+        dict[str, File](),
+        0,
+        list[str](),
+        0,
+    )
+    begin = next(
+        place
+        for place, operation in enumerate(operations)
+        if operation[0] >= answered[0][0]
+    )
     moments = set(rng.integers(begin, len(operations), size=cuts).tolist())
     for place, (when, op, file, offset, data) in enumerate(operations):
         kept = files.setdefault(file, File())
@@ -163,7 +188,9 @@ def cut_power(
         if place in moments:
             for chance in (None, rng):
                 acknowledged = [item for item in answered if item[0] < when]
-                missing, why = held(image, files, chance, acknowledged, replay=checked % 10 == 0)
+                missing, why = held(
+                    image, files, chance, acknowledged, replay=checked % 10 == 0
+                )
                 lost += missing
                 refused += [why] if why else []
                 checked += 1
@@ -195,7 +222,8 @@ def held(
             if row.key:
                 kinds[row.key] += 1
         lacking = sum(
-            kinds.get(decision_key(id, "default"), 0) < (1 if path == "/v1/decisions" else 3)
+            kinds.get(decision_key(id, "default"), 0)
+            < (1 if path == "/v1/decisions" else 3)
             for _, path, id in acknowledged
         )
         if replay and replay_all(store).hashes() != restore(store).hashes():

@@ -48,14 +48,18 @@ def run(events: int, times: int, made: Path | None = None) -> dict[str, Any]:
 def processor_seconds(process: int) -> float:
     """Of a process and of those of its own that have ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(fields[place]) for place in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
+    return sum(int(fields[place]) for place in (11, 12, 13, 14)) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--made", type=Path, help="a store made by bulk.py, which is copied")
+    parser.add_argument(
+        "--made", type=Path, help="a store made by bulk.py, which is copied"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = run(options.events, options.times, options.made)

@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    RewardCommand,
+    all_or_none,
+)
 from invariant_bandits.service.engine import Engine, Retention
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.replay import replay_all, restore
@@ -29,32 +33,52 @@ STARTS = 8
 """Lives of the service in the time."""
 
 
-def run(hours: float = 24.0, per_hour: int = 3_000, keep_hours: float = 2.0, seed: int = 0) -> dict[str, Any]:
+def run(
+    hours: float = 24.0, per_hour: int = 3_000, keep_hours: float = 2.0, seed: int = 0
+) -> dict[str, Any]:
     """Decisions of so many hours, most of them rewarded, some never, in a store that keeps the last ones."""
-    rng, now, sizes, kept = np.random.default_rng(seed), [1_790_000_000.0], list[int](), list[int]()
+    rng, now, sizes, kept = (
+        np.random.default_rng(seed),
+        [1_790_000_000.0],
+        list[int](),
+        list[int](),
+    )
     steps, mistakes = int(hours * per_hour / TOGETHER), list[str]()
     with tempfile.TemporaryDirectory() as folder:
         path, hashes = Path(folder) / "d.db", dict[str, str]()
         for life in range(STARTS):
             store = open_store(path, check=check_newest)
-            engine = Engine(store, clock=lambda: now[0], retention=Retention(days=keep_hours * 3_600.0 / DAY))
+            engine = Engine(
+                store,
+                clock=lambda: now[0],
+                retention=Retention(days=keep_hours * 3_600.0 / DAY),
+            )
             if engine.state.hashes() != hashes:
                 mistakes.append(f"life {life} begins with another state")
             engine.start()
             if life == 0:
                 learner = OpenLearner(dict.fromkeys("abc", True), seed=7)
-                engine.call(commands.add_version("default", learner, "given"), alone=True)
+                engine.call(
+                    commands.add_version("default", learner, "given"), alone=True
+                )
                 rules = Configuration(reward_wait=600.0, default_reward=0.0)
                 engine.call(commands.configure("default", rules), alone=True)
             for step in range(steps // STARTS):
                 hour = str(int(rng.integers(3)))
-                asked = [DecisionCommand(context={"hour": hour}) for _ in range(TOGETHER)]
+                asked = [
+                    DecisionCommand(context={"hour": hour}) for _ in range(TOGETHER)
+                ]
                 decided = engine.call(all_or_none(asked))
                 now[0] += hours * 3_600.0 / steps
-                rewards = [RewardCommand(event.id, float(rng.random() < 0.4)) for event in decided[:-2]]
+                rewards = [
+                    RewardCommand(event.id, float(rng.random() < 0.4))
+                    for event in decided[:-2]
+                ]
                 engine.call(all_or_none(rewards))
                 if step % 10 == 0:
-                    sizes.append(path.stat().st_size + Path(f"{path}-wal").stat().st_size)
+                    sizes.append(
+                        path.stat().st_size + Path(f"{path}-wal").stat().st_size
+                    )
                     kept.append(engine.state.seq - store.start().seq)
             if life % 2:
                 engine.fail(RuntimeError("killed"))

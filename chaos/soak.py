@@ -38,7 +38,8 @@ def run(seconds: float = 600.0, clients: int = 3) -> dict[str, Any]:
         server.start()
         until, answers = spawn.Event(), spawn.Queue()
         processes = [
-            spawn.Process(target=client, args=(server.port, n, until, answers)) for n in range(clients)
+            spawn.Process(target=client, args=(server.port, n, until, answers))
+            for n in range(clients)
         ]
         for process in processes:
             process.start()
@@ -76,5 +77,14 @@ if __name__ == "__main__":
         if options.json
         else "\n".join(f"{name}: {value}" for name, value in results.items())
     )
-    wrong = results["lost"] or results["doubled"] or not results["state_is_replay"] or results["exit"]
-    sys.exit(bool(wrong or results["growth"] > GROWTH or results["largest_log"] > LARGEST_LOG))
+    wrong = (
+        results["lost"]
+        or results["doubled"]
+        or not results["state_is_replay"]
+        or results["exit"]
+    )
+    sys.exit(
+        bool(
+            wrong or results["growth"] > GROWTH or results["largest_log"] > LARGEST_LOG
+        )
+    )

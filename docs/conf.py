@@ -34,11 +34,16 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say types, shapes and units
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_param = False  # types are words, such as "(n, p) array": nothing to link to
+napoleon_use_param = (
+    False  # types are words, such as "(n, p) array": nothing to link to
+)
 napoleon_custom_sections = [("Attributes", "params_style")]
 nitpick_ignore_regex = [
     ("py:.*", r"(?!invariant_bandits\.).*"),  # other libraries
-    ("py:class", r"invariant_bandits\.policies\.memory\.\w+State"),  # what a memory keeps is its own
+    (
+        "py:class",
+        r"invariant_bandits\.policies\.memory\.\w+State",
+    ),  # what a memory keeps is its own
 ]
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -53,7 +53,10 @@ ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
 def homes() -> dict[str, str]:
     """Return the module in which every public name is defined."""
-    return {name: getattr(invariant_bandits, name).__module__ for name in invariant_bandits.__all__}
+    return {
+        name: getattr(invariant_bandits, name).__module__
+        for name in invariant_bandits.__all__
+    }
 
 
 def names_of(rooms: list[str]) -> list[str]:
@@ -77,7 +80,10 @@ class RstDirective(Directive):
         node = nodes.section()
         node.document = self.state.document
         self.state.nested_parse(
-            StringList(self.lines(), self.name), self.content_offset, node, match_titles=1
+            StringList(self.lines(), self.name),
+            self.content_offset,
+            node,
+            match_titles=1,
         )
         return node.children
 
@@ -97,7 +103,9 @@ class PublicNames(RstDirective):
             if kind == "class":
                 hidden = ", ".join(filter(None, [STATE_MEMBERS, NOT_SHOWN.get(name)]))
                 lines += ["   :members:", f"   :exclude-members: {hidden}"]
-            if kind == "class" and "policies" not in self.arguments:  # what policies share is in one place
+            if (
+                kind == "class" and "policies" not in self.arguments
+            ):  # what policies share is in one place
                 lines += ["   :inherited-members: tuple"]
             lines += [""]
         return lines
@@ -116,7 +124,11 @@ class CommandHelp(RstDirective):
 
         def shown(command: Any, parent: Any, name: str) -> list[str]:
             context = Context(
-                command, info_name=name, parent=parent, max_content_width=100, terminal_width=100
+                command,
+                info_name=name,
+                parent=parent,
+                max_content_width=100,
+                terminal_width=100,
             )
             title = context.command_path
             text = command.get_help(context).splitlines()
@@ -156,9 +168,18 @@ class ServiceCalls(RstDirective):
         for operation in OPERATIONS:
             if not operation.path.startswith(prefix):
                 continue
-            words = (operation.handler.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+            words = (
+                (operation.handler.__doc__ or "")
+                .strip()
+                .split("\n\n")[0]
+                .replace("\n", " ")
+            )
             role = "anyone" if operation.role is None else operation.role
-            lines += [f"   * - ``{operation.method} {operation.path}``", f"     - {role}", f"     - {words}"]
+            lines += [
+                f"   * - ``{operation.method} {operation.path}``",
+                f"     - {role}",
+                f"     - {words}",
+            ]
         return [*lines, ""]
 
 
@@ -167,20 +188,35 @@ def show_pictures(app: Sphinx, document: str, source: list[str]) -> None:
 
     def both(match: re.Match[str]) -> str:
         alt = match["alt"].replace('"', "'")
-        return "".join(ONLY.format(path=match[theme], alt=alt, theme=theme) for theme in ("light", "dark"))
+        return "".join(
+            ONLY.format(path=match[theme], alt=alt, theme=theme)
+            for theme in ("light", "dark")
+        )
 
     source[0] = PICTURE.sub(both, source[0])
 
 
-def mark_examples(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+def mark_examples(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
     """Put a heading before the first example of a docstring, which would pass for a parameter otherwise."""
-    start = next((place for place, line in enumerate(lines) if line.startswith(">>> ")), None)
-    if start is not None and any(re.fullmatch(r"-{3,}", line.strip()) for line in lines[:start]):
+    start = next(
+        (place for place, line in enumerate(lines) if line.startswith(">>> ")), None
+    )
+    if start is not None and any(
+        re.fullmatch(r"-{3,}", line.strip()) for line in lines[:start]
+    ):
         lines[start:start] = ["Examples", "--------"]
 
 
 def show_constructor(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str
+    app: Sphinx,
+    what: str,
+    name: str,
+    value: Any,
+    options: Any,
+    signature: str,
+    returns: str,
 ) -> tuple[str, str] | None:
     """Show the parameters of `__init__` for a class whose metaclass or `__new__` takes anything."""
     if what != "class" or not (signature or "").startswith("(*"):
@@ -197,6 +233,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("command-help", CommandHelp)
     app.add_directive("service-calls", ServiceCalls)
     app.connect("source-read", show_pictures)
-    app.connect("autodoc-process-docstring", mark_examples, priority=100)  # before napoleon
+    app.connect(
+        "autodoc-process-docstring", mark_examples, priority=100
+    )  # before napoleon
     app.connect("autodoc-process-signature", show_constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

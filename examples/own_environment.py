@@ -23,15 +23,36 @@ class News:
         """Logged visits with stories shown at random, then `horizon` visits to play."""
         visits = self.logged + horizon
         stories = rng.normal(size=(visits, 5, 6))
-        taste = np.repeat(rng.normal(size=(visits // self.day + 1, 6)), self.day, axis=0)[:visits]
+        taste = np.repeat(
+            rng.normal(size=(visits // self.day + 1, 6)), self.day, axis=0
+        )[:visits]
         taste[:, 0] = 1.0
         means = np.einsum("tkp,tp->tk", stories, taste)
         rewards = means + rng.normal(size=(visits, 1))
-        shown, past, ahead = rng.integers(5, size=self.logged), slice(self.logged), slice(self.logged, None)
+        shown, past, ahead = (
+            rng.integers(5, size=self.logged),
+            slice(self.logged),
+            slice(self.logged, None),
+        )
         seen = rewards[np.arange(self.logged), shown]
-        logs = ib.Feedback.from_arrays(stories[past], shown, seen, propensities=np.full(self.logged, 0.2))
-        return SimpleNamespace(offered=stories[ahead], rewards=rewards[ahead], means=means[ahead], logs=logs)
+        logs = ib.Feedback.from_arrays(
+            stories[past], shown, seen, propensities=np.full(self.logged, 0.2)
+        )
+        return SimpleNamespace(
+            offered=stories[ahead],
+            rewards=rewards[ahead],
+            means=means[ahead],
+            logs=logs,
+        )
 
 
 if __name__ == "__main__":
-    print(ib.simulate(["auto-isd", "linucb", "sw-linucb"], News(), horizon=500, replications=4, seed=0))
+    print(
+        ib.simulate(
+            ["auto-isd", "linucb", "sw-linucb"],
+            News(),
+            horizon=500,
+            replications=4,
+            seed=0,
+        )
+    )

@@ -24,7 +24,9 @@ if __name__ == "__main__":
     feedback = ib.Feedback.from_arrays(
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
-    result = ib.compare(feedback, ["linucb-warm", "uniform"], estimators=["IPS", "cut IPS"])
+    result = ib.compare(
+        feedback, ["linucb-warm", "uniform"], estimators=["IPS", "cut IPS"]
+    )
     for name in ("IPS", "cut IPS"):
         value = result.line("linucb-warm", name).value
         print(f"{name}: {value.value:.3f} ({value.low:.3f} to {value.high:.3f})")

@@ -16,7 +16,9 @@ from invariant_bandits.logs.formats.table import TableSource
 @ib.log_format("clicks", suffixes=(".clicks",))
 def open_clicks(paths):
     """All files as one table; large files would be read batch by batch, as the built-in formats do."""
-    lines = [line.split() for path in paths for line in Path(path).read_text().splitlines()]
+    lines = [
+        line.split() for path in paths for line in Path(path).read_text().splitlines()
+    ]
     fields = [dict(word.split("=") for word in words if "=" in word) for words in lines]
     columns = {
         "action": [row["banner"] for row in fields],
@@ -32,9 +34,12 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "site.clicks"
         shown = rng.choice(list(chance), 3000)
-        ends = ["clicked" if rng.random() < chance[banner] else "left" for banner in shown]
+        ends = [
+            "clicked" if rng.random() < chance[banner] else "left" for banner in shown
+        ]
         lines = [
-            f"banner={banner} hour={rng.integers(24)} {end}" for banner, end in zip(shown, ends, strict=True)
+            f"banner={banner} hour={rng.integers(24)} {end}"
+            for banner, end in zip(shown, ends, strict=True)
         ]
         path.write_text("\n".join(lines))
         model = ib.fit_logs(str(path))

@@ -34,4 +34,8 @@ class Gradient:
 
 if __name__ == "__main__":
     players = ["gradient", "gradient,rate=0.02", "linucb"]
-    print(ib.simulate(players, ib.PaperEpisodes(logged=500), horizon=300, replications=4, seed=0))
+    print(
+        ib.simulate(
+            players, ib.PaperEpisodes(logged=500), horizon=300, replications=4, seed=0
+        )
+    )

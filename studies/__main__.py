@@ -11,12 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
-from invariant_bandits.cli.common import PROCESSORS, check_target, console, counting, one_thread_each
+from invariant_bandits.cli.common import (
+    PROCESSORS,
+    check_target,
+    console,
+    counting,
+    one_thread_each,
+)
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.storage import replace_file
 from studies.harness import wrap_prose
 
-study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
+study = typer.Typer(
+    no_args_is_help=True, help="Studies over many repetitions; slower than the tests."
+)
 
 
 def _checked_page(path: Path) -> Path:
@@ -31,13 +39,19 @@ def _checked_folder(context: typer.Context, folder: Path) -> Path:
     return folder
 
 
-Page = Annotated[Path, typer.Option(help="Where the Markdown page goes.", callback=_checked_page)]
-Figures = Annotated[Path, typer.Option(help="Folder for its pictures.", callback=_checked_folder)]
+Page = Annotated[
+    Path, typer.Option(help="Where the Markdown page goes.", callback=_checked_page)
+]
+Figures = Annotated[
+    Path, typer.Option(help="Folder for its pictures.", callback=_checked_folder)
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
 
 
-def run_study(name: str, out: Path, figures: Path | None = None, **options: Any) -> None:
+def run_study(
+    name: str, out: Path, figures: Path | None = None, **options: Any
+) -> None:
     """Run the study in the module `name`_study, and write its page and, into `figures`, its pictures."""
     from invariant_bandits.reports import plots
 
@@ -49,9 +63,16 @@ def run_study(name: str, out: Path, figures: Path | None = None, **options: Any)
         page, pictures = module.report(outcome), ""
     else:
         for theme in THEMES:
-            plots.save(module.draw(outcome, theme), figures / f"{name}-{theme}", ["png"])
-        folder = Path(os.path.relpath(figures, out.parent)).as_posix()  # as the page links to it
-        page, pictures = module.report(outcome, pictures=folder), f", pictures to {figures}"
+            plots.save(
+                module.draw(outcome, theme), figures / f"{name}-{theme}", ["png"]
+            )
+        folder = Path(
+            os.path.relpath(figures, out.parent)
+        ).as_posix()  # as the page links to it
+        page, pictures = (
+            module.report(outcome, pictures=folder),
+            f", pictures to {figures}",
+        )
     replace_file(out, wrap_prose(page).encode())
     console.print(page, highlight=False)
     missed = sum(not verdict.reached for _, verdict in module.verdicts(outcome))
@@ -61,7 +82,9 @@ def run_study(name: str, out: Path, figures: Path | None = None, **options: Any)
 @study.command()
 def offline(
     out: Page = Path("docs/studies/offline.md"),
-    replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 400,
+    replications: Annotated[
+        int, typer.Option(min=20, help="Repetitions per cell.")
+    ] = 400,
     seed: Seed = 20261115,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -73,7 +96,9 @@ def offline(
 def online(
     out: Page = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per row.")
+    ] = 200,
     seed: Seed = 20270115,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -84,7 +109,9 @@ def online(
 @study.command()
 def stress(
     out: Page = Path("docs/studies/stress.md"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per world.")
+    ] = 60,
     seed: Seed = 20270112,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -95,8 +122,12 @@ def stress(
 @study.command()
 def arms(
     out: Page = Path("docs/studies/arms.md"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
-    logs: Annotated[int, typer.Option(min=2, help="Logs to name drifting effects in.")] = 200,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per world.")
+    ] = 40,
+    logs: Annotated[
+        int, typer.Option(min=2, help="Logs to name drifting effects in.")
+    ] = 200,
     seed: Seed = 20261231,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -107,7 +138,9 @@ def arms(
 @study.command()
 def alarm(
     out: Page = Path("docs/studies/alarm.md"),
-    replications: Annotated[int, typer.Option(min=6, help="Repetitions of the first worlds.")] = 300,
+    replications: Annotated[
+        int, typer.Option(min=6, help="Repetitions of the first worlds.")
+    ] = 300,
     seed: Seed = 20261120,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -119,17 +152,33 @@ def alarm(
 def real(
     out: Page = Path("docs/studies/real.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
-    dates: Annotated[int, typer.Option(min=3, help="Starting dates in the second half.")] = 24,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Draws of the logged actions.")
+    ] = 4,
+    dates: Annotated[
+        int, typer.Option(min=3, help="Starting dates in the second half.")
+    ] = 24,
     data: Annotated[
-        list[str] | None, typer.Option(help="A data set, several times; those of every field if not given.")
+        list[str] | None,
+        typer.Option(
+            help="A data set, several times; those of every field if not given."
+        ),
     ] = None,
     seed: Seed = 20270113,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""
     names = data or ()
-    run_study("real", out, figures, names=names, replications=replications, dates=dates, seed=seed, jobs=jobs)
+    run_study(
+        "real",
+        out,
+        figures,
+        names=names,
+        replications=replications,
+        dates=dates,
+        seed=seed,
+        jobs=jobs,
+    )
 
 
 @study.command()
@@ -147,18 +196,24 @@ def intervals(
 def randomised(
     out: Page = Path("docs/studies/randomised.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Logs; a third where not default.")] = 300,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Logs; a third where not default.")
+    ] = 300,
     seed: Seed = 20261217,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """What randomised decisions cost, and how much their log tells about another policy later."""
-    run_study("randomised", out, figures, replications=replications, seed=seed, jobs=jobs)
+    run_study(
+        "randomised", out, figures, replications=replications, seed=seed, jobs=jobs
+    )
 
 
 @study.command()
 def constants(
     out: Page = Path("docs/studies/constants.md"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per world.")
+    ] = 40,
     seed: Seed = 20270114,
     jobs: Jobs = 1,
 ) -> None:
@@ -170,20 +225,34 @@ def constants(
 def wild(
     out: Page = Path("docs/studies/wild.md"),
     replications: Annotated[int, typer.Option(min=2, help="Logs per kind.")] = 40,
-    compared: Annotated[int, typer.Option(min=1, help="Logs per kind to compare policies on.")] = 20,
+    compared: Annotated[
+        int, typer.Option(min=1, help="Logs per kind to compare policies on.")
+    ] = 20,
     seed: Seed = 20261119,
     jobs: Jobs = 1,
-    kept: Annotated[Path | None, typer.Option(help="File that keeps every draw, to go on with.")] = None,
+    kept: Annotated[
+        Path | None, typer.Option(help="File that keeps every draw, to go on with.")
+    ] = None,
 ) -> None:
     """Logs as other systems write them: roles, leaks, drift, and the order of policies."""
-    run_study("wild", out, replications=replications, compared=compared, seed=seed, jobs=jobs, kept=kept)
+    run_study(
+        "wild",
+        out,
+        replications=replications,
+        compared=compared,
+        seed=seed,
+        jobs=jobs,
+        kept=kept,
+    )
 
 
 @study.command()
 def related(
     out: Page = Path("docs/studies/related.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 100,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per world.")
+    ] = 100,
     seed: Seed = 20270202,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -195,15 +264,26 @@ def related(
 def peers(
     out: Page = Path("docs/studies/peers.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 20,
+    replications: Annotated[
+        int, typer.Option(min=2, help="Repetitions per world.")
+    ] = 20,
     seed: Seed = 20270201,
     jobs: Jobs = PROCESSORS,
     cache: Annotated[
-        Path | None, typer.Option(help="Folder that keeps finished worlds if the run is stopped.")
+        Path | None,
+        typer.Option(help="Folder that keeps finished worlds if the run is stopped."),
     ] = None,
 ) -> None:
     """The same rounds through our policies and those of other packages; needs "peers" and "real"."""
-    run_study("peers", out, figures, replications=replications, seed=seed, jobs=jobs, cache=cache)
+    run_study(
+        "peers",
+        out,
+        figures,
+        replications=replications,
+        seed=seed,
+        jobs=jobs,
+        cache=cache,
+    )
 
 
 @study.command()
@@ -236,7 +316,10 @@ def proofs(figures: Figures = Path("docs/figures")) -> None:
     from invariant_bandits.reports import plots
     from studies.proofs import draw
 
-    written = [plots.save(draw(theme), figures / f"proofs-{theme}", ["png"]) for theme in THEMES]
+    written = [
+        plots.save(draw(theme), figures / f"proofs-{theme}", ["png"])
+        for theme in THEMES
+    ]
     console.print(f"{len(written)} pictures to {figures}")
 
 

@@ -39,7 +39,9 @@ class BreakingArms(LabelledArms):
         """The first slope of the first arm that is not among the drifting effects."""
         return next((0, k) for k in range(1, self.width) if (0, k) not in effects)
 
-    def _logs(self, start: Array, effects: Any, walks: Array, rng: np.random.Generator) -> Any:
+    def _logs(
+        self, start: Array, effects: Any, walks: Array, rng: np.random.Generator
+    ) -> Any:
         if self.strong:
             start[self.stable(effects)] = self.strong
         return super()._logs(start, effects, walks, rng)
@@ -61,11 +63,19 @@ LEVELS = {
 }
 OTHER_LEVELS = {
     "30 % of clicks, drift stays where the logs left it": AlarmCell(BreakingArms()),
-    "30 % of clicks, eight effects drift": AlarmCell(BreakingArms(LATER[1], drifting=8)),
+    "30 % of clicks, eight effects drift": AlarmCell(
+        BreakingArms(LATER[1], drifting=8)
+    ),
     "30 % of clicks, greedy logs": AlarmCell(BreakingArms(LATER[1], logging="greedy")),
-    "3 % of clicks, greedy logs": AlarmCell(BreakingArms(LATER[1], rate=0.03, logging="greedy")),
-    "30 % of clicks, 5,000 logged rounds": AlarmCell(BreakingArms(LATER[1], logged=5000)),
-    "30 % of clicks, linear in the reward": AlarmCell(BreakingArms(LATER[1]), link="identity"),
+    "3 % of clicks, greedy logs": AlarmCell(
+        BreakingArms(LATER[1], rate=0.03, logging="greedy")
+    ),
+    "30 % of clicks, 5,000 logged rounds": AlarmCell(
+        BreakingArms(LATER[1], logged=5000)
+    ),
+    "30 % of clicks, linear in the reward": AlarmCell(
+        BreakingArms(LATER[1]), link="identity"
+    ),
 }
 POWER = "an effect of 1 breaks by half"
 
@@ -74,12 +84,19 @@ def breaks() -> dict[str, AlarmCell]:
     """Name -> cell in which an effect breaks: by half, of several sizes, and in other ways."""
     worlds = {
         POWER: BreakingArms(LATER[1], strong=STRONG, part=0.5),
-        "an effect of 0.75 breaks by half": BreakingArms(LATER[1], strong=0.75, part=0.5),
+        "an effect of 0.75 breaks by half": BreakingArms(
+            LATER[1], strong=0.75, part=0.5
+        ),
         "an effect of 1.5 breaks by half": BreakingArms(LATER[1], strong=1.5, part=0.5),
-        "an effect of 1 grows by half": BreakingArms(LATER[1], strong=STRONG, part=-0.5),
+        "an effect of 1 grows by half": BreakingArms(
+            LATER[1], strong=STRONG, part=-0.5
+        ),
         "an effect of 1 is reversed": BreakingArms(LATER[1], strong=STRONG, part=2.0),
     }
-    return {name: AlarmCell(world, POWER_ROUNDS, churn=False) for name, world in worlds.items()}
+    return {
+        name: AlarmCell(world, POWER_ROUNDS, churn=False)
+        for name, world in worlds.items()
+    }
 
 
 def cells() -> dict[str, AlarmCell]:
@@ -97,7 +114,9 @@ class _Online:
         self.truth, self.drifting = logs.truth.copy(), list(logs.drifting)
         if cell.world.part:
             self.truth[cell.world.stable(self.drifting)] *= 1.0 - cell.world.part
-        self.policy = AutoISD.from_arms(logs.statistics(cell.link), confidence=CONFIDENCE)
+        self.policy = AutoISD.from_arms(
+            logs.statistics(cell.link), confidence=CONFIDENCE
+        )
         self.step = cell.world.step / np.sqrt(cell.world.logged / cell.world.months)
 
     def launch(self) -> None:
@@ -110,8 +129,13 @@ class _Online:
         """Never offer one of the arms again; `forget`: the policy drops it."""
         gone = self.active.pop(int(self.rng.integers(len(self.active) - 1)))
         if forget:
-            self.policy, self.truth = self.policy.without_arm(gone), np.delete(self.truth, gone, axis=0)
-            self.drifting = [(arm - (arm > gone), k) for arm, k in self.drifting if arm != gone]
+            self.policy, self.truth = (
+                self.policy.without_arm(gone),
+                np.delete(self.truth, gone, axis=0),
+            )
+            self.drifting = [
+                (arm - (arm > gone), k) for arm, k in self.drifting if arm != gone
+            ]
             self.active = [arm - (arm > gone) for arm in self.active]
 
     def play(self) -> None:
@@ -120,7 +144,9 @@ class _Online:
             for effect in self.drifting:
                 self.truth[effect] += self.step * self.rng.normal()
         z = self.world._contexts(1, self.rng)[0]
-        rows = self.policy.prior.layout.features(np.tile(z, (len(self.active), 1)), np.array(self.active))
+        rows = self.policy.prior.layout.features(
+            np.tile(z, (len(self.active), 1)), np.array(self.active)
+        )
         action = self.policy.select(rows)
         expected = float(chance(self.truth[self.active[action]] @ z))
         self.policy.update(rows[action], float(self.rng.random() < expected))
@@ -141,11 +167,17 @@ def trial(place: tuple[str, int, int]) -> tuple[bool, bool]:
 
 
 def run(
-    *, replications: int = 300, seed: int = 20261120, jobs: int = 2, progress: Progress | None = None
+    *,
+    replications: int = 300,
+    seed: int = 20261120,
+    jobs: int = 2,
+    progress: Progress | None = None,
 ) -> StudyOutcome:
     """All repetitions, none discarded: values are, cell -> (alarms, supported) (n, 2)."""
     counts = {name: max(replications // 5, 2) for name in cells()}
-    counts |= dict.fromkeys(LEVELS, replications) | {POWER: max(2 * replications // 3, 2)}
+    counts |= dict.fromkeys(LEVELS, replications) | {
+        POWER: max(2 * replications // 3, 2)
+    }
     values = {}
     for index, (name, count) in enumerate(counts.items()):
         places = [(name, cell_seed(seed, index), i) for i in range(count)]
@@ -160,13 +192,25 @@ def goals() -> list[Goal]:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
             alarms = outcome.values[name][:, 0]
             share = share_of(int(alarms.sum()), len(alarms))
-            return GoalVerdict(low <= share.value <= high, share, numbers=share.with_interval())
+            return GoalVerdict(
+                low <= share.value <= high, share, numbers=share.with_interval()
+            )
 
         return Goal(words, name, judge)
 
     return [
-        *(goal(name, f"false alarms in {LEVEL_ROUNDS:,} rounds, {name}: ≤ 2 %", 0, 0.02) for name in LEVELS),
-        goal(POWER, f"alarms within {POWER_ROUNDS:,} rounds, {POWER}: ≥ 90 %", LEAST_POWER, 1.0),
+        *(
+            goal(
+                name, f"false alarms in {LEVEL_ROUNDS:,} rounds, {name}: ≤ 2 %", 0, 0.02
+            )
+            for name in LEVELS
+        ),
+        goal(
+            POWER,
+            f"alarms within {POWER_ROUNDS:,} rounds, {POWER}: ≥ 90 %",
+            LEAST_POWER,
+            1.0,
+        ),
     ]
 
 
@@ -210,5 +254,7 @@ def report(outcome: StudyOutcome) -> str:
     ]
     for name, values in outcome.values.items():
         share = share_of(int(values[:, 0].sum()), len(values))
-        lines.append(f"| {name} | {share.with_interval()} | {len(values)} | {values[:, 1].mean():.1%} |")
+        lines.append(
+            f"| {name} | {share.with_interval()} | {len(values)} | {values[:, 1].mean():.1%} |"
+        )
     return "\n".join([*lines, ""])

@@ -16,7 +16,14 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of
-from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines, with_lowest_bold
+from studies.harness import (
+    Progress,
+    StudyOutcome,
+    cell_seed,
+    gather,
+    verdict_lines,
+    with_lowest_bold,
+)
 
 CONFIDENCE = 0.01
 REFIT_EVERY = 500
@@ -33,7 +40,9 @@ class Auto:
     def __call__(self, past: Past) -> AutoISD:
         """A fresh policy."""
         logs: Any = past.logs
-        return AutoISD.from_arms(logs.statistics(self.link), confidence=CONFIDENCE, horizon=past.horizon)
+        return AutoISD.from_arms(
+            logs.statistics(self.link), confidence=CONFIDENCE, horizon=past.horizon
+        )
 
 
 class _ModelPerArm:
@@ -145,7 +154,11 @@ class Disjoint:
         """A fresh policy."""
         logs: Any = past.logs
         policy = DisjointArms(logs.count, logs.contexts.shape[1], self.exploration)
-        return policy.warmed(logs.contexts, logs.arms, logs.rewards) if self.warm else policy
+        return (
+            policy.warmed(logs.contexts, logs.arms, logs.rewards)
+            if self.warm
+            else policy
+        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +173,9 @@ class Refit:
         kept = np.ones(len(logs.rewards), dtype=bool)
         if self.months is not None:
             kept = logs.windows > logs.windows.max() - self.months
-        return LogisticRefit(logs.count, logs.contexts[kept], logs.arms[kept], logs.rewards[kept])
+        return LogisticRefit(
+            logs.count, logs.contexts[kept], logs.arms[kept], logs.rewards[kept]
+        )
 
 
 LOGIT, LINEAR = "AutoISD, log-odds", "AutoISD, linear"
@@ -189,7 +204,8 @@ def worlds() -> dict[str, LabelledArms]:
     """Name -> world: what is new online at 30 % of clicks, and how logs were collected at 3 %."""
     frequent = {later: LabelledArms(later, rate=FREQUENT) for later in LATER}
     return frequent | {
-        f"3 % of clicks, {kind} logs": LabelledArms(rate=RARE, logging=kind) for kind in LOGGING
+        f"3 % of clicks, {kind} logs": LabelledArms(rate=RARE, logging=kind)
+        for kind in LOGGING
     }
 
 
@@ -216,14 +232,27 @@ def run(
     counts = [rare if world.rate == RARE else replications for world in every.values()]
     tally = Tally(progress, sum(counts) + replications)
     regret, rewards = {}, {}
-    for place, ((name, world), count) in enumerate(zip(every.items(), counts, strict=True)):
+    for place, ((name, world), count) in enumerate(
+        zip(every.items(), counts, strict=True)
+    ):
         cell = Cell(name, world, horizon, PLAYERS, observe=_rewards)
-        result = cell.play(count, cell_seed(seed, place), jobs, tally.begin(name, count))
-        regret[name] = {policy: 1000.0 * result.final(policy) / horizon for policy in PLAYERS}
-        rewards[name] = {what: float(values.mean()) for what, values in result.observations[LOGIT].items()}
+        result = cell.play(
+            count, cell_seed(seed, place), jobs, tally.begin(name, count)
+        )
+        regret[name] = {
+            policy: 1000.0 * result.final(policy) / horizon for policy in PLAYERS
+        }
+        rewards[name] = {
+            what: float(values.mean())
+            for what, values in result.observations[LOGIT].items()
+        }
     best = LabelledArms(LATER[2], lead=CLEARLY_BEST)
-    cell = Cell("a clearly best arm", best, NEW_ARM_HORIZON, {LOGIT: Auto()}, observe=NewArm())
-    result = cell.play(replications, cell_seed(seed, 100), jobs, tally.begin(cell.name, replications))
+    cell = Cell(
+        "a clearly best arm", best, NEW_ARM_HORIZON, {LOGIT: Auto()}, observe=NewArm()
+    )
+    result = cell.play(
+        replications, cell_seed(seed, 100), jobs, tally.begin(cell.name, replications)
+    )
     named = gather(named_drift, [(seed, 101, i) for i in range(logs // 2)], jobs, None)
     late = gather(late_arm, [(seed, 102, i) for i in range(logs)], jobs, None)
     more = {
@@ -239,7 +268,10 @@ def run(
 
 def _rewards(_: Any, episode: Any) -> dict[str, float]:
     """Mean reward of the best arm of every round, and of the one arm that is best over all."""
-    return {ORACLE: float(episode.means.max(axis=1).mean()), FIXED: float(episode.means.mean(axis=0).max())}
+    return {
+        ORACLE: float(episode.means.max(axis=1).mean()),
+        FIXED: float(episode.means.mean(axis=0).max()),
+    }
 
 
 def named_drift(place: tuple[int, int, int]) -> tuple[bool, int]:
@@ -255,9 +287,14 @@ def late_arm(place: tuple[int, int, int]) -> list[bool]:
     errors.
     """
     logs, arm = LATE.draw(1, np.random.default_rng(place)).logs, LATE.arms - 2
-    effects = [effect for effect in DriftPrior.from_arms(logs.statistics()).effects if effect.arm == arm]
+    effects = [
+        effect
+        for effect in DriftPrior.from_arms(logs.statistics()).effects
+        if effect.arm == arm
+    ]
     return [
-        abs(effect.estimate - logs.truth[arm, effect.coefficient]) <= 2.0 * effect.error for effect in effects
+        abs(effect.estimate - logs.truth[arm, effect.coefficient]) <= 2.0 * effect.error
+        for effect in effects
     ]
 
 
@@ -296,26 +333,43 @@ def goals() -> list[Goal]:
     def regret_goal(world: str, bound: float) -> Goal:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
             regret = mean_of(outcome.values[world][LOGIT])
-            return GoalVerdict(regret.value <= bound, regret, numbers=regret.with_error(2))
+            return GoalVerdict(
+                regret.value <= bound, regret, numbers=regret.with_error(2)
+            )
 
-        return Goal(f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}", world, judge, LOGIT)
+        return Goal(
+            f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}",
+            world,
+            judge,
+            LOGIT,
+        )
 
     def share_goal(words: str, quantity: str, bound: float) -> Goal:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return GoalVerdict(share.value >= bound, share, numbers=f"{share.value:.1%} of {len(values):,}")
+            return GoalVerdict(
+                share.value >= bound,
+                share,
+                numbers=f"{share.value:.1%} of {len(values):,}",
+            )
 
         return Goal(f"{words}: ≥ {bound:.0%}", quantity, judge)
 
     return [
         *(regret_goal(world, bound) for world, bound in GOALS.items()),
-        share_goal("drifting effects named exactly, none beside them", "named", LEAST_NAMED),
         share_goal(
-            "coefficients of an arm launched late within 2 standard errors", "covered", LEAST_COVERAGE
+            "drifting effects named exactly, none beside them", "named", LEAST_NAMED
         ),
         share_goal(
-            f"a new arm that is clearly best is played, rounds {FROM} to {TO:,}", "played", LEAST_PLAYED
+            "coefficients of an arm launched late within 2 standard errors",
+            "covered",
+            LEAST_COVERAGE,
+        ),
+        share_goal(
+            f"a new arm that is clearly best is played, rounds {FROM} to {TO:,}",
+            "played",
+            LEAST_PLAYED,
         ),
     ]
 
@@ -368,9 +422,13 @@ def report(outcome: StudyOutcome) -> str:
     ]
     for world, regret in outcome.values.items():
         cells = with_lowest_bold(regret, regret, digits=2, worst=1)
-        cells += [f"{outcome.more['rewards'][world][what]:.4f}" for what in (ORACLE, FIXED)]
+        cells += [
+            f"{outcome.more['rewards'][world][what]:.4f}" for what in (ORACLE, FIXED)
+        ]
         lines.append(f"| {world} | {' | '.join(cells)} |")
-    named, flags, covered = (outcome.more[name] for name in ("named", "flags", "covered"))
+    named, flags, covered = (
+        outcome.more[name] for name in ("named", "flags", "covered")
+    )
     lines += [
         "",
         "| rows | logs and online rounds |",

@@ -36,7 +36,9 @@ def _windows(paths: Array) -> tuple[WindowedMoments, DriftPrior]:
     """Logs of two features whose coefficients in every window are `paths` (m, 2), and what they teach."""
     rng = np.random.default_rng(SEED)
     features = rng.normal(size=(len(paths) * ROUNDS, 2))
-    rewards = (features * np.repeat(paths, ROUNDS, axis=0)).sum(axis=1) + rng.normal(size=len(features))
+    rewards = (features * np.repeat(paths, ROUNDS, axis=0)).sum(axis=1) + rng.normal(
+        size=len(features)
+    )
     moments = WindowedMoments.from_arrays(features, rewards, windows=len(paths))
     return moments, DriftPrior.from_moments(moments, np.eye(2))
 
@@ -48,7 +50,9 @@ def _estimates(moments: WindowedMoments, direction: int) -> tuple[Array, Array]:
     return estimates[:, direction], np.sqrt(inverse[:, direction, direction])
 
 
-def _play(policy: AutoISD, episode: KnownEpisode, note: Callable[[AutoISD, Array], Any]) -> list[Any]:
+def _play(
+    policy: AutoISD, episode: KnownEpisode, note: Callable[[AutoISD, Array], Any]
+) -> list[Any]:
     """What `note` returns in every round before the policy decides."""
     notes = []
     for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
@@ -66,7 +70,10 @@ def _panels(count: int, **options: Any) -> tuple[Figure, Any]:
 def draw_model(theme_name: str) -> Figure:
     """Coefficients of the windows along a still and a drifting direction, and the prior N(μ, ω)."""
     paths = np.column_stack(
-        [np.full(WINDOWS, 1.0), 1.0 + 0.6 * np.random.default_rng(3).normal(size=WINDOWS)]
+        [
+            np.full(WINDOWS, 1.0),
+            1.0 + 0.6 * np.random.default_rng(3).normal(size=WINDOWS),
+        ]
     )
     moments, prior = _windows(paths)
     with theme(theme_name) as colours:
@@ -75,13 +82,17 @@ def draw_model(theme_name: str) -> Figure:
         for j, (axis, name) in enumerate(zip(axes, words, strict=True)):
             estimates, errors = _estimates(moments, j)
             colour, window = colours[name], np.arange(1, WINDOWS + 1)
-            axis.errorbar(window, estimates, 2.0 * errors, fmt="o", ms=4, lw=1.0, color=colour)
+            axis.errorbar(
+                window, estimates, 2.0 * errors, fmt="o", ms=4, lw=1.0, color=colour
+            )
             axis.axhline(prior.mean[j], color=colours["ink"], lw=0.8, ls="--")
             spread = float(np.sqrt(prior.drift[j] + prior.mean_covariance[j, j]))
             level = np.linspace(*SHOWN, 400)
             density = stats.norm.pdf(level, prior.mean[j], spread)
             bell = WINDOWS + 1.0 + 2.5 * density / density.max()
-            axis.fill_betweenx(level, WINDOWS + 1.0, bell, color=colour, alpha=0.35, lw=0)
+            axis.fill_betweenx(
+                level, WINDOWS + 1.0, bell, color=colour, alpha=0.35, lw=0
+            )
             axis.set_ylim(*SHOWN)
             axis.set_title(f"{words[name]}: ω = {float(prior.drift[j]):.2f}")
             axis.set_xticks([1, 4, 8, 12])
@@ -104,17 +115,23 @@ def draw_hypotheses(theme_name: str) -> Figure:
     with theme(theme_name):
         figure, axes = _panels(2, sharey=True)
         for axis, (title, broken) in zip(
-            axes, (("drift goes on as in the logs", 0.0), ("invariance is broken", 1.0)), strict=True
+            axes,
+            (("drift goes on as in the logs", 0.0), ("invariance is broken", 1.0)),
+            strict=True,
         ):
             for colour, (name, weights) in zip(
                 PATH_COLOURS[theme_name], _weights(broken).items(), strict=False
             ):
-                axis.plot(np.arange(len(weights)), weights, color=colour, lw=1.6, label=name)
+                axis.plot(
+                    np.arange(len(weights)), weights, color=colour, lw=1.6, label=name
+                )
             axis.set_title(title)
             axis.set_xlabel("round")
             axis.set_xscale("symlog", linthresh=10)
             axis.set_xlim(0, 300)
-            axis.set_xticks([0, 5, 10, 30, 100, 300], ["0", "5", "10", "30", "100", "300"])
+            axis.set_xticks(
+                [0, 5, 10, 30, 100, 300], ["0", "5", "10", "30", "100", "300"]
+            )
             axis.minorticks_off()
         axes[0].set_ylabel("weight")
         axes[0].legend(frameon=False, fontsize=8, loc="center right")
@@ -125,7 +142,10 @@ def draw_trust(theme_name: str) -> Figure:
     """η by the ratio of signal and noise."""
     _, prior = _windows(np.ones((WINDOWS, 2)))
     ratios = np.geomspace(0.1, 3.0, 200)
-    values = [trust(replace(prior, signal_variance=r * prior.noise_variance)) for r in ratios.tolist()]
+    values = [
+        trust(replace(prior, signal_variance=r * prior.noise_variance))
+        for r in ratios.tolist()
+    ]
     with theme(theme_name) as colours:
         figure, axis = _panels(1)
         axis.plot(ratios, values, color=colours["stable"], lw=1.8)
@@ -150,10 +170,29 @@ def draw_persistence(theme_name: str) -> Figure:
         figure, axes = _panels(2, sharey=True)
         for j, axis in enumerate(axes):
             estimates, errors = _estimates(moments, j)
-            axis.errorbar(window, estimates, 2.0 * errors, fmt="o", ms=4, lw=1.0, color=colours["varies"])
-            axis.axhline(prior.pooled[j], color=colours["ink"], lw=0.8, ls="--", label="average of the logs")
+            axis.errorbar(
+                window,
+                estimates,
+                2.0 * errors,
+                fmt="o",
+                ms=4,
+                lw=1.0,
+                color=colours["varies"],
+            )
+            axis.axhline(
+                prior.pooled[j],
+                color=colours["ink"],
+                lw=0.8,
+                ls="--",
+                label="average of the logs",
+            )
             deviation = 2.0 * float(np.sqrt(spread[j, j]))
-            look: Mapping[str, Any] = {"fmt": "s", "ms": 6, "color": colours["stable"], "label": "start"}
+            look: Mapping[str, Any] = {
+                "fmt": "s",
+                "ms": 6,
+                "color": colours["stable"],
+                "label": "start",
+            }
             axis.errorbar([WINDOWS + 1.5], [start[j]], [deviation], **look)
             axis.set_title(f"probability of persistence {prior.persistence[j]:.2f}")
             axis.set_xticks([1, 4, 8, 12])
@@ -169,18 +208,29 @@ def draw_choice(theme_name: str) -> Figure:
     arms = np.repeat(np.arange(len(PLAYS)), PLAYS)
     rewards = np.array(VALUES)[arms] + rng.normal(size=len(arms))
     windows = np.concatenate([np.arange(count) * 8 // count for count in PLAYS])
-    statistics = ArmStatistics.from_rounds(np.ones((len(arms), 1)), arms, rewards, windows=windows)
+    statistics = ArmStatistics.from_rounds(
+        np.ones((len(arms), 1)), arms, rewards, windows=windows
+    )
     policy = AutoISD.from_arms(statistics).with_arm()
     offered = np.eye(policy.dim)
     mean = policy.scores(offered).mean
     open_ = np.sqrt(np.diagonal(policy.mixture.filters.covariances[0])[: policy.dim])
-    chosen, names = policy.select(offered), [f"{count:,} rounds" for count in PLAYS] + ["new"]
+    chosen, names = (
+        policy.select(offered),
+        [f"{count:,} rounds" for count in PLAYS] + ["new"],
+    )
     with theme(theme_name) as colours:
         figure, axis = _panels(1)
-        axis.axvspan(chosen - 0.4, chosen + 0.4, color=colours["faint"], alpha=0.5, lw=0)
-        axis.vlines(range(policy.dim), mean, mean + open_, color=colours["varies"], lw=3.0)
+        axis.axvspan(
+            chosen - 0.4, chosen + 0.4, color=colours["faint"], alpha=0.5, lw=0
+        )
+        axis.vlines(
+            range(policy.dim), mean, mean + open_, color=colours["varies"], lw=3.0
+        )
         axis.plot(range(policy.dim), mean, "o", color=colours["stable"], label="mean")
-        axis.plot([], [], color=colours["varies"], lw=3.0, label="what the logs leave open")
+        axis.plot(
+            [], [], color=colours["varies"], lw=3.0, label="what the logs leave open"
+        )
         axis.set_xticks(range(policy.dim), names)
         axis.set_xlabel("arm, by its rounds in the logs (shaded: the choice)")
         axis.set_ylabel("expected reward")
@@ -193,8 +243,14 @@ def _reasons(caution: float | None) -> tuple[Array, Array]:
     """Arms (T,) that were played, and whether each was a test."""
     episode = FixedArms(5, changed=0.5).draw(600, np.random.default_rng(SEED))
     policy = AutoISD.from_history(episode.moments, horizon=600, caution=caution)
-    notes = _play(policy, episode, lambda policy, offered: (policy.select(offered), policy.why(offered)))
-    return np.array([arm for arm, _ in notes]), np.array([reason == "test" for _, reason in notes])
+    notes = _play(
+        policy,
+        episode,
+        lambda policy, offered: (policy.select(offered), policy.why(offered)),
+    )
+    return np.array([arm for arm, _ in notes]), np.array(
+        [reason == "test" for _, reason in notes]
+    )
 
 
 def draw_tests(theme_name: str) -> Figure:
@@ -206,9 +262,25 @@ def draw_tests(theme_name: str) -> Figure:
         for axis, caution in zip(axes, CAUTIONS, strict=True):
             arms, tests = _reasons(caution)
             rounds = np.arange(len(arms))
-            axis.axhspan(best + 0.55, best + 1.45, color=colours["faint"], alpha=0.5, lw=0)
-            axis.plot(rounds[~tests], arms[~tests] + 1, "|", ms=7, color=colours["stable"], label="no test")
-            axis.plot(rounds[tests], arms[tests] + 1, "|", ms=10, color=colours["varies"], label="test")
+            axis.axhspan(
+                best + 0.55, best + 1.45, color=colours["faint"], alpha=0.5, lw=0
+            )
+            axis.plot(
+                rounds[~tests],
+                arms[~tests] + 1,
+                "|",
+                ms=7,
+                color=colours["stable"],
+                label="no test",
+            )
+            axis.plot(
+                rounds[tests],
+                arms[tests] + 1,
+                "|",
+                ms=10,
+                color=colours["varies"],
+                label="test",
+            )
             axis.set_title(
                 f"caution {caution if caution is None else int(caution)}: {int(tests.sum())} tests"
             )
@@ -231,11 +303,16 @@ def draw_alarm(theme_name: str) -> Figure:
     """Log evidence against invariance where it holds and where it is broken, and the limit."""
     with theme(theme_name) as colours:
         figure, axis = _panels(1)
-        for name, broken, label in (("stable", 0.0, "invariance holds"), ("varies", 0.5, "broken by 0.5")):
+        for name, broken, label in (
+            ("stable", 0.0, "invariance holds"),
+            ("varies", 0.5, "broken by 0.5"),
+        ):
             axis.plot(_evidence(broken), color=colours[name], lw=1.6, label=label)
         limit = float(np.log(100.0))
         axis.axhline(limit, color=colours["ink"], lw=0.8, ls="--")
-        axis.text(995, limit + 1.0, "alarm: log(1/0.01)", ha="right", va="bottom", fontsize=8)
+        axis.text(
+            995, limit + 1.0, "alarm: log(1/0.01)", ha="right", va="bottom", fontsize=8
+        )
         axis.set_xlim(0, 1000)
         axis.set_xlabel("round")
         axis.set_ylabel("log evidence")

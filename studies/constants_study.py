@@ -58,7 +58,9 @@ def kernels_with_settings() -> Iterator[None]:
     name = "mixture_kernels_with_settings"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / f"{name}.py"
-        path.write_text(_source_with_settings(Path(mixture_kernels.__file__).read_text()))
+        path.write_text(
+            _source_with_settings(Path(mixture_kernels.__file__).read_text())
+        )
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
@@ -72,11 +74,21 @@ def kernels_with_settings() -> Iterator[None]:
 
 def _source_with_settings(source: str) -> str:
     """The source of the loops in which function bodies read the constants from `filters.numbers`."""
-    places = {name: mixture_kernels.NUMBERS + place for place, name in enumerate(KERNEL_CONSTANTS)}
-    source = re.sub(r"^NUMBERS = \d+$", f"NUMBERS = {max(places.values()) + 1}", source, flags=re.MULTILINE)
+    places = {
+        name: mixture_kernels.NUMBERS + place
+        for place, name in enumerate(KERNEL_CONSTANTS)
+    }
+    source = re.sub(
+        r"^NUMBERS = \d+$",
+        f"NUMBERS = {max(places.values()) + 1}",
+        source,
+        flags=re.MULTILINE,
+    )
     words = re.compile(r"\b(" + "|".join(places) + r")\b")
     lines = [
-        words.sub(lambda match: f"filters.numbers[{places[match[1]]}]", line) if line[:1] == " " else line
+        words.sub(lambda match: f"filters.numbers[{places[match[1]]}]", line)
+        if line[:1] == " "
+        else line
         for line in source.splitlines()
     ]
     return "\n".join(lines)
@@ -135,24 +147,34 @@ class Constant:
     scaled: Callable[[float], Variant]
 
 
-def _normalized(weights: Sequence[float], place: int, factor: float) -> tuple[float, ...]:
+def _normalized(
+    weights: Sequence[float], place: int, factor: float
+) -> tuple[float, ...]:
     scaled = np.array(weights)
     scaled[place] *= factor
     return tuple((scaled / scaled.sum()).tolist())
 
 
-def _of_mixture(name: str, change: Callable[[Any, float], Any]) -> Callable[[float], Variant]:
+def _of_mixture(
+    name: str, change: Callable[[Any, float], Any]
+) -> Callable[[float], Variant]:
     value = getattr(mixture, name)
     return lambda factor: Variant({(mixture, name): change(value, factor)})
 
 
 def _times(value: Any, factor: float) -> Any:
     """A number, or all numbers of a tuple, times the factor."""
-    return tuple(_times(part, factor) for part in value) if isinstance(value, tuple) else value * factor
+    return (
+        tuple(_times(part, factor) for part in value)
+        if isinstance(value, tuple)
+        else value * factor
+    )
 
 
 def _weight(place: int, name: str = "HYPOTHESIS_WEIGHTS") -> Callable[[float], Variant]:
-    return _of_mixture(name, lambda weights, factor: _normalized(weights, place, factor))
+    return _of_mixture(
+        name, lambda weights, factor: _normalized(weights, place, factor)
+    )
 
 
 def _loop(name: str) -> Callable[[float], Variant]:
@@ -161,14 +183,20 @@ def _loop(name: str) -> Callable[[float], Variant]:
 
 def _break_sizes(factor: float) -> Variant:
     sizes = {
-        (mixture, name): _times(getattr(mixture, name), factor) for name in ("BREAK_SIZES", "LARGE_BREAK")
+        (mixture, name): _times(getattr(mixture, name), factor)
+        for name in ("BREAK_SIZES", "LARGE_BREAK")
     }
     return Variant(sizes)
 
 
 def _flat(factor: float) -> Variant:
-    sizes = mixture.FEATURE_SIZES._replace(widest=mixture.VERY_FLAT * factor, others=(factor,))
-    flat = {(mixture, name): getattr(mixture, name) * factor for name in ("FLAT", "VERY_FLAT")}
+    sizes = mixture.FEATURE_SIZES._replace(
+        widest=mixture.VERY_FLAT * factor, others=(factor,)
+    )
+    flat = {
+        (mixture, name): getattr(mixture, name) * factor
+        for name in ("FLAT", "VERY_FLAT")
+    }
     return Variant({**flat, (mixture, "FEATURE_SIZES"): sizes})
 
 
@@ -180,7 +208,9 @@ def _baselines(change: Callable[[Baseline], Baseline]) -> Variant:
         for moves, kinds in getattr(mixture, name).items():
             kinds = [change(kind) for kind in kinds]
             total = sum(kind.share for kind in kinds)
-            changed[moves] = tuple(kind._replace(share=kind.share / total) for kind in kinds)
+            changed[moves] = tuple(
+                kind._replace(share=kind.share / total) for kind in kinds
+            )
         constants[mixture, name] = changed
     return Variant(constants)
 
@@ -195,13 +225,18 @@ def _baseline_doubt(factor: float) -> Variant:
 
 def _still_baselines(factor: float) -> Variant:
     return _baselines(
-        lambda kind: kind if kind.step or kind.doubt else kind._replace(share=kind.share * factor)
+        lambda kind: (
+            kind
+            if kind.step or kind.doubt
+            else kind._replace(share=kind.share * factor)
+        )
     )
 
 
 def _size(name: str) -> Callable[[float], Variant]:
     return _of_mixture(
-        "FEATURE_SIZES", lambda sizes, factor: sizes._replace(**{name: factor * getattr(sizes, name)})
+        "FEATURE_SIZES",
+        lambda sizes, factor: sizes._replace(**{name: factor * getattr(sizes, name)}),
     )
 
 
@@ -211,25 +246,58 @@ CONSTANTS = (
     Constant("weight of “drift as in the logs”", "0.6", STUDY, _weight(1)),
     Constant("weight of “invariance broken”", "0.2", STUDY, _weight(2)),
     Constant("weight of “logs useless”", "0.1", STUDY, _weight(3)),
-    Constant("weight of “nothing changed” at η = 0.1", "0.8", STUDY, _weight(0, "WEAK_SIGNAL_WEIGHTS")),
+    Constant(
+        "weight of “nothing changed” at η = 0.1",
+        "0.8",
+        STUDY,
+        _weight(0, "WEAK_SIGNAL_WEIGHTS"),
+    ),
     Constant(
         "`DRIFTS`, factors c",
         "¼ to 16",
         METHOD + ": a grid of factor 4",
-        _of_mixture("DRIFTS", lambda drifts, factor: tuple((factor * c, rate) for c, rate in drifts)),
+        _of_mixture(
+            "DRIFTS",
+            lambda drifts, factor: tuple((factor * c, rate) for c, rate in drifts),
+        ),
     ),
     Constant(
         "`DRIFTS`, steps per round",
         "0.001 to 0.05",
         METHOD + ": a grid of factor 5 to 10",
-        _of_mixture("DRIFTS", lambda drifts, factor: tuple((c, factor * rate) for c, rate in drifts)),
+        _of_mixture(
+            "DRIFTS",
+            lambda drifts, factor: tuple((c, factor * rate) for c, rate in drifts),
+        ),
     ),
-    Constant("`BREAK_SIZES`, `LARGE_BREAK`", "0.05, 0.5, 2", METHOD + ": a grid", _break_sizes),
-    Constant("`FLAT`, `VERY_FLAT`", "10, 30", CONVENTION + ": far wider than any coefficient", _flat),
-    Constant("`USELESS_RATES`", "0.001, 0.01", METHOD + ": a grid", _of_mixture("USELESS_RATES", _times)),
+    Constant(
+        "`BREAK_SIZES`, `LARGE_BREAK`",
+        "0.05, 0.5, 2",
+        METHOD + ": a grid",
+        _break_sizes,
+    ),
+    Constant(
+        "`FLAT`, `VERY_FLAT`",
+        "10, 30",
+        CONVENTION + ": far wider than any coefficient",
+        _flat,
+    ),
+    Constant(
+        "`USELESS_RATES`",
+        "0.001, 0.01",
+        METHOD + ": a grid",
+        _of_mixture("USELESS_RATES", _times),
+    ),
     Constant("`BASELINE_RATE`", "0.02 s²", STUDY, _baseline_rate),
-    Constant("`BASELINE_DOUBT`, `BROKEN_BASELINE_DOUBT`", "10 s², 0.5 s²", CONVENTION, _baseline_doubt),
-    Constant("share of still baselines (others: 0.3, 0.1)", "0.6", STUDY, _still_baselines),
+    Constant(
+        "`BASELINE_DOUBT`, `BROKEN_BASELINE_DOUBT`",
+        "10 s², 0.5 s²",
+        CONVENTION,
+        _baseline_doubt,
+    ),
+    Constant(
+        "share of still baselines (others: 0.3, 0.1)", "0.6", STUDY, _still_baselines
+    ),
     Constant("`LEAST_TRUST`", "0.1", STUDY, _of_mixture("LEAST_TRUST", _times)),
     Constant(
         "1 − `SIGNAL_LEVEL`",
@@ -241,21 +309,35 @@ CONSTANTS = (
         "`RARELY_PERSISTENT`",
         "0.05",
         CONVENTION,
-        lambda factor: Variant({CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}),
+        lambda factor: Variant(
+            {CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}
+        ),
     ),
     Constant("`Sizes.continuing` (arms: 0.5)", "0.1", STUDY, _size("continuing")),
     Constant("`Sizes.persistent` (arms: 0.95)", "0.1", STUDY, _size("persistent")),
-    Constant("`STUDENT_FREEDOM`", "5", CONVENTION, _of_mixture("STUDENT_FREEDOM", _times)),
+    Constant(
+        "`STUDENT_FREEDOM`", "5", CONVENTION, _of_mixture("STUDENT_FREEDOM", _times)
+    ),
     Constant("`NOISE_PRIOR_ROUNDS`", "30", STUDY, _loop("NOISE_PRIOR_ROUNDS")),
     Constant(
-        "`share`", "10⁻⁵", STUDY, lambda factor: Variant(options={"share": factor * auto.DEFAULT_SHARE})
+        "`share`",
+        "10⁻⁵",
+        STUDY,
+        lambda factor: Variant(options={"share": factor * auto.DEFAULT_SHARE}),
     ),
-    Constant("`Sizes.deviations` of a choice (arms: 1)", "0.5", STUDY, _size("deviations")),
+    Constant(
+        "`Sizes.deviations` of a choice (arms: 1)", "0.5", STUDY, _size("deviations")
+    ),
     Constant("`DOUBT`", "0.02", STUDY, _loop("DOUBT")),
     Constant("`NEGLECT`", "3", STUDY, _loop("NEGLECT")),
     Constant("`PATIENCE`", "3", CONVENTION, _loop("PATIENCE")),
     Constant("`TEST_PRICE`", "3", STUDY, _loop("TEST_PRICE")),
-    Constant("`TEST_ROUNDS`", "8", METHOD + ": a test at two standard errors", _loop("TEST_ROUNDS")),
+    Constant(
+        "`TEST_ROUNDS`",
+        "8",
+        METHOD + ": a test at two standard errors",
+        _loop("TEST_ROUNDS"),
+    ),
     Constant("`PARKED`", "10⁻⁴", METHOD + ": for speed", _loop("PARKED")),
     Constant("`REST`", "8", METHOD + ": for speed", _loop("REST")),
 )
@@ -306,8 +388,13 @@ def policies_of(
     """Who plays: AutoISD as it is, and with each constant halved and doubled."""
     variants = {AS_IS: Variant()}
     for constant in constants:
-        variants |= {variant_name(constant, factor): constant.scaled(factor) for factor in (HALF, DOUBLE)}
-    return {name: _in_world(variant, world.caution) for name, variant in variants.items()}
+        variants |= {
+            variant_name(constant, factor): constant.scaled(factor)
+            for factor in (HALF, DOUBLE)
+        }
+    return {
+        name: _in_world(variant, world.caution) for name, variant in variants.items()
+    }
 
 
 def variant_name(constant: Constant, factor: float) -> str:
@@ -339,9 +426,16 @@ def run(
     regret: dict[str, Mapping[str, Array]] = {}
     price: dict[str, Mapping[float | None, Array]] = {}
 
-    def play(world: World, policies: Mapping[str, Any], place: int) -> Mapping[str, Array]:
-        cell, count = Cell(world.name, world.environment, world.horizon, policies), replications * world.times
-        result = cell.play(count, cell_seed(seed, place), jobs, tally.begin(world.name, count))
+    def play(
+        world: World, policies: Mapping[str, Any], place: int
+    ) -> Mapping[str, Array]:
+        cell, count = (
+            Cell(world.name, world.environment, world.horizon, policies),
+            replications * world.times,
+        )
+        result = cell.play(
+            count, cell_seed(seed, place), jobs, tally.begin(world.name, count)
+        )
         return {name: result.final(name) for name in policies}
 
     with kernels_with_settings():
@@ -351,7 +445,9 @@ def run(
         policies = {str(caution): _in_world(Variant(), caution) for caution in CAUTIONS}
         paths = play(world, policies, CAUTION_SEEDS + place)
         price[world.name] = {caution: paths[str(caution)] for caution in CAUTIONS}
-    return StudyOutcome(regret, replications, seed, {"caution": price, "constants": tuple(constants)})
+    return StudyOutcome(
+        regret, replications, seed, {"caution": price, "constants": tuple(constants)}
+    )
 
 
 def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
@@ -398,16 +494,28 @@ def change_cell(regret: Mapping[str, Array], name: str) -> str:
         return "0"
     change = mean_of(apart)
     words = change.with_error(1, "+")
-    matters = abs(change.value) > max(3.0 * change.error, 0.05 * float(regret[AS_IS].mean()))
+    matters = abs(change.value) > max(
+        3.0 * change.error, 0.05 * float(regret[AS_IS].mean())
+    )
     return f"**{words}**" if matters else words
 
 
 def short_lines(outcome: StudyOutcome) -> list[str]:
     """One line per constant: the largest change of regret that matters, in percent, and its world."""
-    lines = ["## In short", "", "| constant | value | from | halved | doubled |", "|---|---|---|---|---|"]
+    lines = [
+        "## In short",
+        "",
+        "| constant | value | from | halved | doubled |",
+        "|---|---|---|---|---|",
+    ]
     for constant in outcome.more["constants"]:
-        cells = [_largest_change(outcome, variant_name(constant, factor)) for factor in (HALF, DOUBLE)]
-        lines.append(f"| {' | '.join((constant.name, constant.value, constant.source, *cells))} |")
+        cells = [
+            _largest_change(outcome, variant_name(constant, factor))
+            for factor in (HALF, DOUBLE)
+        ]
+        lines.append(
+            f"| {' | '.join((constant.name, constant.value, constant.source, *cells))} |"
+        )
     return [*lines, ""]
 
 
@@ -425,7 +533,11 @@ def _largest_change(outcome: StudyOutcome, name: str) -> str:
 
 def _constant_lines(outcome: StudyOutcome) -> list[str]:
     names = list(outcome.values)
-    lines = ["## Constants", "", "| constant | value | from | × | " + " | ".join(names) + " |"]
+    lines = [
+        "## Constants",
+        "",
+        "| constant | value | from | × | " + " | ".join(names) + " |",
+    ]
     lines.append("|---|---|---|---|" + "---|" * len(names))
     as_is = [mean_of(regret[AS_IS]).with_error() for regret in outcome.values.values()]
     lines.append("| mean regret as is | | | | " + " | ".join(as_is) + " |")
@@ -433,7 +545,11 @@ def _constant_lines(outcome: StudyOutcome) -> list[str]:
         for factor, sign in ((HALF, "½"), (DOUBLE, "2")):
             name = variant_name(constant, factor)
             cells = [change_cell(regret, name) for regret in outcome.values.values()]
-            head = (constant.name, constant.value, constant.source) if factor == HALF else ("", "", "")
+            head = (
+                (constant.name, constant.value, constant.source)
+                if factor == HALF
+                else ("", "", "")
+            )
             lines.append(f"| {' | '.join((*head, sign, *cells))} |")
     return [*lines, ""]
 
@@ -441,7 +557,12 @@ def _constant_lines(outcome: StudyOutcome) -> list[str]:
 def _caution_lines(outcome: StudyOutcome) -> list[str]:
     lines = ["## The price of caution", "", CAUTION_WORDS, ""]
     heads = ["no limit" if caution is None else f"{caution:g}" for caution in CAUTIONS]
-    lines += ["| caution | " + " | ".join(heads) + " |", "|---|" + "---|" * len(CAUTIONS)]
+    lines += [
+        "| caution | " + " | ".join(heads) + " |",
+        "|---|" + "---|" * len(CAUTIONS),
+    ]
     for name, regret in outcome.more["caution"].items():
-        lines.append(f"| {name} | {' | '.join(regret_cell(values) for values in regret.values())} |")
+        lines.append(
+            f"| {name} | {' | '.join(regret_cell(values) for values in regret.values())} |"
+        )
     return [*lines, ""]

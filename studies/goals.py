@@ -24,7 +24,9 @@ class Measurement:
 
     def with_error(self, digits: int = 1, sign: str = "") -> str:
         """For instance "1.2 ± 0.3"; sign "+" shows it always."""
-        return f"{self.value:{sign}.{digits}f} ± {self.error:.{digits}f}".replace("-", "−")
+        return f"{self.value:{sign}.{digits}f} ± {self.error:.{digits}f}".replace(
+            "-", "−"
+        )
 
     def with_interval(self, digits: int = 3) -> str:
         """For instance "0.970 (0.950–0.985)"."""
@@ -33,7 +35,11 @@ class Measurement:
 
 def mean_of(values: Array) -> Measurement:
     """Mean of values (n,) and the standard error of that mean; NaN for a single value."""
-    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+    error = (
+        float(values.std(ddof=1) / np.sqrt(len(values)))
+        if len(values) > 1
+        else float("nan")
+    )
     return Measurement(float(values.mean()), error=error)
 
 
@@ -42,8 +48,14 @@ def share_of(hits: int, total: int) -> Measurement:
     z = 1.96
     share = hits / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return Measurement(share, float(max(0.0, centre - half)), float(min(1.0, centre + half)))
+    half = (
+        z
+        * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+        / (1 + z * z / total)
+    )
+    return Measurement(
+        share, float(max(0.0, centre - half)), float(min(1.0, centre + half))
+    )
 
 
 def median_of(values: Array) -> Measurement:
@@ -53,7 +65,9 @@ def median_of(values: Array) -> Measurement:
     reach = 0.98 * np.sqrt(n)
     low, high = int(np.floor(n / 2 - reach)), int(np.ceil(n / 2 + reach))
     return Measurement(
-        float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, n - 1)])
+        float(np.median(ordered)),
+        float(ordered[max(low, 0)]),
+        float(ordered[min(high, n - 1)]),
     )
 
 
@@ -81,7 +95,9 @@ class GoalVerdict:
     @property
     def close(self) -> bool:
         """Within two standard errors of the bound: other repetitions could tip it."""
-        return self.margin is not None and abs(self.margin.value) < 2.0 * self.margin.error
+        return (
+            self.margin is not None and abs(self.margin.value) < 2.0 * self.margin.error
+        )
 
     @property
     def mark(self) -> str:
@@ -120,7 +136,9 @@ Regret: TypeAlias = Mapping[str, Mapping[str, Array]]
 """Row -> policy -> regret at the horizon (replications,), repetitions paired within a row."""
 
 
-def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], factor: float = 1.0) -> Goal:
+def mean_at_most(
+    words: str, row: str, policy: str, rivals: tuple[str, ...], factor: float = 1.0
+) -> Goal:
     """Mean regret of `policy` ≤ factor × that of the best (by its mean there) of `rivals`, by the paired
     difference.
     """
@@ -133,13 +151,24 @@ def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], fac
         product = "" if factor == 1.0 else f" = {factor:g} × {theirs:.1f}"
         named = f" ({rival})" if len(rivals) > 1 else ""
         numbers = f"{ours:.1f}, bound {factor * theirs:.1f}{product}{named}"
-        return GoalVerdict(margin.value <= 0.0, mean_of(regret_of[policy]), numbers=numbers, margin=margin)
+        return GoalVerdict(
+            margin.value <= 0.0,
+            mean_of(regret_of[policy]),
+            numbers=numbers,
+            margin=margin,
+        )
 
     return Goal(words, row, judge, policy)
 
 
 def worst_at_most(
-    words: str, row: str, policy: str, rival: str, *, strictly: bool = False, factor: float = 1.0
+    words: str,
+    row: str,
+    policy: str,
+    rival: str,
+    *,
+    strictly: bool = False,
+    factor: float = 1.0,
 ) -> Goal:
     """Largest regret of `policy` over all repetitions ≤ factor × that of `rival`, or < where `strictly`."""
 
@@ -147,7 +176,9 @@ def worst_at_most(
         ours, theirs = (float(regret[row][name].max()) for name in (policy, rival))
         bound = factor * theirs
         reached = ours < bound if strictly else ours <= bound
-        return GoalVerdict(reached, Measurement(ours), numbers=f"{ours:.0f}, bound {bound:.0f}")
+        return GoalVerdict(
+            reached, Measurement(ours), numbers=f"{ours:.0f}, bound {bound:.0f}"
+        )
 
     return Goal(words, row, judge, policy)
 
@@ -157,6 +188,8 @@ def worst_below(words: str, row: str, policy: str, bound: float) -> Goal:
 
     def judge(regret: Regret) -> GoalVerdict:
         ours = float(regret[row][policy].max())
-        return GoalVerdict(ours < bound, Measurement(ours), numbers=f"{ours:.0f}, bound {bound:g}")
+        return GoalVerdict(
+            ours < bound, Measurement(ours), numbers=f"{ours:.0f}, bound {bound:g}"
+        )
 
     return Goal(words, row, judge, policy)

@@ -77,7 +77,9 @@ def wrap_prose(page: str) -> str:
     """
     lines: list[str] = []
     for line in page.splitlines():
-        is_prose = not line.lstrip().startswith(("|", "<", "#", "!", "```")) and not line.startswith("    ")
+        is_prose = not line.lstrip().startswith(
+            ("|", "<", "#", "!", "```")
+        ) and not line.startswith("    ")
         marker = re.match(r" *(?:[-*] |\d+\. )?", line)
         indent = " " * (marker.end() if marker else 0)
         wrapped = textwrap.wrap(
@@ -87,7 +89,11 @@ def wrap_prose(page: str) -> str:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines += [part.replace(f"{NO_BREAK}%", " %") for part in wrapped] if is_prose and wrapped else [line]
+        lines += (
+            [part.replace(f"{NO_BREAK}%", " %") for part in wrapped]
+            if is_prose and wrapped
+            else [line]
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -108,13 +114,20 @@ def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> li
     ]
 
 
-def verdict_lines(judged: Sequence[tuple[Goal, GoalVerdict]], place: str = "") -> list[str]:
+def verdict_lines(
+    judged: Sequence[tuple[Goal, GoalVerdict]], place: str = ""
+) -> list[str]:
     """The section of a page that says which goals were reached.
 
     place: heading of a column with the goals' `where`; no such column if it is empty.
     """
     reached = sum(verdict.reached for _, verdict in judged)
-    lines = ["## What must be true", "", f"{reached} of {len(judged)} goals reached.", ""]
+    lines = [
+        "## What must be true",
+        "",
+        f"{reached} of {len(judged)} goals reached.",
+        "",
+    ]
     if any(verdict.close for _, verdict in judged):
         lines += [
             "A verdict on a goal is in brackets if the measured value is within two standard errors of the"
@@ -136,10 +149,16 @@ def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:
 
 
 def with_lowest_bold(
-    regret: Mapping[str, Array], names: Iterable[str], aside: str = "", digits: int = 1, worst: int = 0
+    regret: Mapping[str, Array],
+    names: Iterable[str],
+    aside: str = "",
+    digits: int = 1,
+    worst: int = 0,
 ) -> list[str]:
     """One table cell per policy, the lowest mean bold, "–" where it did not play; `aside` is never bold."""
-    lowest = min(regret[name].mean() for name in names if name in regret and name != aside)
+    lowest = min(
+        regret[name].mean() for name in names if name in regret and name != aside
+    )
     cells = []
     for name in names:
         cell = regret_cell(regret[name], digits, worst) if name in regret else "–"

@@ -14,7 +14,12 @@ from scipy import signal, special
 
 from invariant_bandits.checks import Array
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.intervals import Contributions, Estimate, block_sums, reasons_in_rewards
+from invariant_bandits.evaluation.intervals import (
+    Contributions,
+    Estimate,
+    block_sums,
+    reasons_in_rewards,
+)
 from invariant_bandits.experiments.claims import Bound
 from invariant_bandits.logs.feedback import Feedback
 from studies.goals import Goal, GoalVerdict, Measurement, judge_all, share_of
@@ -56,7 +61,9 @@ def _linear(scores: Array) -> Array:
 
 def _with_noise(noise: Callable[[int, Rng], Array]) -> RewardWorld:
     """Rewards linear in the score, plus noise (n,) of mean 0."""
-    return RewardWorld(_linear, lambda scores, rng: _linear(scores) + noise(len(scores), rng))
+    return RewardWorld(
+        _linear, lambda scores, rng: _linear(scores) + noise(len(scores), rng)
+    )
 
 
 def _lognormal(scores: Array) -> Array:
@@ -64,10 +71,14 @@ def _lognormal(scores: Array) -> Array:
 
 
 def _lognormal_rewards(scores: Array, rng: Rng) -> Array:
-    return np.asarray(np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores))))
+    return np.asarray(
+        np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores)))
+    )
 
 
-def _clicks(rate: float, amount: Callable[[int, Rng], Array] | None = None) -> RewardWorld:
+def _clicks(
+    rate: float, amount: Callable[[int, Rng], Array] | None = None
+) -> RewardWorld:
     """Rewards of 1, or amounts of mean 1, at a rate logistic in the score; 0 otherwise."""
 
     def mean(scores: Array) -> Array:
@@ -86,13 +97,19 @@ def _amounts(n: int, rng: Rng) -> Array:
 
 def _wave(n: int, rng: Rng) -> Array:
     """A baseline that falls and rises again by three standard deviations of the noise."""
-    return np.asarray(1.5 * np.cos(2.0 * np.pi * (np.arange(n) + 0.5) / n) + rng.standard_normal(n))
+    return np.asarray(
+        1.5 * np.cos(2.0 * np.pi * (np.arange(n) + 0.5) / n) + rng.standard_normal(n)
+    )
 
 
 def _autoregressive(n: int, rng: Rng) -> Array:
     """Stationary noise of variance 1; every round remembers MEMORY of the one before."""
     shocks = np.sqrt(1.0 - MEMORY**2) * rng.standard_normal(n)
-    return np.asarray(signal.lfilter([1.0], [1.0, -MEMORY], shocks, zi=[MEMORY * rng.standard_normal()])[0])
+    return np.asarray(
+        signal.lfilter(
+            [1.0], [1.0, -MEMORY], shocks, zi=[MEMORY * rng.standard_normal()]
+        )[0]
+    )
 
 
 WORLDS: dict[str, RewardWorld] = {
@@ -122,8 +139,12 @@ def target_chances(offered: Array) -> Array:
 
 LOGGING: dict[str, Callable[[Array], Array]] = {
     "uniform": lambda offered: np.full(offered.shape[:2], 1.0 / ACTIONS),
-    "softmax": lambda offered: (1.0 - FLOOR) * special.softmax(offered @ SOFTMAX, axis=1) + FLOOR / ACTIONS,
-    "ε-greedy": lambda offered: (1.0 - EPSILON) * _best(offered, GREEDY) + EPSILON / ACTIONS,
+    "softmax": lambda offered: (
+        (1.0 - FLOOR) * special.softmax(offered @ SOFTMAX, axis=1) + FLOOR / ACTIONS
+    ),
+    "ε-greedy": lambda offered: (
+        (1.0 - EPSILON) * _best(offered, GREEDY) + EPSILON / ACTIONS
+    ),
 }
 
 
@@ -139,13 +160,27 @@ class DrawnLog:
 def draw_log(world: str, logging: str, rounds: int, rng: Rng) -> DrawnLog:
     """A log of one world by one logging policy."""
     offered = rng.standard_normal((rounds, ACTIONS, DIM))
-    every, chances, target = np.arange(rounds), LOGGING[logging](offered), target_chances(offered)
-    actions = (rng.random((rounds, 1)) > np.cumsum(chances, axis=1)).sum(axis=1).clip(0, ACTIONS - 1)
+    every, chances, target = (
+        np.arange(rounds),
+        LOGGING[logging](offered),
+        target_chances(offered),
+    )
+    actions = (
+        (rng.random((rounds, 1)) > np.cumsum(chances, axis=1))
+        .sum(axis=1)
+        .clip(0, ACTIONS - 1)
+    )
     rewards = WORLDS[world].draw(offered[every, actions, 0], rng)
-    feedback = Feedback.from_arrays(offered, actions, rewards, propensities=chances[every, actions])
+    feedback = Feedback.from_arrays(
+        offered, actions, rewards, propensities=chances[every, actions]
+    )
     propensities = chances[every, actions]
     lucky = rng.random(rounds) * propensities < propensities.min() * (1.0 + 1e-12)
-    return DrawnLog(feedback, target.ravel(), np.flatnonzero(lucky & (target[every, actions] == 1.0)))
+    return DrawnLog(
+        feedback,
+        target.ravel(),
+        np.flatnonzero(lucky & (target[every, actions] == 1.0)),
+    )
 
 
 @cache
@@ -157,13 +192,17 @@ def true_values() -> dict[tuple[str, str], tuple[float, float]]:
     sums = {(world, logging): np.zeros(2) for world in WORLDS for logging in LOGGING}
     for _ in range(TRUTH_ROUNDS // TRUTH_CHUNK):
         offered = rng.standard_normal((TRUTH_CHUNK, ACTIONS, DIM))
-        target, chances = target_chances(offered), {name: policy(offered) for name, policy in LOGGING.items()}
+        target, chances = (
+            target_chances(offered),
+            {name: policy(offered) for name, policy in LOGGING.items()},
+        )
         means_of = {each.mean: each.mean(offered[:, :, 0]) for each in WORLDS.values()}
         for (world, logging), total in sums.items():
             means = means_of[WORLDS[world].mean]
             total += [np.vdot(target, means), np.vdot(chances[logging], means)]
     return {
-        key: (float(total[0]) / TRUTH_ROUNDS, float(total[1]) / TRUTH_ROUNDS) for key, total in sums.items()
+        key: (float(total[0]) / TRUTH_ROUNDS, float(total[1]) / TRUTH_ROUNDS)
+        for key, total in sums.items()
     }
 
 
@@ -182,7 +221,9 @@ RESAMPLING_SEED = 20_261_130
 # -- the rule of before --
 
 
-def bootstrap_interval(parts: Sequence[Contributions], confidence: float = CONFIDENCE) -> tuple[float, float]:
+def bootstrap_interval(
+    parts: Sequence[Contributions], confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """Intervals of a studentised bootstrap of blocks (Hall 1992), or of Student's t over blocks where that is
     wider.
 
@@ -190,7 +231,12 @@ def bootstrap_interval(parts: Sequence[Contributions], confidence: float = CONFI
     cannot know that a rare reward was missed.
     """
     table = np.stack(
-        [column for part in parts for column in (block_sums(part.gains), block_sums(part.weights))], axis=1
+        [
+            column
+            for part in parts
+            for column in (block_sums(part.gains), block_sums(part.weights))
+        ],
+        axis=1,
     )
     for first, part in zip(range(0, table.shape[1], 2), parts, strict=True):
         table[:, first] -= part.value * table[:, first + 1]
@@ -205,7 +251,9 @@ def bootstrap_interval(parts: Sequence[Contributions], confidence: float = CONFI
     tail = 0.5 * (1.0 - confidence)
     lower, upper = np.quantile(scaled, [tail, 1.0 - tail], method="inverted_cdf")
     student = float(special.stdtrit(blocks - 1, 1.0 - tail))
-    return value - max(float(upper), student) * error, value - min(float(lower), -student) * error
+    return value - max(float(upper), student) * error, value - min(
+        float(lower), -student
+    ) * error
 
 
 def _studentised(counts: Array, table: Array) -> tuple[Array, Array]:
@@ -232,7 +280,8 @@ def _resamples(blocks: int) -> Array:
     """How often each block is drawn in each of the resamples (R, B); the same ones every time."""
     rng = np.random.default_rng(RESAMPLING_SEED)
     return np.asarray(
-        rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=RESAMPLES), dtype=np.float64
+        rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=RESAMPLES),
+        dtype=np.float64,
     )
 
 
@@ -272,7 +321,10 @@ class Intervals:
     @property
     def wrong(self) -> Array:
         """Where it lies on the other side of zero than the truth."""
-        return np.asarray((self.low > 0.0) & (self.truth <= 0.0) | (self.high < 0.0) & (self.truth >= 0.0))
+        return np.asarray(
+            (self.low > 0.0) & (self.truth <= 0.0)
+            | (self.high < 0.0) & (self.truth >= 0.0)
+        )
 
 
 class BothRules(NamedTuple):
@@ -310,12 +362,20 @@ def run(
 
     def outcome(cell: LoggedWorld) -> BothRules:
         rngs = (
-            np.random.default_rng((seed, places[cell], replication)) for replication in range(replications)
+            np.random.default_rng((seed, places[cell], replication))
+            for replication in range(replications)
         )
-        ends = np.array([_intervals(draw_log(cell.world, cell.logging, cell.rounds, rng)) for rng in rngs])
+        ends = np.array(
+            [
+                _intervals(draw_log(cell.world, cell.logging, cell.rounds, rng))
+                for rng in rngs
+            ]
+        )
         target, logged = truths[cell.world, cell.logging]
         truth = np.array([_truth(line, target, logged) for line in LINES])
-        return BothRules(*(Intervals(ends[:, :, k], ends[:, :, k + 1], truth) for k in (0, 2)))
+        return BothRules(
+            *(Intervals(ends[:, :, k], ends[:, :, k + 1], truth) for k in (0, 2))
+        )
 
     values = dict(zip(cells, gather(outcome, cells, jobs, progress), strict=True))
     return StudyOutcome(values, replications, seed)
@@ -331,29 +391,46 @@ def _intervals(log: DrawnLog) -> list[tuple[float, float, float, float]]:
     """Per line: low and high by the rule of now and by that of before, NaN where they refuse or are not
     finite.
     """
-    feedback, logged = log.feedback, estimators.logged_value(log.feedback, confidence=CONFIDENCE)
+    feedback, logged = (
+        log.feedback,
+        estimators.logged_value(log.feedback, confidence=CONFIDENCE),
+    )
     values = {
         "DR": estimators.doubly_robust(feedback, log.target, confidence=CONFIDENCE),
         "SNIPS": estimators.snips(feedback, log.target, confidence=CONFIDENCE),
         "IPS": estimators.ips(feedback, log.target, confidence=CONFIDENCE),
-        "replay": estimators.accepted_value(feedback, log.accepted, confidence=CONFIDENCE),
+        "replay": estimators.accepted_value(
+            feedback, log.accepted, confidence=CONFIDENCE
+        ),
         "the log": logged,
     }
     new_reasons = reasons_in_rewards(feedback.rewards)
     rows = []
     for name, quantity in LINES:
         value = values[name]
-        answer, sides = (value, [value]) if quantity == VALUE else (value.minus(logged), [value, logged])
+        answer, sides = (
+            (value, [value])
+            if quantity == VALUE
+            else (value.minus(logged), [value, logged])
+        )
         present = (answer.low, answer.high) if answer.concludes else (np.nan, np.nan)
         before = (
-            (np.nan, np.nan) if set(answer.reasons) - set(new_reasons) else bootstrap_interval(_parts(sides))
+            (np.nan, np.nan)
+            if set(answer.reasons) - set(new_reasons)
+            else bootstrap_interval(_parts(sides))
         )
-        rows.append((*present, *(before if np.isfinite(before).all() else (np.nan, np.nan))))
+        rows.append(
+            (*present, *(before if np.isfinite(before).all() else (np.nan, np.nan)))
+        )
     return rows
 
 
 def _parts(estimates: Sequence[Estimate]) -> list[Contributions]:
-    return [estimate.contributions for estimate in estimates if estimate.contributions is not None]
+    return [
+        estimate.contributions
+        for estimate in estimates
+        if estimate.contributions is not None
+    ]
 
 
 PROMISED = ("DR", "SNIPS", "replay")
@@ -426,9 +503,18 @@ def summary(results: Results, world: str, estimator: str) -> Summary:
         for ends, shares in ((outcome.now, present), (outcome.before, before)):
             if ends.concludes[:, line].sum() >= FEWEST_CONCLUDING:
                 kept = ends.concludes[:, line]
-                shares.append((float(ends.covers[kept, line].mean()), int(kept.sum()), where))
-        refused.append([1.0 - ends.concludes[:, line].mean() for ends in (outcome.now, outcome.before)])
-        wrong.append([_wrong_share(ends, line) for ends in (outcome.now, outcome.before)])
+                shares.append(
+                    (float(ends.covers[kept, line].mean()), int(kept.sum()), where)
+                )
+        refused.append(
+            [
+                1.0 - ends.concludes[:, line].mean()
+                for ends in (outcome.now, outcome.before)
+            ]
+        )
+        wrong.append(
+            [_wrong_share(ends, line) for ends in (outcome.now, outcome.before)]
+        )
         ratios.append(_width_ratio(outcome, line))
     lowest, lowest_before = (min(shares, default=None) for shares in (present, before))
     known = [ratio for ratio in ratios if not np.isnan(ratio)]
@@ -445,10 +531,16 @@ def summary(results: Results, world: str, estimator: str) -> Summary:
     )
 
 
-def _columns(results: Results, world: str, estimator: str) -> Iterator[tuple[LoggedWorld, BothRules, int]]:
+def _columns(
+    results: Results, world: str, estimator: str
+) -> Iterator[tuple[LoggedWorld, BothRules, int]]:
     for cell, outcome in results.items():
         if cell.world == world:
-            yield from ((cell, outcome, i) for i, line in enumerate(LINES) if line[0] == estimator)
+            yield from (
+                (cell, outcome, i)
+                for i, line in enumerate(LINES)
+                if line[0] == estimator
+            )
 
 
 def _share(lowest: tuple[float, int, str] | None) -> Measurement | None:
@@ -467,7 +559,9 @@ def _width_ratio(outcome: BothRules, line: int) -> float:
     both = outcome.now.concludes[:, line] & outcome.before.concludes[:, line]
     if both.sum() < FEWEST_CONCLUDING:
         return float("nan")
-    widths = [(ends.high - ends.low)[both, line] for ends in (outcome.now, outcome.before)]
+    widths = [
+        (ends.high - ends.low)[both, line] for ends in (outcome.now, outcome.before)
+    ]
     return float(np.median(widths[0]) / np.median(widths[1]))
 
 
@@ -477,7 +571,9 @@ def coverage_goal(world: str, estimator: str) -> Goal:
     def judge(results: Results) -> GoalVerdict:
         measured = summary(results, world, estimator)
         assert measured.lowest is not None
-        return GoalVerdict(ENOUGH.meets(measured.lowest.value), measured.lowest, numbers=measured.where)
+        return GoalVerdict(
+            ENOUGH.meets(measured.lowest.value), measured.lowest, numbers=measured.where
+        )
 
     return Goal(estimator, world, judge)
 
@@ -548,7 +644,11 @@ def report(outcome: StudyOutcome) -> str:
         "| world | by | coverage now | before | width ratio | refused, before | wrong, before | lowest now"
         " in |",
         "|---|---|---|---|---|---|---|---|",
-        *(_summary_line(results, world, name) for world in _worlds(results) for name in ESTIMATORS),
+        *(
+            _summary_line(results, world, name)
+            for world in _worlds(results)
+            for name in ESTIMATORS
+        ),
         "",
         "## Rare rewards and long dependence, cell by cell",
         "",
@@ -572,7 +672,10 @@ def _promised_lines(outcome: StudyOutcome) -> Iterator[str]:
     judged = {(goal.where, goal.words): verdict for goal, verdict in verdicts(outcome)}
     for world in _worlds(outcome.values):
         cells = [judged.get((world, name)) for name in PROMISED]
-        shown = ["–" if cell is None else f"{cell.measured.with_interval()} {cell.mark}" for cell in cells]
+        shown = [
+            "–" if cell is None else f"{cell.measured.with_interval()} {cell.mark}"
+            for cell in cells
+        ]
         yield f"| {world} | {' | '.join(shown)} |"
 
 
@@ -589,20 +692,29 @@ def _missed(outcome: StudyOutcome) -> str:
 def _summary_line(results: Results, world: str, estimator: str) -> str:
     figures = summary(results, world, estimator)
     present, before = (
-        "–" if share is None else f"{share.value:.3f}" for share in (figures.lowest, figures.lowest_before)
+        "–" if share is None else f"{share.value:.3f}"
+        for share in (figures.lowest, figures.lowest_before)
     )
     ratio = f"{figures.narrowest:.2f}–{figures.widest:.2f}"
     refused = f"{figures.refused:.3f}, {figures.refused_before:.3f}"
-    wrong = "" if estimator == "the log" else f"{figures.wrong:.3f}, {figures.wrong_before:.3f}"
-    return (
-        f"| {world} | {estimator} | {present} | {before} | {ratio} | {refused} | {wrong} | {figures.where} |"
+    wrong = (
+        ""
+        if estimator == "the log"
+        else f"{figures.wrong:.3f}, {figures.wrong_before:.3f}"
     )
+    cells = (world, estimator, present, before, ratio, refused, wrong, figures.where)
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _detailed_lines(results: Results) -> Iterator[str]:
     for cell, outcome in results.items():
-        for quantity in dict.fromkeys(line[1] for line in LINES) if cell.world in IN_DETAIL else ():
-            shown = [_detailed_figures(outcome, LINES.index((name, quantity))) for name in PROMISED]
+        for quantity in (
+            dict.fromkeys(line[1] for line in LINES) if cell.world in IN_DETAIL else ()
+        ):
+            shown = [
+                _detailed_figures(outcome, LINES.index((name, quantity)))
+                for name in PROMISED
+            ]
             yield f"| {cell.world} | {cell.logging} | {cell.rounds:,} | {quantity} | {' | '.join(shown)} |"
 
 

@@ -66,7 +66,9 @@ class Recovery:
         return self.found[0] > self.planted[0]
 
 
-def draw(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[LoggedRounds, WindowedMoments]:
+def draw(
+    setting: OfflineCell, seed: tuple[int, ...]
+) -> tuple[LoggedRounds, WindowedMoments]:
     """The logs of one repetition, and their moments."""
     logs = setting.world.log(setting.rounds, np.random.default_rng(seed))
     moments = WindowedMoments.from_arrays(
@@ -75,7 +77,9 @@ def draw(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[LoggedRounds, Win
     return logs, moments
 
 
-def recover(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[InvariantSubspaceDecomposition, Recovery]:
+def recover(
+    setting: OfflineCell, seed: tuple[int, ...]
+) -> tuple[InvariantSubspaceDecomposition, Recovery]:
     """Fit one repetition and compare with the truth."""
     logs, moments = draw(setting, seed)
     fit = InvariantSubspaceDecomposition(covariances=setting.covariances)
@@ -102,7 +106,15 @@ def judge(setting: OfflineCell, seed: tuple[int, ...]) -> Recovery:
     except InputError:
         truth, _ = draw(setting, seed)
         planted = (truth.split.invariant_dim, truth.split.residual_dim)
-        return Recovery(planted, REFUSED, 1.0, float(np.linalg.norm(truth.component)), (), 0.0, False)
+        return Recovery(
+            planted,
+            REFUSED,
+            1.0,
+            float(np.linalg.norm(truth.component)),
+            (),
+            0.0,
+            False,
+        )
 
 
 UNIFORM = PaperWorld()
@@ -112,12 +124,20 @@ KINDS = {
     "LinUCB logs": OfflineCell("", 0, replace(UNIFORM, logging="linucb")),
     "greedy logs": OfflineCell("", 0, replace(UNIFORM, logging="greedy")),
     "no drift": OfflineCell("", 0, replace(UNIFORM, varying=None)),
-    "no drift, chosen actions": OfflineCell("", 0, replace(UNIFORM, varying=None), covariances="chosen"),
+    "no drift, chosen actions": OfflineCell(
+        "", 0, replace(UNIFORM, varying=None), covariances="chosen"
+    ),
     "weak drift, 0.2 of the paper's": OfflineCell("", 0, replace(UNIFORM, drift=0.2)),
     "weak drift, 0.5 of the paper's": OfflineCell("", 0, replace(UNIFORM, drift=0.5)),
-    "well-conditioned blocks": OfflineCell("", 0, replace(UNIFORM, conditioning="well")),
-    "misaligned windows (11 regimes, 8 windows)": OfflineCell("", 0, replace(UNIFORM, regimes=11)),
-    "t features, 5 degrees of freedom": OfflineCell("", 0, replace(UNIFORM, degrees_of_freedom=5.0)),
+    "well-conditioned blocks": OfflineCell(
+        "", 0, replace(UNIFORM, conditioning="well")
+    ),
+    "misaligned windows (11 regimes, 8 windows)": OfflineCell(
+        "", 0, replace(UNIFORM, regimes=11)
+    ),
+    "t features, 5 degrees of freedom": OfflineCell(
+        "", 0, replace(UNIFORM, degrees_of_freedom=5.0)
+    ),
     "16 windows": OfflineCell("", 0, UNIFORM, windows=16),
     "25 windows": OfflineCell("", 0, UNIFORM, windows=25),
 }
@@ -138,13 +158,21 @@ ERRORS_IN_WORDS = (
     "Each cell has the median error of the estimated subspace × √T0, where T0 is the number of logged rounds."
     " The second number of each cell is the median error ‖β̂ − β‖ of the stable coefficients:"
 )
-PROMISED = ("uniform logs, chosen actions", "uniform logs", "LinUCB logs", "greedy logs", "no drift")
+PROMISED = (
+    "uniform logs, chosen actions",
+    "uniform logs",
+    "LinUCB logs",
+    "greedy logs",
+    "no drift",
+)
 
 
 Results = dict[tuple[str, int], list[Recovery]]
 
 
-def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) -> list[Goal]:
+def figure_goals(
+    words: str, kind: str, name: str, bounds: tuple[Bound, ...]
+) -> list[Goal]:
     """What one figure of one kind of logs must meet at each T0."""
 
     def goal(rounds: int, bound: Bound) -> Goal:
@@ -155,7 +183,9 @@ def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) ->
 
         return Goal(words, kind, judged)
 
-    return [goal(rounds, bound) for rounds, bound in zip(LOGGED_ROUNDS, bounds, strict=True)]
+    return [
+        goal(rounds, bound) for rounds, bound in zip(LOGGED_ROUNDS, bounds, strict=True)
+    ]
 
 
 def at_least(*bounds: float) -> tuple[Bound, ...]:
@@ -170,23 +200,58 @@ def at_most(*bounds: float) -> tuple[Bound, ...]:
 
 RIGHT, DIMENSION = "right (p_inv, p_res), uniform logs", "right dimension"
 GOALS = [
-    figure_goals(f"{RIGHT}, chosen actions", PROMISED[0], "right", at_least(0.97, 0.98, 0.99)),
-    figure_goals(f"{RIGHT}, offered actions", PROMISED[1], "right", at_least(0.97, 0.98, 0.99)),
-    figure_goals("median projection error × √T0, chosen", PROMISED[0], "projection", at_most(1.0, 1.0, 1.0)),
-    figure_goals("median projection error × √T0, offered", PROMISED[1], "projection", at_most(0.5, 0.5, 0.5)),
-    figure_goals("median ‖β̂ − β‖, chosen", PROMISED[0], "component", at_most(0.155, 0.080, 0.054)),
-    figure_goals("median ‖β̂ − β‖, offered", PROMISED[1], "component", at_most(0.155, 0.080, 0.054)),
     figure_goals(
-        f"{DIMENSION}, LinUCB logs, offered actions", PROMISED[2], "right", at_least(0.97, 0.98, 0.98)
+        f"{RIGHT}, chosen actions", PROMISED[0], "right", at_least(0.97, 0.98, 0.99)
     ),
     figure_goals(
-        f"{DIMENSION}, greedy logs, offered actions", PROMISED[3], "right", at_least(0.97, 0.98, 0.98)
+        f"{RIGHT}, offered actions", PROMISED[1], "right", at_least(0.97, 0.98, 0.99)
     ),
     figure_goals(
-        "no drift at all: something called varying", PROMISED[4], "wrong", at_most(0.03, 0.02, 0.02)
+        "median projection error × √T0, chosen",
+        PROMISED[0],
+        "projection",
+        at_most(1.0, 1.0, 1.0),
+    ),
+    figure_goals(
+        "median projection error × √T0, offered",
+        PROMISED[1],
+        "projection",
+        at_most(0.5, 0.5, 0.5),
+    ),
+    figure_goals(
+        "median ‖β̂ − β‖, chosen", PROMISED[0], "component", at_most(0.155, 0.080, 0.054)
+    ),
+    figure_goals(
+        "median ‖β̂ − β‖, offered",
+        PROMISED[1],
+        "component",
+        at_most(0.155, 0.080, 0.054),
+    ),
+    figure_goals(
+        f"{DIMENSION}, LinUCB logs, offered actions",
+        PROMISED[2],
+        "right",
+        at_least(0.97, 0.98, 0.98),
+    ),
+    figure_goals(
+        f"{DIMENSION}, greedy logs, offered actions",
+        PROMISED[3],
+        "right",
+        at_least(0.97, 0.98, 0.98),
+    ),
+    figure_goals(
+        "no drift at all: something called varying",
+        PROMISED[4],
+        "wrong",
+        at_most(0.03, 0.02, 0.02),
     ),
     *(
-        figure_goals(f"p_inv overestimated, {kind}", kind, "overestimated", at_most(0.01, 0.01, 0.01))
+        figure_goals(
+            f"p_inv overestimated, {kind}",
+            kind,
+            "overestimated",
+            at_most(0.01, 0.01, 0.01),
+        )
         for kind in PROMISED[:4]
     ),
 ]
@@ -195,7 +260,11 @@ GOALS = [
 
 def settings(kinds: Sequence[str] = tuple(KINDS)) -> list[OfflineCell]:
     """Every kind of logs at every T0."""
-    return [replace(KINDS[kind], name=kind, rounds=rounds) for kind in kinds for rounds in LOGGED_ROUNDS]
+    return [
+        replace(KINDS[kind], name=kind, rounds=rounds)
+        for kind in kinds
+        for rounds in LOGGED_ROUNDS
+    ]
 
 
 def run(
@@ -210,10 +279,15 @@ def run(
     cells = settings() if cells is None else cells
 
     def outcomes(index: int) -> list[Recovery]:
-        return [judge(cells[index], (seed, index, repetition)) for repetition in range(replications)]
+        return [
+            judge(cells[index], (seed, index, repetition))
+            for repetition in range(replications)
+        ]
 
     recovered = gather(outcomes, range(len(cells)), jobs, progress)
-    values = {(cell.name, cell.rounds): of for cell, of in zip(cells, recovered, strict=True)}
+    values = {
+        (cell.name, cell.rounds): of for cell, of in zip(cells, recovered, strict=True)
+    }
     return StudyOutcome(values, replications, seed)
 
 
@@ -221,7 +295,9 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     """One figure of one cell: a share (Wilson interval) or a median (order-statistics interval)."""
     if name in ("projection", "component"):
         values = {
-            "projection": [outcome.projection_error * np.sqrt(rounds) for outcome in outcomes],
+            "projection": [
+                outcome.projection_error * np.sqrt(rounds) for outcome in outcomes
+            ],
             "component": [outcome.component_error for outcome in outcomes],
         }[name]
         return median_of(np.array(values))
@@ -268,15 +344,24 @@ def report(outcome: StudyOutcome) -> str:
         rule,
     ]
     for goals in GOALS:
-        judged = [f"{verdict.numbers} {verdict.mark}" for _, verdict in judge_all(goals, results)]
+        judged = [
+            f"{verdict.numbers} {verdict.mark}"
+            for _, verdict in judge_all(goals, results)
+        ]
         lines.append(f"| {goals[0].words} | {' | '.join(judged)} |")
     lines += ["", "## All settings", "", SHARES_IN_WORDS, "", head, rule]
     lines += _lines_by_kind(
-        results, lambda value: f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
+        results,
+        lambda value: (
+            f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
+        ),
     )
     lines += ["", ERRORS_IN_WORDS, "", head, rule]
     lines += _lines_by_kind(
-        results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}"
+        results,
+        lambda value: (
+            f"{value('projection').value:.2f} / {value('component').value:.3f}"
+        ),
     )
     slowest = max(np.median([fit.seconds for fit in fits]) for fits in results.values())
     unfinished = sum(not fit.converged for fits in results.values() for fit in fits)
@@ -300,11 +385,16 @@ def report(outcome: StudyOutcome) -> str:
     return "\n".join(lines)
 
 
-def _lines_by_kind(results: Results, cell: Callable[[Callable[[str], Measurement]], str]) -> list[str]:
+def _lines_by_kind(
+    results: Results, cell: Callable[[Callable[[str], Measurement]], str]
+) -> list[str]:
     """One table line per kind of logs; `cell` words the figures of one T0, which it asks for by name."""
     lines = []
     for kind in KINDS:
         if (kind, LOGGED_ROUNDS[0]) in results:
-            cells = [cell(partial(figure, results[kind, rounds], rounds)) for rounds in LOGGED_ROUNDS]
+            cells = [
+                cell(partial(figure, results[kind, rounds], rounds))
+                for rounds in LOGGED_ROUNDS
+            ]
             lines.append(f"| {kind} | {' | '.join(cells)} |")
     return lines

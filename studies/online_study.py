@@ -22,7 +22,13 @@ from invariant_bandits.experiments.cells import (
     Tally,
     named,
 )
-from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
+from invariant_bandits.policies.memory import (
+    FOREVER,
+    Discount,
+    Memory,
+    Restart,
+    SlidingWindow,
+)
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports import plots
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
@@ -37,7 +43,14 @@ from studies.goals import (
     worst_at_most,
     worst_below,
 )
-from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, regret_cell, with_lowest_bold
+from studies.harness import (
+    Progress,
+    StudyOutcome,
+    cell_seed,
+    picture_lines,
+    regret_cell,
+    with_lowest_bold,
+)
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
 CONTENDERS = (
@@ -53,7 +66,12 @@ CONTENDERS = (
 
 
 def row(
-    name: str, environment: Environment, *, horizon: int = 500, memory: Memory = FOREVER, drifts: bool = True
+    name: str,
+    environment: Environment,
+    *,
+    horizon: int = 500,
+    memory: Memory = FOREVER,
+    drifts: bool = True,
 ) -> Cell:
     """A row of the study.
 
@@ -74,23 +92,37 @@ def row(
 
 
 PAPER = PaperEpisodes()
-FAST_ROTATION = PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating")
+FAST_ROTATION = PaperEpisodes(
+    PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating"
+)
 
 PAPER_ROWS = tuple(
-    row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000)
+    row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged))
+    for logged in (1000, 3500, 8000)
 )
 NO_DRIFT = row(
-    "T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000), drifts=False
+    "T0 = 1000, no drift at all",
+    PaperEpisodes(PaperWorld(varying=None), logged=1000),
+    drifts=False,
 )
 WEAK_DRIFT = row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
 GREEDY_LOGS = row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
 WELL_CONDITIONED = row(
-    "T0 = 1000, well-conditioned", PaperEpisodes(PaperWorld(conditioning="well"), logged=1000)
+    "T0 = 1000, well-conditioned",
+    PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
 )
-SMALL_JUMP = row("T0 = 8000, invariant part jumps by 0.5", replace(PAPER, violation=0.5))
+SMALL_JUMP = row(
+    "T0 = 8000, invariant part jumps by 0.5", replace(PAPER, violation=0.5)
+)
 LARGE_JUMP = row("T0 = 8000, invariant part jumps by 2", replace(PAPER, violation=2.0))
-SEVENTH = row("T0 = 2000, fast rotation (seventh)", FAST_ROTATION, memory=SlidingWindow(25))
-FIXED_ACTIONS = row("T0 = 8000, 20 fixed actions, T = 1000", replace(PAPER, fixed_actions=20), horizon=1000)
+SEVENTH = row(
+    "T0 = 2000, fast rotation (seventh)", FAST_ROTATION, memory=SlidingWindow(25)
+)
+FIXED_ACTIONS = row(
+    "T0 = 8000, 20 fixed actions, T = 1000",
+    replace(PAPER, fixed_actions=20),
+    horizon=1000,
+)
 ROWS = (
     *PAPER_ROWS,
     NO_DRIFT,
@@ -105,11 +137,18 @@ ROWS = (
 
 MEMORIES: Mapping[str, tuple[Memory, ...]] = {
     "SW-linUCB": tuple(SlidingWindow(window) for window in (10, 25, 50, 100, 200)),
-    "D-linUCB": tuple(Discount(discount) for discount in (0.8, 0.85, 0.9, 0.95, 0.97, 0.99)),
+    "D-linUCB": tuple(
+        Discount(discount) for discount in (0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
+    ),
     "Restart-linUCB": tuple(Restart(every) for every in (10, 25, 50, 100, 200)),
 }
 EXPLORATIONS = (0.1, 0.3, 1.0)
-PUBLISHED_MEMORIES: tuple[Memory, ...] = (SlidingWindow(25), Discount(0.85), Discount(0.97), Restart(50))
+PUBLISHED_MEMORIES: tuple[Memory, ...] = (
+    SlidingWindow(25),
+    Discount(0.85),
+    Discount(0.97),
+    Restart(50),
+)
 
 
 @dataclass(frozen=True)
@@ -134,12 +173,17 @@ class Forgetful:
     @property
     def memory_words(self) -> str:
         """For instance "window 25"."""
-        return " ".join(f"{name} {value:g}" for name, value in asdict(self.memory).items())
+        return " ".join(
+            f"{name} {value:g}" for name, value in asdict(self.memory).items()
+        )
 
     @property
     def contender(self) -> Contender:
         """What plays."""
-        options: dict[str, Any] = {"memory": self.memory, "exploration": self.exploration}
+        options: dict[str, Any] = {
+            "memory": self.memory,
+            "exploration": self.exploration,
+        }
         return (
             Contender("isd-linucb", {"split": "oracle", **options})
             if self.lifted
@@ -169,9 +213,14 @@ def tuning_grid() -> list[Forgetful]:
 
 def published_pairs() -> list[tuple[Forgetful, Forgetful]]:
     """(unlifted, lifted) at the published memories and exploration 1."""
-    kind_of = {memory: kind for kind, memories in MEMORIES.items() for memory in memories}
+    kind_of = {
+        memory: kind for kind, memories in MEMORIES.items() for memory in memories
+    }
     return [
-        (Forgetful(kind_of[memory], False, memory), Forgetful(kind_of[memory], True, memory))
+        (
+            Forgetful(kind_of[memory], False, memory),
+            Forgetful(kind_of[memory], True, memory),
+        )
         for memory in PUBLISHED_MEMORIES
     ]
 
@@ -183,7 +232,9 @@ def estimated_goals() -> list[Goal]:
         words = f"{ISD_ESTIMATED} ≤ 1.15 × oracle subspaces"
         goals.append(mean_at_most(words, cell.name, ISD_ESTIMATED, (ISD_ORACLE,), 1.15))
         words = f"{ISD_ESTIMATED}: worst run below LinUCB's"
-        goals.append(worst_at_most(words, cell.name, ISD_ESTIMATED, LINUCB, strictly=True))
+        goals.append(
+            worst_at_most(words, cell.name, ISD_ESTIMATED, LINUCB, strictly=True)
+        )
     return goals
 
 
@@ -192,14 +243,31 @@ def auto_goals(policy: str) -> list[Goal]:
     not.
     """
     goals: list[Goal] = [
-        mean_at_most(f"{policy} ≤ ISD-linUCB with oracle subspaces", cell.name, policy, (ISD_ORACLE,))
+        mean_at_most(
+            f"{policy} ≤ ISD-linUCB with oracle subspaces",
+            cell.name,
+            policy,
+            (ISD_ORACLE,),
+        )
         for cell in PAPER_ROWS
     ]
-    goals.append(mean_at_most(f"{policy} ≤ 0.75 × LinUCB", LARGE_JUMP.name, policy, (LINUCB,), 0.75))
+    goals.append(
+        mean_at_most(
+            f"{policy} ≤ 0.75 × LinUCB", LARGE_JUMP.name, policy, (LINUCB,), 0.75
+        )
+    )
     goals.append(forgetting_goal(policy))
-    goals += [mean_at_most(f"{policy} ≤ LinUCB", cell.name, policy, (LINUCB,)) for cell in ROWS]
-    goals += [worst_at_most(f"{policy}: worst run ≤ LinUCB's", cell.name, policy, LINUCB) for cell in ROWS]
-    goals.append(worst_below(f"{policy}: worst run below 150", FIXED_ACTIONS.name, policy, 150.0))
+    goals += [
+        mean_at_most(f"{policy} ≤ LinUCB", cell.name, policy, (LINUCB,))
+        for cell in ROWS
+    ]
+    goals += [
+        worst_at_most(f"{policy}: worst run ≤ LinUCB's", cell.name, policy, LINUCB)
+        for cell in ROWS
+    ]
+    goals.append(
+        worst_below(f"{policy}: worst run below 150", FIXED_ACTIONS.name, policy, 150.0)
+    )
     return goals
 
 
@@ -207,7 +275,9 @@ def forgetting_goal(policy: str) -> Goal:
     """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true
     split.
     """
-    forgetful = tuple(tuned_name(memory, lifted) for memory in MEMORIES for lifted in (False, True))
+    forgetful = tuple(
+        tuned_name(memory, lifted) for memory in MEMORIES for lifted in (False, True)
+    )
     words = f"{policy} ≤ 1.1 × the best tuned policy that forgets"
     return mean_at_most(words, SEVENTH.name, policy, forgetful, 1.1)
 
@@ -275,9 +345,14 @@ def run(
     whole_number("replications", replications, 2)
     whole_seed(seed)
     whole_number("tuning_replications", tuning_replications, 2)
-    tally = Tally(progress, replications * len(rows) + (tuning_replications if SEVENTH in rows else 0))
+    tally = Tally(
+        progress,
+        replications * len(rows) + (tuning_replications if SEVENTH in rows else 0),
+    )
 
-    def finals(cell: Cell, words: str, repetitions: int, place: int) -> dict[str, Array]:
+    def finals(
+        cell: Cell, words: str, repetitions: int, place: int
+    ) -> dict[str, Array]:
         note = tally.begin(words, repetitions)
         result = cell.play(repetitions, cell_seed(seed, place), jobs, note)
         return {name: result.final(name) for name in cell.policies}
@@ -304,7 +379,11 @@ def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
     best = {}
     for kind in MEMORIES:
         for lifted in (False, True):
-            members = [member for member in grid if (member.kind, member.lifted) == (kind, lifted)]
+            members = [
+                member
+                for member in grid
+                if (member.kind, member.lifted) == (kind, lifted)
+            ]
             winner = min(members, key=lambda member: regret[member.words].mean())
             best[kind, lifted] = (winner, mean_of(regret[winner.words]))
     return best
@@ -314,14 +393,22 @@ def forgetful(tuned: Tuned) -> dict[str, Contender]:
     """What the seventh experiment plays beside the contenders: tuned policies that forget, and published
     pairs.
     """
-    players = {tuned_name(*kind): member.contender for kind, (member, _) in tuned.items()}
-    return players | {member.words: member.contender for pair in published_pairs() for member in pair}
+    players = {
+        tuned_name(*kind): member.contender for kind, (member, _) in tuned.items()
+    }
+    return players | {
+        member.words: member.contender for pair in published_pairs() for member in pair
+    }
 
 
 def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
     """Mean and worst run of five policies in every row."""
     chart = {
-        row: {name: (float(of[name].mean()), float(of[name].max())) for name in CHARTED if name in of}
+        row: {
+            name: (float(of[name].mean()), float(of[name].max()))
+            for name in CHARTED
+            if name in of
+        }
         for row, of in outcome.values.items()
     }
     return plots.regret_chart(chart, theme_name=theme_name)
@@ -351,7 +438,11 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         CHOSEN,
         "",
         *picture_lines(
-            *(pictures, "online", "Mean regret of five policies in every row, and worst runs"),
+            *(
+                pictures,
+                "online",
+                "Mean regret of five policies in every row, and worst runs",
+            ),
             "Each row is a simulation, each dot the mean regret of a policy, and each whisker ends at the"
             " worst run. The axis is logarithmic, and further left is better.",
         ),
@@ -366,7 +457,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _goal_lines(outcome: StudyOutcome) -> list[str]:
     judged = verdicts(outcome)
     missed = [
-        f"- {goal.words}; {goal.where}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached
+        f"- {goal.words}; {goal.where}: {verdict.numbers}"
+        for goal, verdict in judged
+        if not verdict.reached
     ]
     lines = [
         "## What must be true",
@@ -386,7 +479,9 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     for goal, verdict in judged:
         difference = "" if verdict.margin is None else verdict.margin.with_error()
         shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {difference} | {shown} |")
+        lines.append(
+            f"| {goal.words} | {goal.where} | {verdict.numbers} | {difference} | {shown} |"
+        )
     return [*lines, ""]
 
 
@@ -402,7 +497,9 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
         "|---|" + "---|" * len(CONTENDERS),
     ]
     for row, regret in outcome.values.items():
-        lines.append(f"| {row} | {' | '.join(with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))} |")
+        lines.append(
+            f"| {row} | {' | '.join(with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))} |"
+        )
     return [*lines, ""]
 
 
@@ -425,13 +522,22 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
         lines.append(
             f"| {member.name} | {to} | {there.with_error()} | {regret_cell(regret[tuned_name(*kind)])} |"
         )
-    lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "| memory, exploration | unlifted | lifted | ratio of means |",
+        "|---|---|---|---|",
+    ]
     pairs = [
-        (f"{plain.kind}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
+        (
+            f"{plain.kind}, {plain.memory_words}, {plain.exploration:g}",
+            plain.words,
+            lifted.words,
+        )
         for plain, lifted in published_pairs()
     ]
     pairs += [
-        (f"{kind}, each as tuned", tuned_name(kind, False), tuned_name(kind, True)) for kind in MEMORIES
+        (f"{kind}, each as tuned", tuned_name(kind, False), tuned_name(kind, True))
+        for kind in MEMORIES
     ]
     for words, plain, lifted in pairs:
         ratio = regret[lifted].mean() / regret[plain].mean()
@@ -441,7 +547,9 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
     return [*lines, ""]
 
 
-def losses(outcome: StudyOutcome, policy: str = AUTO) -> Iterator[tuple[str, str, Measurement]]:
+def losses(
+    outcome: StudyOutcome, policy: str = AUTO
+) -> Iterator[tuple[str, str, Measurement]]:
     """(row, rival, rival − policy over pairs) where a policy that knows no truth has a lower mean."""
     informed = {ISD_ORACLE, *(tuned_name(kind, True) for kind in MEMORIES)}
     informed |= {lifted.words for _, lifted in published_pairs()}
@@ -463,9 +571,14 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
             "| row | policy | difference |",
             "|---|---|---|",
         ]
-        lines += [f"| {row} | {rival} | {difference.with_error()} |" for row, rival, difference in lost]
+        lines += [
+            f"| {row} | {rival} | {difference.with_error()} |"
+            for row, rival, difference in lost
+        ]
     else:
-        lines.append("In no row has a policy without knowledge of the truth a lower mean.")
+        lines.append(
+            "In no row has a policy without knowledge of the truth a lower mean."
+        )
     above = [
         f"| {row} | {regret[AUTO].max():.0f} | {regret[LINUCB].max():.0f} |"
         for row, regret in outcome.values.items()
@@ -482,5 +595,8 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
             *above,
         ]
     else:
-        lines += ["", f"In no row is the worst run of {AUTO} worse than the worst run of LinUCB."]
+        lines += [
+            "",
+            f"In no row is the worst run of {AUTO} worse than the worst run of LinUCB.",
+        ]
     return [*lines, ""]

@@ -56,7 +56,9 @@ class Coba:
         from coba.learners import LinUCBLearner
 
         self.learner = LinUCBLearner(alpha=alpha, features=["a"])
-        for row, reward in zip(past.logs.features.tolist(), past.logs.rewards.tolist(), strict=True):
+        for row, reward in zip(
+            past.logs.features.tolist(), past.logs.rewards.tolist(), strict=True
+        ):
             self.learner.learn(None, tuple(row), reward, 1.0)
 
     def select(self, features: Array) -> int:
@@ -79,10 +81,16 @@ def logged_rounds(past: Past) -> Iterator[tuple[Array, int, float]]:
     rewards = logs.rewards.tolist()
     if hasattr(logs, "contexts"):
         one_hot = np.eye(past.dim // logs.contexts.shape[1])
-        for context, arm, reward in zip(logs.contexts, logs.arms.tolist(), rewards, strict=True):
+        for context, arm, reward in zip(
+            logs.contexts, logs.arms.tolist(), rewards, strict=True
+        ):
             yield np.kron(one_hot, context), arm, reward
     elif rewards:
-        offered = np.split(logs.offered, logs.starts[1:-1]) if logs.offered.ndim == 2 else logs.offered
+        offered = (
+            np.split(logs.offered, logs.starts[1:-1])
+            if logs.offered.ndim == 2
+            else logs.offered
+        )
         yield from zip(offered, logs.actions.tolist(), rewards, strict=True)
 
 
@@ -101,7 +109,9 @@ class Vowpal:
 
     @staticmethod
     def _line(row: Array) -> str:
-        return "| " + " ".join(f"f{j}:{value:.6g}" for j, value in enumerate(row.tolist()) if value)
+        return "| " + " ".join(
+            f"f{j}:{value:.6g}" for j, value in enumerate(row.tolist()) if value
+        )
 
     def select(self, features: Array) -> int:
         """An action drawn with vowpal's probabilities."""
@@ -131,15 +141,25 @@ class BayesianBandits:
     them repeat their first one.
     """
 
-    def __init__(self, past: Past, size: float, rule: str = "", rate: float = 1.0) -> None:
+    def __init__(
+        self, past: Past, size: float, rule: str = "", rate: float = 1.0
+    ) -> None:
         import bayesianbandits as bb
 
         forgetting = getattr(bb, f"{rule}Forgetting")(rate) if rule else None
         precision = 1.0 / size**2
-        learner: Any = bb.NormalRegressor(precision, precision, forgetting=forgetting, random_state=0)
-        logs, batch = past.logs, 1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1
+        learner: Any = bb.NormalRegressor(
+            precision, precision, forgetting=forgetting, random_state=0
+        )
+        logs, batch = (
+            past.logs,
+            1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1,
+        )
         for start in range(0, len(logs.rewards), batch):
-            learner.partial_fit(logs.features[start : start + batch], logs.rewards[start : start + batch])
+            learner.partial_fit(
+                logs.features[start : start + batch],
+                logs.rewards[start : start + batch],
+            )
         dim = past.dim
 
         def featurize(context: Any, tokens: Any) -> Any:
@@ -224,7 +244,9 @@ class ContextualBandits(PerArm):
         from contextualbandits.online import LinUCB
 
         super().__init__(past)
-        self.model = LinUCB(len(self.arms), alpha=alpha, fit_intercept=False, random_state=1)
+        self.model = LinUCB(
+            len(self.arms), alpha=alpha, fit_intercept=False, random_state=1
+        )
         self.model.fit(past.logs.contexts, past.logs.arms, past.logs.rewards)
 
     def choose(self, offered: list[int], context: Array) -> int:
@@ -233,7 +255,9 @@ class ContextualBandits(PerArm):
 
     def update(self, features: Array, reward: float) -> None:
         """Learn the reward of the chosen arm."""
-        self.model.partial_fit(self.context[None], np.array([self.arm]), np.array([reward]))
+        self.model.partial_fit(
+            self.context[None], np.array([self.arm]), np.array([reward])
+        )
 
 
 class River(PerArm):
@@ -243,8 +267,15 @@ class River(PerArm):
         from river.bandit import LinUCBDisjoint
 
         super().__init__(past)
-        self.policy = LinUCBDisjoint(alpha=size**-2, beta=size**-2, smoothing=smoothing, seed=0)
-        logs = zip(past.logs.contexts, past.logs.arms.tolist(), past.logs.rewards.tolist(), strict=True)
+        self.policy = LinUCBDisjoint(
+            alpha=size**-2, beta=size**-2, smoothing=smoothing, seed=0
+        )
+        logs = zip(
+            past.logs.contexts,
+            past.logs.arms.tolist(),
+            past.logs.rewards.tolist(),
+            strict=True,
+        )
         for context, arm, reward in logs:
             self.policy.update(arm, self._named(context), reward)
 
@@ -269,8 +300,15 @@ class Pareto(PerArm):
 
         super().__init__(past)
         names = [str(arm) for arm in self.arms]
-        self.policy = DisjointLinUCBPolicy(names, self.width, alpha, forgetting_factor=factor, seed=0)
-        logs = zip(past.logs.contexts, past.logs.arms.tolist(), past.logs.rewards.tolist(), strict=True)
+        self.policy = DisjointLinUCBPolicy(
+            names, self.width, alpha, forgetting_factor=factor, seed=0
+        )
+        logs = zip(
+            past.logs.contexts,
+            past.logs.arms.tolist(),
+            past.logs.rewards.tolist(),
+            strict=True,
+        )
         for context, arm, reward in logs:
             self.policy.update(str(arm), context, reward)
 
@@ -299,7 +337,9 @@ def _sizes(words: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _vowpal(settings: list[str]) -> dict[str, tuple[Any, ...]]:
-    both = [f"{setting} --power_t {power:g}" for setting, power in product(settings, POWERS)]
+    both = [
+        f"{setting} --power_t {power:g}" for setting, power in product(settings, POWERS)
+    ]
     return {arguments: (f"--{arguments}",) for arguments in both}
 
 
@@ -311,9 +351,13 @@ PEERS: Mapping[str, Peer] = {
     ),
     "vowpalwabbit cover": Peer(
         *("vowpalwabbit", "vowpalwabbit", Vowpal),
-        _vowpal(["cover 3 --epsilon 0", "cover 3 --epsilon 0.05", "cover 10 --epsilon 0"]),
+        _vowpal(
+            ["cover 3 --epsilon 0", "cover 3 --epsilon 0.05", "cover 10 --epsilon 0"]
+        ),
     ),
-    "bayesianbandits": Peer("bayesianbandits", "bayesianbandits", BayesianBandits, _sizes("size")),
+    "bayesianbandits": Peer(
+        "bayesianbandits", "bayesianbandits", BayesianBandits, _sizes("size")
+    ),
     **{
         f"bayesianbandits, {rule}": Peer(
             *("bayesianbandits", "bayesianbandits", BayesianBandits),
@@ -324,9 +368,15 @@ PEERS: Mapping[str, Peer] = {
         )
         for rule in FORGETTING
     },
-    "mabwiser LinUCB": Peer("mabwiser", "mabwiser", Mabwiser, _sizes("alpha"), labelled=True),
+    "mabwiser LinUCB": Peer(
+        "mabwiser", "mabwiser", Mabwiser, _sizes("alpha"), labelled=True
+    ),
     "contextualbandits LinUCB": Peer(
-        "contextualbandits", "contextualbandits", ContextualBandits, _sizes("alpha"), labelled=True
+        "contextualbandits",
+        "contextualbandits",
+        ContextualBandits,
+        _sizes("alpha"),
+        labelled=True,
     ),
     "river LinUCBDisjoint": Peer(
         *("river", "river", River),

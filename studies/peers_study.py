@@ -27,7 +27,14 @@ from invariant_bandits.simulation.paper import PaperWorld
 from invariant_bandits.storage import replace_file
 from studies import real_study
 from studies.goals import Goal, GoalVerdict, mean_of
-from studies.harness import Progress, StudyOutcome, cell_seed, gather, picture_lines, with_lowest_bold
+from studies.harness import (
+    Progress,
+    StudyOutcome,
+    cell_seed,
+    gather,
+    picture_lines,
+    with_lowest_bold,
+)
 from studies.peer_policies import PEERS, RATES, Peer, most_offered
 from studies.real_data import DATA
 from studies.related_study import MOST_SHOWN, heat_map, ratio_words
@@ -76,12 +83,21 @@ WORLDS: Mapping[str, World] = {
         for logged in (1000, 3500, 8000)
     },
     "fast rotation": World(
-        PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating"), 500
+        PaperEpisodes(
+            PaperWorld(blocks=(8, 2), varying=1, regimes=5),
+            logged=2000,
+            online="rotating",
+        ),
+        500,
     ),
     "invariance broken by 1": World(PaperEpisodes(logged=3500, violation=1.0), 500),
     "nothing drifts": World(PaperEpisodes(PaperWorld(varying=None), logged=3500), 500),
-    "labelled arms, clicks of 30 %": World(LabelledArms(logged=6_000, later="drift"), 1000, True),
-    "labelled arms, clicks of 3 %": World(LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True),
+    "labelled arms, clicks of 30 %": World(
+        LabelledArms(logged=6_000, later="drift"), 1000, True
+    ),
+    "labelled arms, clicks of 3 %": World(
+        LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True
+    ),
 }
 
 
@@ -102,7 +118,9 @@ def cold(past: Any) -> Any:
     empty = {"features": logs.features[:0], "rewards": logs.rewards[:0]}
     if hasattr(logs, "contexts"):
         empty |= {"contexts": logs.contexts[:0], "arms": logs.arms[:0]}
-    return SimpleNamespace(dim=past.dim, actions=most_offered(past), logs=SimpleNamespace(**empty))
+    return SimpleNamespace(
+        dim=past.dim, actions=most_offered(past), logs=SimpleNamespace(**empty)
+    )
 
 
 NEEDS_LOGS = ("mabwiser", "contextualbandits")
@@ -113,7 +131,9 @@ def _peer_variants(name: str, peer: Peer) -> list[Variant]:
     def from_logs(setting: tuple[Any, ...], warm: bool) -> Callable[[Any], Any]:
         return lambda past: peer.make(past if warm else cold(past), *setting)
 
-    starts = {"warm": True} if peer.package in NEEDS_LOGS else {"warm": True, "cold": False}
+    starts = (
+        {"warm": True} if peer.package in NEEDS_LOGS else {"warm": True, "cold": False}
+    )
     return [
         Variant(name, f"{words}, {start}", from_logs(setting, warm))
         for start, warm in starts.items()
@@ -124,9 +144,19 @@ def _peer_variants(name: str, peer: Peer) -> list[Variant]:
 def variants_in(labelled: bool) -> list[Variant]:
     """Every policy that can play with labelled arms, or without, and every setting it may be tuned to."""
     result = [Variant(AUTO, "as it is", Contender(AUTO))]
-    for name in ("linucb", "linucb-warm") if labelled else ("linucb", "linucb-warm", "isd-linucb"):
+    for name in (
+        ("linucb", "linucb-warm")
+        if labelled
+        else ("linucb", "linucb-warm", "isd-linucb")
+    ):
         for size in EXPLORATIONS:
-            result.append(Variant(name, f"exploration {size:g}", Contender(name, {"exploration": size})))
+            result.append(
+                Variant(
+                    name,
+                    f"exploration {size:g}",
+                    Contender(name, {"exploration": size}),
+                )
+            )
     for size, rate, warm in product(EXPLORATIONS_BESIDE_RATES, RATES, (True, False)):
         options = {"exploration": size, "discount": rate, "warm": warm}
         words = f"exploration {size:g}, discount {rate:g}, {'warm' if warm else 'cold'}"
@@ -149,7 +179,9 @@ def play(make: Callable[[Any], Any], episode: Any) -> Played:
     with warnings.catch_warnings(action="ignore"):
         policy = build_policy(make, episode.past)
         means, total, start = episode.means, 0.0, time.process_time()
-        for offered, rewards, expected in zip(episode.offered, episode.rewards, means, strict=True):
+        for offered, rewards, expected in zip(
+            episode.offered, episode.rewards, means, strict=True
+        ):
             action = policy.select(offered)
             policy.update(offered[action], float(rewards[action]))
             total += float(expected.max() - expected[action])
@@ -180,46 +212,77 @@ def run(
 
     def repetition(item: tuple[str, int, Sequence[Variant]]) -> list[Played]:
         name, number, players = item
-        episode = worlds[name].environment.draw(worlds[name].horizon, np.random.default_rng(number))
+        episode = worlds[name].environment.draw(
+            worlds[name].horizon, np.random.default_rng(number)
+        )
         return [play(player.make, episode) for player in players]
 
-    def all_of(name: str, place: int, count: int, players: Sequence[Variant], words: str) -> Array:
+    def all_of(
+        name: str, place: int, count: int, players: Sequence[Variant], words: str
+    ) -> Array:
         """Regret and microseconds (count, players, 2)."""
-        items = [(name, cell_seed(seed, 10_000 * place + number), players) for number in range(count)]
+        items = [
+            (name, cell_seed(seed, 10_000 * place + number), players)
+            for number in range(count)
+        ]
         return np.array(gather(repetition, items, jobs, progress, words))
 
     def simulated(place: int, name: str) -> Measured:
         grid = variants_in(worlds[name].labelled)
         tuning = all_of(name, 100 + place, tuning_replications, grid, f"tuning: {name}")
         best: dict[str, tuple[float, Variant]] = {}
-        for value, variant in zip(tuning[:, :, 0].mean(axis=0).tolist(), grid, strict=True):
+        for value, variant in zip(
+            tuning[:, :, 0].mean(axis=0).tolist(), grid, strict=True
+        ):
             if variant.policy not in best or value < best[variant.policy][0]:
                 best[variant.policy] = value, variant
         players = [variant for _, variant in best.values()]
         played = all_of(name, place, replications, players, name)
         return {
-            player.policy: (played[:, k, 0].tolist(), player.words, float(np.median(played[:, k, 1])))
+            player.policy: (
+                played[:, k, 0].tolist(),
+                player.words,
+                float(np.median(played[:, k, 1])),
+            )
             for k, player in enumerate(players)
         }
 
     def cached(name: str, measure: Callable[..., Measured], *how: Any) -> Measured:
-        path = cache and cache / f"{seed} {replications} {tuning_replications} {name}.json"
+        path = (
+            cache and cache / f"{seed} {replications} {tuning_replications} {name}.json"
+        )
         if path and path.exists():
-            return {policy: tuple(of) for policy, of in json.loads(path.read_text()).items()}
+            return {
+                policy: tuple(of) for policy, of in json.loads(path.read_text()).items()
+            }
         measured = measure(*how)
         if path:
             replace_file(path, json.dumps(measured).encode())
         return measured
 
-    at = {name: cached(name, simulated, place, name) for place, name in enumerate(worlds)}
+    at = {
+        name: cached(name, simulated, place, name) for place, name in enumerate(worlds)
+    }
     on = {name: cached(name, on_real_data, name, seed, jobs, progress) for name in data}
     more = {
-        "real": {name: {policy: np.array(of[0]) for policy, of in each.items()} for name, each in on.items()},
-        "chosen": {name: {policy: of[1] for policy, of in each.items()} for name, each in (at | on).items()},
-        "microseconds": {name: {policy: of[2] for policy, of in each.items()} for name, each in at.items()},
+        "real": {
+            name: {policy: np.array(of[0]) for policy, of in each.items()}
+            for name, each in on.items()
+        },
+        "chosen": {
+            name: {policy: of[1] for policy, of in each.items()}
+            for name, each in (at | on).items()
+        },
+        "microseconds": {
+            name: {policy: of[2] for policy, of in each.items()}
+            for name, each in at.items()
+        },
         "tuning": tuning_replications,
     }
-    regret = {name: {policy: np.array(of[0]) for policy, of in each.items()} for name, each in at.items()}
+    regret = {
+        name: {policy: np.array(of[0]) for policy, of in each.items()}
+        for name, each in at.items()
+    }
     return StudyOutcome(regret, replications, seed, more)
 
 
@@ -227,7 +290,9 @@ Measured = dict[str, tuple[list[float], str, float]]
 """Policy -> (regret of every repetition or gain of every block, chosen setting, microseconds per round)."""
 
 
-def on_real_data(name: str, seed: int, jobs: int, progress: Progress | None) -> Measured:
+def on_real_data(
+    name: str, seed: int, jobs: int, progress: Progress | None
+) -> Measured:
     """Gain per round (blocks,) of every policy on the second half, tuned on the first half."""
     choices: dict[str, dict[str, Any]] = {}
     for variant in variants_in(labelled=False):
@@ -236,31 +301,51 @@ def on_real_data(name: str, seed: int, jobs: int, progress: Progress | None) -> 
     middle = data.rounds.rounds // 2
 
     def note(words: str, total: int) -> Callable[[int], None]:
-        return lambda done: progress(f"{words}: {data.name}", done, total) if progress else None
+        return lambda done: (
+            progress(f"{words}: {data.name}", done, total) if progress else None
+        )
 
     first_half = data.until(middle).scaled(middle)
     tuned = real_study.tune(
-        first_half, choices, REAL_DRAWS, seed, jobs, note("tuning", REAL_DRAWS * len(choices))
+        first_half,
+        choices,
+        REAL_DRAWS,
+        seed,
+        jobs,
+        note("tuning", REAL_DRAWS * len(choices)),
     )
     words = {
-        policy: tuned[policy].settings if policy in tuned else next(iter(choices[policy]))
+        policy: tuned[policy].settings
+        if policy in tuned
+        else next(iter(choices[policy]))
         for policy in choices
     }
     players = {policy: choices[policy][words[policy]] for policy in choices}
     played = real_study.second_half(
-        data.scaled(middle), players, middle, REAL_DRAWS, seed, jobs, note("second half", REAL_DRAWS)
+        data.scaled(middle),
+        players,
+        middle,
+        REAL_DRAWS,
+        seed,
+        jobs,
+        note("second half", REAL_DRAWS),
     )
     return {
-        policy: (real_study.blocks_of(gains).tolist(), words[policy], 0.0) for policy, gains in played.items()
+        policy: (real_study.blocks_of(gains).tolist(), words[policy], 0.0)
+        for policy, gains in played.items()
     }
 
 
-def verdicts(outcome: StudyOutcome, *, beside: Collection[str] = ()) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(
+    outcome: StudyOutcome, *, beside: Collection[str] = ()
+) -> list[tuple[Goal, GoalVerdict]]:
     """Whether AutoISD leads in every world and on every data set: no other policy has a better mean, those
     named in `beside` left out.
     """
 
-    def lead(where: str, of: Mapping[str, Array], sign: float, digits: int) -> tuple[Goal, GoalVerdict]:
+    def lead(
+        where: str, of: Mapping[str, Array], sign: float, digits: int
+    ) -> tuple[Goal, GoalVerdict]:
         """sign: 1 where less is better, −1 where more is."""
         rivals = [name for name in of if name != AUTO and name not in beside]
         rival = min(rivals, key=lambda name: sign * of[name].mean())
@@ -278,7 +363,9 @@ def verdicts(outcome: StudyOutcome, *, beside: Collection[str] = ()) -> list[tup
 
 def names_in(outcome: StudyOutcome) -> list[str]:
     """All policies, in the order of their first appearance."""
-    return list(dict.fromkeys(name for of in outcome.more["chosen"].values() for name in of))
+    return list(
+        dict.fromkeys(name for of in outcome.more["chosen"].values() for name in of)
+    )
 
 
 def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
@@ -290,7 +377,9 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
         return np.array([of.get(name, missing).mean() for name in names])
 
     with theme(theme_name):
-        figure = plt.figure(figsize=(10.5, 0.27 * len(names) + 2.2), layout="constrained")
+        figure = plt.figure(
+            figsize=(10.5, 0.27 * len(names) + 2.2), layout="constrained"
+        )
         left, right = figure.subplots(1, 2, sharey=True)
         regret = np.array([means(of) for of in outcome.values.values()])
         ratios = regret / np.nanmin(regret, axis=1, keepdims=True)
@@ -301,14 +390,23 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
         heat_map(right, missed.T, theme_name, 101.0, lambda value: f"{value - 1.0:.0f}")
         right.set_title("% of the best gain that is missed")
         for axis, columns in ((left, list(outcome.values)), (right, list(real))):
-            axis.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
+            axis.set_xticks(
+                range(len(columns)),
+                columns,
+                rotation=35,
+                ha="right",
+                rotation_mode="anchor",
+            )
         left.set_yticks(range(len(names)), names)
     return figure
 
 
 def _table(outcome: StudyOutcome, columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Policies down, worlds or sets across."""
-    lines = ["| policy | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    lines = [
+        "| policy | " + " | ".join(columns) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
     for place, name in enumerate(names_in(outcome)):
         cells = [column[place] for column in columns.values()]
         if set(cells) != {"–"}:
@@ -316,7 +414,9 @@ def _table(outcome: StudyOutcome, columns: Mapping[str, Sequence[str]]) -> list[
     return [*lines, ""]
 
 
-def _gain_cells(of: Mapping[str, Array], names: Sequence[str], digits: int) -> list[str]:
+def _gain_cells(
+    of: Mapping[str, Array], names: Sequence[str], digits: int
+) -> list[str]:
     """One cell per policy, the highest mean bold."""
     cells, best = [], max(gains.mean() for gains in of.values())
     for name in names:
@@ -332,7 +432,9 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
         lost = sum(not verdict.reached and not verdict.close for _, verdict in judged)
         leads = sum(verdict.reached for _, verdict in judged)
         ties = len(judged) - leads - lost
-        return f"leads in {leads}, ties with the best policy in {ties} and loses in {lost}"
+        return (
+            f"leads in {leads}, ties with the best policy in {ties} and loses in {lost}"
+        )
 
     judged = verdicts(outcome)
     own = [name for name in names_in(outcome) if name not in PEERS]
@@ -342,7 +444,11 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
         for goal, verdict in judged
         if not verdict.reached
     ]
-    leads = [goal.where + " (tie)" * verdict.close for goal, verdict in judged if verdict.reached]
+    leads = [
+        goal.where + " (tie)" * verdict.close
+        for goal, verdict in judged
+        if verdict.reached
+    ]
     return [
         f"Of {len(judged)} worlds and data sets AutoISD, which is not tuned, {count(judged)}. Against the"
         f" policies of other packages alone, AutoISD {count(against_peers)}. A tie is a difference to the"
@@ -377,9 +483,17 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "# Side by side with other packages",
         "",
         *_lead_lines(outcome),
-        *([f"Not installed, so not played: {', '.join(missing)}.", ""] if missing else []),
+        *(
+            [f"Not installed, so not played: {', '.join(missing)}.", ""]
+            if missing
+            else []
+        ),
         *picture_lines(
-            *(pictures, "peers", "Regret and missed gain of every policy in every world"),
+            *(
+                pictures,
+                "peers",
+                "Regret and missed gain of every policy in every world",
+            ),
             "The left panel has the mean regret of each policy divided by the lowest mean regret of the"
             " column. The right panel shows by what share the gain of each policy is below the best"
             " gain of the column. The best policy of a column is bold.",
@@ -441,7 +555,10 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "Each cell has the mean regret of a policy ± its standard error (worst run in brackets). The"
         " lowest mean regret of a column is bold.",
         "",
-        *_table(outcome, {world: with_lowest_bold(of, names) for world, of in regret.items()}),
+        *_table(
+            outcome,
+            {world: with_lowest_bold(of, names) for world, of in regret.items()},
+        ),
         "## Gain on real data",
         "",
         "Each cell has the gain per round: mean ± standard error. The highest mean gain of a column is bold.",
@@ -449,14 +566,21 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         *_table(
             outcome,
             {
-                f"{name}, {UNITS[name]}": _gain_cells(of, names, real_study.DIGITS[UNITS[name]])
+                f"{name}, {UNITS[name]}": _gain_cells(
+                    of, names, real_study.DIGITS[UNITS[name]]
+                )
                 for name, of in real.items()
             },
         ),
         "## Settings that were chosen",
         "",
-        *_table(outcome, {where: cells for where, cells in chosen.items() if where in regret}),
-        *_table(outcome, {where: cells for where, cells in chosen.items() if where in real}),
+        *_table(
+            outcome,
+            {where: cells for where, cells in chosen.items() if where in regret},
+        ),
+        *_table(
+            outcome, {where: cells for where, cells in chosen.items() if where in real}
+        ),
         "## Time",
         "",
         "Each cell has the processor time in microseconds to decide and learn one round: the median over"

@@ -46,7 +46,9 @@ class PredictionLosses:
 
     def excess(self) -> Array:
         """How far the mixture is behind each member after each round (T, C), rounds of rest left out."""
-        return np.asarray(np.cumsum(np.nan_to_num(self.mixture[:, None] - self.members), axis=0))
+        return np.asarray(
+            np.cumsum(np.nan_to_num(self.mixture[:, None] - self.members), axis=0)
+        )
 
     def bound(self) -> Array:
         """What the excess cannot pass (T, C): (log 1/w + T·log 1/(1 − α))/η."""
@@ -65,17 +67,27 @@ def _member_losses(filters: Any, features: Array, reward: float) -> Array:
     variance = 2.0 * half - np.einsum("cii,i->c", lower, z**2) + filters.noise
     furthest = kernels.OUTLIER * np.sqrt(variance)
     error = np.clip(reward - filters.means @ z, -furthest, furthest)
-    return np.asarray(0.5 * (np.log(variance) + (freedom + 1.0) * np.log1p(error**2 / variance / freedom)))
+    return np.asarray(
+        0.5
+        * (np.log(variance) + (freedom + 1.0) * np.log1p(error**2 / variance / freedom))
+    )
 
 
-def prediction_losses(policy: AutoISD, offered: Array, rewards: Array) -> PredictionLosses:
+def prediction_losses(
+    policy: AutoISD, offered: Array, rewards: Array
+) -> PredictionLosses:
     """Play rounds, features (T, K, p) and rewards (T, K), and note what mixture and members lost."""
     filters = policy.mixture.filters
-    trust, share = (float(filters.numbers[place]) for place in (kernels.TRUST, kernels.SHARE))
+    trust, share = (
+        float(filters.numbers[place]) for place in (kernels.TRUST, kernels.SHARE)
+    )
     prior, mixture, members, off = filters.prior_weights.copy(), [], [], 0.0
     for features, gains in zip(offered, rewards, strict=True):
         action = policy.select(features)
-        before, losses = filters.weights.copy(), _member_losses(filters, features[action], gains[action])
+        before, losses = (
+            filters.weights.copy(),
+            _member_losses(filters, features[action], gains[action]),
+        )
         awake = (policy.rounds % kernels.REST == 0) | (before >= kernels.PARKED)
         awake[policy.mixture.reference] = True
         policy.update(features[action], gains[action])
@@ -87,13 +99,21 @@ def prediction_losses(policy: AutoISD, offered: Array, rewards: Array) -> Predic
         tempered = np.where(awake, density**trust, before @ density**trust / part)
         after = (1.0 - share) * before * tempered / (before @ tempered) + share * prior
         off = max(off, float(np.abs(after - filters.weights).max()))
-    return PredictionLosses(np.array(mixture), np.array(members), prior, trust, share, off)
+    return PredictionLosses(
+        np.array(mixture), np.array(members), prior, trust, share, off
+    )
 
 
-def broken_world(seed: int = SEED, horizon: int = 1000, **world: Any) -> PredictionLosses:
+def broken_world(
+    seed: int = SEED, horizon: int = 1000, **world: Any
+) -> PredictionLosses:
     """Losses of AutoISD where the stable part jumps before the first round; world: other settings."""
-    episode = StressEpisodes(**({"broken": 1.0} | world)).draw(horizon, np.random.default_rng(seed))
-    return prediction_losses(AutoISD.from_history(episode.moments), episode.offered, episode.rewards)
+    episode = StressEpisodes(**({"broken": 1.0} | world)).draw(
+        horizon, np.random.default_rng(seed)
+    )
+    return prediction_losses(
+        AutoISD.from_history(episode.moments), episode.offered, episode.rewards
+    )
 
 
 # -- posterior sampling --
@@ -101,14 +121,24 @@ def broken_world(seed: int = SEED, horizon: int = 1000, **world: Any) -> Predict
 
 def effective_dimension(variances: Array, rounds: float | Array) -> Array:
     """Σ_j log(1 + T·ω_j/σ²) for coefficients of prior variances ω (p,) and features of at most 1."""
-    return np.asarray(np.log1p(np.multiply.outer(rounds, variances) / NOISE**2).sum(axis=-1))
+    return np.asarray(
+        np.log1p(np.multiply.outer(rounds, variances) / NOISE**2).sum(axis=-1)
+    )
 
 
 def regret_bound(variances: Array, rounds: int, actions: int = ACTIONS) -> float:
     """√(2T·log K · s/log(1 + s/σ²) · effective dimension), s = Σω: the largest prior variance of a mean."""
     largest = float(np.sum(variances))
     price = largest / np.log1p(largest / NOISE**2)
-    return float(np.sqrt(2.0 * rounds * np.log(actions) * price * effective_dimension(variances, rounds)))
+    return float(
+        np.sqrt(
+            2.0
+            * rounds
+            * np.log(actions)
+            * price
+            * effective_dimension(variances, rounds)
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -141,7 +171,11 @@ def posterior_sampling(
         action = np.einsum("rkp,rp->rk", features, drawn).argmax(axis=1)
         regret += means.max(axis=1) - means[each, action]
         chosen = features[each, action]
-        error = means[each, action] + NOISE * rng.standard_normal(runs) - (chosen * mean).sum(axis=1)
+        error = (
+            means[each, action]
+            + NOISE * rng.standard_normal(runs)
+            - (chosen * mean).sum(axis=1)
+        )
         g = np.einsum("rij,rj->ri", P, chosen)
         spread = (g * chosen).sum(axis=1)
         S = spread + NOISE**2
@@ -174,7 +208,9 @@ def measured_cost(
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal((runs, drifting)) * np.sqrt(factor)
     features = rng.uniform(-1.0, 1.0, (runs, rounds, drifting))
-    rewards = np.einsum("rtp,rp->rt", features, theta) + NOISE * rng.standard_normal((runs, rounds))
+    rewards = np.einsum("rtp,rp->rt", features, theta) + NOISE * rng.standard_normal(
+        (runs, rounds)
+    )
     gram = np.einsum("rti,rtj->rij", features, features) / NOISE**2
     cross = np.einsum("rti,rt->ri", features, rewards) / NOISE**2
 
@@ -201,27 +237,50 @@ def draw(theme_name: str) -> Figure:
         left, middle, right = figure.subplots(1, 3)
         left.plot(np.maximum(excess / bound, -2.0), color=blue, lw=0.7, alpha=0.7)
         left.axhline(1.0, color=orange, lw=1.6, ls="--")
-        left.set(xlabel="round", ylabel="nats behind a member / bound", title="mixture and its members")
+        left.set(
+            xlabel="round",
+            ylabel="nats behind a member / bound",
+            title="mixture and its members",
+        )
         left.set_ylim(-1.9, 1.2)
         for drifting, colour in ((1, blue), (2, orange), (4, green)):
             for dim, marker in ((4, "o"), (8, "s"), (16, "^")):
                 variances = with_drift(dim, drifting)
                 bounds = [regret_bound(variances, rounds) for rounds in HORIZONS]
-                regret = [posterior_sampling(variances, rounds, 60).regret.mean() for rounds in HORIZONS]
+                regret = [
+                    posterior_sampling(variances, rounds, 60).regret.mean()
+                    for rounds in HORIZONS
+                ]
                 middle.plot(bounds, regret, marker=marker, color=colour, lw=0.8, ms=4.5)
         middle.axline((40.0, 40.0), slope=1.0, color=colours["ink"], lw=1.2, ls="--")
         middle.set(xscale="log", yscale="log", xlabel="bound", ylabel="Bayesian regret")
-        middle.set(xlim=(25, 330), ylim=(2.5, 50), title="regret after 50 to 400 rounds")
+        middle.set(
+            xlim=(25, 330), ylim=(2.5, 50), title="regret after 50 to 400 rounds"
+        )
         middle.set_xticks((30, 100, 300), ("30", "100", "300"))
         middle.set_yticks((3, 10, 30), ("3", "10", "30"))
         middle.minorticks_off()
         for drifting, colour in ((1, blue), (3, orange)):
             measured = [measured_cost(c, drifting, 300, 4000) for c in FACTORS]
             grid = np.geomspace(1 / 16, 16.0, 100)
-            right.plot(grid, [cost_of_factor(c, drifting) for c in grid], color=colour, lw=1.2)
+            right.plot(
+                grid, [cost_of_factor(c, drifting) for c in grid], color=colour, lw=1.2
+            )
             values, errors = np.array(measured).T
-            right.errorbar(FACTORS, values, 2.0 * errors, color=colour, label=f"{drifting} drifting", **SHAPE)
-        right.set(xscale="log", yscale="log", xlabel="true variance / assumed", ylabel="nats, 300 rounds")
+            right.errorbar(
+                FACTORS,
+                values,
+                2.0 * errors,
+                color=colour,
+                label=f"{drifting} drifting",
+                **SHAPE,
+            )
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel="true variance / assumed",
+            ylabel="nats, 300 rounds",
+        )
         right.set(title="price of a wrong prior; line: limit")
         right.legend(frameon=False, fontsize=7.5, loc="upper center")
     return figure

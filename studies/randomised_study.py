@@ -52,7 +52,11 @@ class Randomisation:
     @property
     def name(self) -> str:
         """What tables call it."""
-        return f"floor {self.amount:g}" if self.kind == UNIFORM else f"inverse gap, {self.amount:g}"
+        return (
+            f"floor {self.amount:g}"
+            if self.kind == UNIFORM
+            else f"inverse gap, {self.amount:g}"
+        )
 
     def wrapped(self, policy: AutoISD, seed: int) -> Randomised:
         """The policy, randomised."""
@@ -63,9 +67,15 @@ class Randomisation:
 
 SETTINGS = (
     *(Randomisation(UNIFORM, floor) for floor in (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)),
-    *(Randomisation(INVERSE_GAP, sharpness) for sharpness in (1000.0, 300.0, 100.0, 30.0, 10.0)),
+    *(
+        Randomisation(INVERSE_GAP, sharpness)
+        for sharpness in (1000.0, 300.0, 100.0, 30.0, 10.0)
+    ),
 )
-DEFAULTS = (Randomisation(UNIFORM, DEFAULT_FLOOR[UNIFORM]), Randomisation(INVERSE_GAP, DEFAULT_SHARPNESS))
+DEFAULTS = (
+    Randomisation(UNIFORM, DEFAULT_FLOOR[UNIFORM]),
+    Randomisation(INVERSE_GAP, DEFAULT_SHARPNESS),
+)
 """The settings whose coverage is judged: they play every world, the others only some."""
 
 
@@ -101,8 +111,12 @@ def run(
     others = max(2, replications // 3) if others is None else others
 
     def replication(number: int) -> dict[Randomisation, tuple[float, Array]]:
-        playing = [setting for setting in settings if setting in DEFAULTS or number < others]
-        drawn = world.draw(rounds + truth_rounds, rng := np.random.default_rng((seed, number)))
+        playing = [
+            setting for setting in settings if setting in DEFAULTS or number < others
+        ]
+        drawn = world.draw(
+            rounds + truth_rounds, rng := np.random.default_rng((seed, number))
+        )
         return _replication(playing, fainter(drawn, SIGNAL), rounds, rng)
 
     outcomes = gather(replication, range(replications), jobs, progress, "worlds")
@@ -110,17 +124,27 @@ def run(
     for setting in settings:
         played = [outcome[setting] for outcome in outcomes if setting in outcome]
         low, high, truth = np.moveaxis(np.stack([ends for _, ends in played]), 2, 0)
-        values[setting] = RandomisedLogs(low, high, truth, np.array([regret for regret, _ in played]))
+        values[setting] = RandomisedLogs(
+            low, high, truth, np.array([regret for regret, _ in played])
+        )
     return StudyOutcome(values, replications, seed)
 
 
 def _replication(
-    settings: Sequence[Randomisation], drawn: KnownEpisode, rounds: int, rng: np.random.Generator
+    settings: Sequence[Randomisation],
+    drawn: KnownEpisode,
+    rounds: int,
+    rng: np.random.Generator,
 ) -> dict[Randomisation, tuple[float, Array]]:
     """Regret per round and intervals (4, 3) of every setting in one world."""
     contexts, episode = drawn.offered[rounds:], _first(drawn, rounds)
-    first = Feedback.from_arrays(episode.logs.offered, episode.logs.actions, episode.logs.rewards)
-    auto, challenger = AutoISD.from_past(episode.past), Frozen.from_past(episode.past).coefficients
+    first = Feedback.from_arrays(
+        episode.logs.offered, episode.logs.actions, episode.logs.rewards
+    )
+    auto, challenger = (
+        AutoISD.from_past(episode.past),
+        Frozen.from_past(episode.past).coefficients,
+    )
     seed = int(rng.integers(2**62))
     value = true_value(challenger, contexts, episode.coefficients)
     outcomes = {}
@@ -128,7 +152,10 @@ def _replication(
         log = written_log(setting.wrapped(copy.deepcopy(auto), seed), episode)
         chosen = episode.means[np.arange(rounds), log.actions]
         regret = float((episode.means.max(axis=1) - chosen).mean())
-        outcomes[setting] = (regret, _intervals(log, first, challenger, value - float(chosen.mean()), value))
+        outcomes[setting] = (
+            regret,
+            _intervals(log, first, challenger, value - float(chosen.mean()), value),
+        )
     return outcomes
 
 
@@ -160,13 +187,19 @@ def _first(episode: KnownEpisode, rounds: int) -> KnownEpisode:
 def written_log(policy: Randomised, episode: KnownEpisode) -> Feedback:
     """What the policy logs while it plays: features of all actions, its choices, rewards and propensities."""
     rewards = episode.rewards
-    actions, propensities = np.empty(episode.horizon, dtype=np.int64), np.empty(rewards.shape)
+    actions, propensities = (
+        np.empty(episode.horizon, dtype=np.int64),
+        np.empty(rewards.shape),
+    )
     for t, offered in enumerate(episode.offered):
         actions[t], propensities[t] = policy.choose(offered)
         policy.update(offered[actions[t]], float(rewards[t, actions[t]]))
     own = propensities[np.arange(episode.horizon), actions]
     return Feedback.from_arrays(
-        episode.offered, actions, rewards[np.arange(episode.horizon), actions], propensities=own
+        episode.offered,
+        actions,
+        rewards[np.arange(episode.horizon), actions],
+        propensities=own,
     )
 
 
@@ -179,10 +212,14 @@ def true_value(challenger: Array, contexts: Array, coefficients: Array) -> float
     flat = contexts.reshape(-1, contexts.shape[2])
     covariance = flat.T @ flat / len(flat)
     pull = covariance @ challenger
-    return float(coefficients.mean(axis=0) @ pull * BEST_OF_FIVE / np.sqrt(challenger @ pull))
+    return float(
+        coefficients.mean(axis=0) @ pull * BEST_OF_FIVE / np.sqrt(challenger @ pull)
+    )
 
 
-def _intervals(log: Feedback, first: Feedback, challenger: Array, difference: float, value: float) -> Array:
+def _intervals(
+    log: Feedback, first: Feedback, challenger: Array, difference: float, value: float
+) -> Array:
     """(4, 3): low, high and truth by DR and SNIPS, of the challenger's value and difference to the log."""
     scores = (log.offered @ challenger).reshape(log.rounds, -1)
     target = np.eye(scores.shape[1])[scores.argmax(axis=1)].ravel()
@@ -230,7 +267,9 @@ def coverage_goal(setting: Randomisation, line: str) -> Goal:
     def judge(results: Mapping[Randomisation, RandomisedLogs]) -> GoalVerdict:
         share = coverage(results[setting], line)
         assert share is not None
-        return GoalVerdict(COVERED.meets(share.value), share, numbers=share.with_interval())
+        return GoalVerdict(
+            COVERED.meets(share.value), share, numbers=share.with_interval()
+        )
 
     return Goal(f"{setting.name}, {line}", setting.name, judge)
 
@@ -259,27 +298,39 @@ def coverage(measured: RandomisedLogs, line: str) -> Measurement | None:
 def half_width(measured: RandomisedLogs, line: str) -> float:
     """Median over the logs; a refusal is infinitely wide."""
     place = LINES.index(line)
-    wide = np.where(measured.concludes[:, place], measured.high[:, place] - measured.low[:, place], np.inf)
+    wide = np.where(
+        measured.concludes[:, place],
+        measured.high[:, place] - measured.low[:, place],
+        np.inf,
+    )
     return float(np.median(wide)) / 2.0
 
 
-def price(results: Mapping[Randomisation, RandomisedLogs], setting: Randomisation) -> Measurement:
+def price(
+    results: Mapping[Randomisation, RandomisedLogs], setting: Randomisation
+) -> Measurement:
     """Regret per round beyond that of AutoISD alone in the same worlds."""
     alone = results[ALONE].regret
     return mean_of(results[setting].regret[: len(alone)] - alone)
 
 
-def priced(results: Mapping[Randomisation, RandomisedLogs]) -> dict[str, list[tuple[str, float, float]]]:
+def priced(
+    results: Mapping[Randomisation, RandomisedLogs],
+) -> dict[str, list[tuple[str, float, float]]]:
     """Kind -> (label, price, half width of the value by DR) of the settings that conclude."""
     rows: dict[str, list[tuple[str, float, float]]] = {}
     for setting, measured in results.items():
         wide, cost = half_width(measured, "DR, value"), price(results, setting).value
         if setting != ALONE and np.isfinite(wide):
-            rows.setdefault(setting.kind, []).append((f"{setting.amount:g}", max(cost, 1e-4), wide))
+            rows.setdefault(setting.kind, []).append(
+                (f"{setting.amount:g}", max(cost, 1e-4), wide)
+            )
     return rows
 
 
-def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None = None) -> str:
+def report(
+    outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None = None
+) -> str:
     """The study as a Markdown page; `pictures`: the folder of its pictures."""
     results: Mapping[Randomisation, RandomisedLogs] = outcome.values
     counts = [len(measured.regret) for measured in results.values()]
@@ -322,7 +373,10 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "",
     ]
     lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
-    lines += [f"| {goal.words} | {verdict.numbers} | {verdict.mark} |" for goal, verdict in verdicts(outcome)]
+    lines += [
+        f"| {goal.words} | {verdict.numbers} | {verdict.mark} |"
+        for goal, verdict in verdicts(outcome)
+    ]
     return [*lines, ""]
 
 
@@ -345,12 +399,19 @@ def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
     return [*lines, *(_row(results, setting) for setting in results), ""]
 
 
-def _row(results: Mapping[Randomisation, RandomisedLogs], setting: Randomisation) -> str:
+def _row(
+    results: Mapping[Randomisation, RandomisedLogs], setting: Randomisation
+) -> str:
     measured = results[setting]
     added = "" if setting == ALONE else price(results, setting).with_error(4, "+")
-    widths = [half_width(measured, line) for line in ("DR, value", "SNIPS, value", "DR, difference")]
+    widths = [
+        half_width(measured, line)
+        for line in ("DR, value", "SNIPS, value", "DR, difference")
+    ]
     covered = [coverage(measured, line) for line in JUDGED]
-    shares = ", ".join("–" if share is None else f"{share.value:.3f}" for share in covered)
+    shares = ", ".join(
+        "–" if share is None else f"{share.value:.3f}" for share in covered
+    )
     refused = 1.0 - float(measured.concludes[:, 0].mean())
     cells = [
         mean_of(measured.regret).with_error(4),
@@ -358,13 +419,19 @@ def _row(results: Mapping[Randomisation, RandomisedLogs], setting: Randomisation
         *("none" if np.isinf(wide) else f"{wide:.3f}" for wide in widths),
         f"{refused:.0%}",
         shares,
-        "–" if np.isinf(widths[2]) else f"{round(ROUNDS * (widths[2] / GAIN) ** 2, -2):,.0f}",
+        "–"
+        if np.isinf(widths[2])
+        else f"{round(ROUNDS * (widths[2] / GAIN) ** 2, -2):,.0f}",
     ]
     return f"| {setting.name} | {' | '.join(cells)} |"
 
 
 def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[str]:
-    thin = [logs for logs in results.values() if 1.0 - float(logs.concludes[:, 0].mean()) > THIN]
+    thin = [
+        logs
+        for logs in results.values()
+        if 1.0 - float(logs.concludes[:, 0].mean()) > THIN
+    ]
     shares = [coverage(logs, line) for logs in thin for line in JUDGED]
     lowest = [share.value for share in shares if share is not None]
     warning = (
@@ -414,10 +481,27 @@ def price_chart(
         for kind, points in rows.items():
             colour, marker, style, words = LINE_STYLES[kind]
             ordered = sorted(points, key=lambda point: point[1])
-            prices, widths = [point[1] for point in ordered], [point[2] for point in ordered]
-            axis.plot(prices, widths, marker=marker, ls=style, lw=1.4, color=colours[colour], label=words)
+            prices, widths = (
+                [point[1] for point in ordered],
+                [point[2] for point in ordered],
+            )
+            axis.plot(
+                prices,
+                widths,
+                marker=marker,
+                ls=style,
+                lw=1.4,
+                color=colours[colour],
+                label=words,
+            )
             for label, price, wide in ordered:
-                axis.annotate(label, (price, wide), xytext=(5, 5), textcoords="offset points", fontsize=8.0)
+                axis.annotate(
+                    label,
+                    (price, wide),
+                    xytext=(5, 5),
+                    textcoords="offset points",
+                    fontsize=8.0,
+                )
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.xaxis.set_major_formatter("{x:g}")

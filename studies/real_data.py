@@ -55,8 +55,13 @@ def flights() -> RealData:
         crowd=table.groupby(hourly)["flight"].transform("size")
     )  # cancelled flights are scheduled too
     table = table.dropna(subset=["arr_delay"])
-    table = table.sort_values(["month", "day", "dest", "sched_dep_time", "carrier", "flight"], kind="stable")
-    leave, arrive = (_minutes(table[name].to_numpy()) for name in ("sched_dep_time", "sched_arr_time"))
+    table = table.sort_values(
+        ["month", "day", "dest", "sched_dep_time", "carrier", "flight"], kind="stable"
+    )
+    leave, arrive = (
+        _minutes(table[name].to_numpy())
+        for name in ("sched_dep_time", "sched_arr_time")
+    )
     hour = (leave - 13.0 * 60.0) / 360.0
     day = np.array("2013-01-01", "datetime64[D]") + (
         _days_before(table["month"].to_numpy()) + table["day"].to_numpy() - 1
@@ -70,11 +75,19 @@ def flights() -> RealData:
         "scheduled duration": (arrive - leave)
         % 1440.0,  # in local times: the zone is the same for the whole round
         "flights in the hour": table["crowd"].to_numpy(dtype=np.float64),
-        **{f"from {place}": (table["origin"] == place).to_numpy() for place in ("EWR", "LGA")},
-        **{f"carrier {code}": (table["carrier"] == code).to_numpy() for code in CARRIERS},
+        **{
+            f"from {place}": (table["origin"] == place).to_numpy()
+            for place in ("EWR", "LGA")
+        },
+        **{
+            f"carrier {code}": (table["carrier"] == code).to_numpy()
+            for code in CARRIERS
+        },
     }
     rewards = -np.clip(table["arr_delay"].to_numpy(), *DELAYS)
-    return rounds_of("NYC flights", "minutes", columns, rewards, [day, table["dest"].to_numpy()], day)
+    return rounds_of(
+        "NYC flights", "minutes", columns, rewards, [day, table["dest"].to_numpy()], day
+    )
 
 
 def films() -> RealData:
@@ -99,7 +112,14 @@ def films() -> RealData:
         "earlier ratings": np.log1p(earlier_rows(table["movieId"].to_numpy(), date)),
     }
     rewards = table["rating"].to_numpy(dtype=np.float64)
-    return rounds_of("Film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
+    return rounds_of(
+        "Film ratings",
+        "stars",
+        columns,
+        rewards,
+        [date, table["userId"].to_numpy(), run],
+        day,
+    )
 
 
 DATA: Mapping[str, Callable[[], RealData]] = {

@@ -60,7 +60,9 @@ def tunable() -> Tunable:
     return {
         AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, caution 0": Contender("auto-isd")},
         AUTO_TUNED: {
-            auto_words(caution, windows): Contender("auto-isd", {"caution": caution, "windows": windows})
+            auto_words(caution, windows): Contender(
+                "auto-isd", {"caution": caution, "windows": windows}
+            )
             for windows in AUTO_WINDOWS
             for caution in AUTO_CAUTIONS
         },
@@ -71,8 +73,13 @@ def tunable() -> Tunable:
             for exploration in EXPLORATIONS
         },
         COLD: {_explores(1.0): Contender("linucb")},
-        COLD_TUNED: {_explores(e): Contender("linucb", {"exploration": e}) for e in EXPLORATIONS},
-        WARM: {_explores(e): Contender("linucb-warm", {"exploration": e}) for e in EXPLORATIONS},
+        COLD_TUNED: {
+            _explores(e): Contender("linucb", {"exploration": e}) for e in EXPLORATIONS
+        },
+        WARM: {
+            _explores(e): Contender("linucb-warm", {"exploration": e})
+            for e in EXPLORATIONS
+        },
         SLIDING: {
             f"window {window}, {_explores(exploration)}": forgetful(
                 exploration, SlidingWindow(window), window
@@ -88,7 +95,9 @@ def tunable() -> Tunable:
             for exploration in EXPLORATIONS
         },
         FROZEN: {"ridge regression on all logs": Contender("frozen")},
-        UNIFORM: {"every action alike": lambda past: Uniform(past.dim, seed=past.logs.rounds)},
+        UNIFORM: {
+            "every action alike": lambda past: Uniform(past.dim, seed=past.logs.rounds)
+        },
     }
 
 
@@ -107,7 +116,9 @@ def forgetful(exploration: float, memory: Memory, logs: int) -> Maker:
     def make(past: Past) -> Any:
         # The published radii need a bound on ‖φ‖; standardised features have a mean square of p.
         bound = float(past.dim) ** 0.5
-        return LinUCB.from_past(past, warm=logs, exploration=exploration, memory=memory, feature_bound=bound)
+        return LinUCB.from_past(
+            past, warm=logs, exploration=exploration, memory=memory, feature_bound=bound
+        )
 
     return make
 

@@ -49,7 +49,9 @@ class RealData:
         scale = offered[: self.rounds.starts[known]].std(axis=0)
         if not (scale > 0.0).all():
             silent = ", ".join(np.array(self.feature_names)[~(scale > 0.0)])
-            raise InputError(f"features must vary within the first {known} rounds; these do not: {silent}")
+            raise InputError(
+                f"features must vary within the first {known} rounds; these do not: {silent}"
+            )
         return replace(self, rounds=replace(self.rounds, offered=offered / scale))
 
     def gains(self) -> Array:
@@ -65,11 +67,17 @@ class RealData:
         """
         rounds = self.rounds
         drawn = Feedback.from_full_information(
-            rounds.offered, self.rewards, seed=rng, counts=rounds.counts, times=rounds.times
+            rounds.offered,
+            self.rewards,
+            seed=rng,
+            counts=rounds.counts,
+            times=rounds.times,
         )
         level, size = drawn.rewards[:known].mean(), drawn.rewards[:known].std()
         return replace(
-            drawn, rewards=(drawn.rewards - level) / size, offered_rewards=(self.rewards - level) / size
+            drawn,
+            rewards=(drawn.rewards - level) / size,
+            offered_rewards=(self.rewards - level) / size,
         )
 
 
@@ -93,10 +101,14 @@ def rounds_of(
     keep = np.repeat(sizes >= LEAST_ACTIONS, sizes)
     sizes = sizes[sizes >= LEAST_ACTIONS]
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    features = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])[keep]
+    features = np.column_stack(
+        [np.asarray(column, dtype=np.float64) for column in columns.values()]
+    )[keep]
     centred = features - np.repeat(round_means(features, starts), sizes, axis=0)
     times = days[keep][starts[:-1]]
-    rounds = Feedback.from_full_information(centred, rewards[keep], seed=0, counts=sizes, times=times)
+    rounds = Feedback.from_full_information(
+        centred, rewards[keep], seed=0, counts=sizes, times=times
+    )
     return RealData(name, unit, tuple(columns), rounds, horizons)
 
 
@@ -110,7 +122,9 @@ def installed(package: str) -> Path:
     """The folder of a package of data."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise InputError(f"the data of {package} are not installed: pip install 'invariant-bandits[real]'")
+        raise InputError(
+            f"the data of {package} are not installed: pip install 'invariant-bandits[real]'"
+        )
     return Path(spec.origin).parent
 
 

@@ -105,7 +105,9 @@ def play_data(
             f"horizons must be at most {rounds - middle}, the rounds of the second half: {longest}"
         )
     offered = tunable() if choices is None else choices
-    total = replications * (sum(len(settings) > 1 for settings in offered.values()) + 1 + dates)
+    total = replications * (
+        sum(len(settings) > 1 for settings in offered.values()) + 1 + dates
+    )
     before = 0
 
     def note(words: str, done: int) -> None:
@@ -113,15 +115,25 @@ def play_data(
             progress(f"{data.name}: {words}", before + done, total)
 
     first_half = data.until(middle).scaled(middle)
-    tuned = tune(first_half, offered, replications, seed, jobs, lambda done: note("tuning", done))
+    tuned = tune(
+        first_half, offered, replications, seed, jobs, lambda done: note("tuning", done)
+    )
     before += replications * len(tuned)
     players = {
-        name: settings[tuned[name].settings] if name in tuned else next(iter(settings.values()))
+        name: settings[tuned[name].settings]
+        if name in tuned
+        else next(iter(settings.values()))
         for name, settings in offered.items()
     }
     whole = data.scaled(middle)
     half = second_half(
-        whole, players, middle, replications, seed, jobs, lambda done: note("second half", done)
+        whole,
+        players,
+        middle,
+        replications,
+        seed,
+        jobs,
+        lambda done: note("second half", done),
     )
     before += replications
     origins = np.linspace(middle, rounds - longest, dates).round().astype(int)
@@ -209,7 +221,11 @@ def _from_dates(
     """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs
     before.
     """
-    gains, means_of, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
+    gains, means_of, middle = (
+        data.gains(),
+        dict[str, list[Array]](),
+        data.rounds.rounds // 2,
+    )
     for r in range(replications):
         played = rolling_origins(
             data.logged(np.random.default_rng((seed, r)), middle),
@@ -221,7 +237,9 @@ def _from_dates(
             progress=partial(_after, progress, r * len(origins)),
         )
         for name, rows in played.chosen_rows.items():
-            means = [[gains[row[:horizon]].mean() for horizon in horizons] for row in rows]
+            means = [
+                [gains[row[:horizon]].mean() for horizon in horizons] for row in rows
+            ]
             means_of.setdefault(name, []).append(np.array(means))
     return {name: np.stack(means) for name, means in means_of.items()}
 
@@ -256,9 +274,12 @@ def tune(
     choices = {}
     for name, settings in groups.items():
         gains_of = {
-            words: np.array([played[name, r][words] for r in range(replications)]) for words in settings
+            words: np.array([played[name, r][words] for r in range(replications)])
+            for words in settings
         }
-        choices[name] = TunedChoice(max(gains_of, key=lambda words: gains_of[words].mean()), gains_of)
+        choices[name] = TunedChoice(
+            max(gains_of, key=lambda words: gains_of[words].mean()), gains_of
+        )
     return choices
 
 
@@ -301,23 +322,32 @@ def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
     about a week of flights each, so that what neighbours have in common is not counted as independent.
     """
     by_stretch = {
-        f"next {horizon}": {name: gains[:, :, place].mean(axis=0) for name, gains in outcome.rolling.items()}
+        f"next {horizon}": {
+            name: gains[:, :, place].mean(axis=0)
+            for name, gains in outcome.rolling.items()
+        }
         for place, horizon in enumerate(outcome.horizons)
     }
-    by_stretch["second half"] = {name: blocks_of(gains) for name, gains in outcome.half.items()}
+    by_stretch["second half"] = {
+        name: blocks_of(gains) for name, gains in outcome.half.items()
+    }
     return by_stretch
 
 
 def blocks_of(gains: Array) -> Array:
     """Mean gain (26,) of blocks of neighbouring rounds, from gains (replications, rounds)."""
-    return np.array([block.mean() for block in np.array_split(gains.mean(axis=0), BLOCKS)])
+    return np.array(
+        [block.mean() for block in np.array_split(gains.mean(axis=0), BLOCKS)]
+    )
 
 
 def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measurement]]:
     """Stretch -> rival -> policy − rival, paired."""
     return {
         stretch: {
-            rival: mean_of(by_policy[policy] - by_policy[rival]) for rival in by_policy if rival != policy
+            rival: mean_of(by_policy[policy] - by_policy[rival])
+            for rival in by_policy
+            if rival != policy
         }
         for stretch, by_policy in samples(outcome).items()
     }
@@ -329,12 +359,15 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerd
     goals = []
     for stretch in by_stretch:
         best = max(RIVALS, key=lambda rival: by_stretch[stretch][rival].mean())
-        goals.append(_goal(policy, "not worse than the best rival", stretch, best, -2.0))
+        goals.append(
+            _goal(policy, "not worse than the best rival", stretch, best, -2.0)
+        )
     for horizon in CLEAR_AFTER:
         stretch = f"next {horizon}"
         if stretch in by_stretch:
             goals += [
-                _goal(policy, f"better than {rival}", stretch, rival, 2.0) for rival in (COLD, COLD_TUNED)
+                _goal(policy, f"better than {rival}", stretch, rival, 2.0)
+                for rival in (COLD, COLD_TUNED)
             ]
     return judge_all(goals, differences(outcome, policy))
 
@@ -344,13 +377,17 @@ def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> G
 
     def judge(against: Mapping[str, Mapping[str, Measurement]]) -> GoalVerdict:
         apart = against[stretch][rival]
-        reached = apart.value > errors * apart.error or (errors < 0.0 and apart.value == errors * apart.error)
+        reached = apart.value > errors * apart.error or (
+            errors < 0.0 and apart.value == errors * apart.error
+        )
         return GoalVerdict(reached, apart, numbers=rival)
 
     return Goal(f"{policy}: {words}", stretch, judge, policy)
 
 
-def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts_everywhere(
+    outcomes: Mapping[str, RealOutcome], policy: str
+) -> list[tuple[Goal, GoalVerdict]]:
     """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
     average.
     """
@@ -370,9 +407,15 @@ def shares(outcome: RealOutcome, policy: str) -> dict[str, tuple[str, Measuremen
     for horizon in outcome.horizons:
         stretch = f"next {horizon}"
         by_policy = samples(outcome)[stretch]
-        best = max((name for name in SIMPLE if name in by_policy), key=lambda name: by_policy[name].mean())
+        best = max(
+            (name for name in SIMPLE if name in by_policy),
+            key=lambda name: by_policy[name].mean(),
+        )
         gain = abs(float(by_policy[best].mean()))
-        by_horizon[stretch] = (best, mean_of(100.0 * (by_policy[policy] - by_policy[best]) / gain))
+        by_horizon[stretch] = (
+            best,
+            mean_of(100.0 * (by_policy[policy] - by_policy[best]) / gain),
+        )
     return by_horizon
 
 
@@ -386,30 +429,48 @@ def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
         margin = Measurement(-ALLOWED - apart.value, error=apart.error)
         return GoalVerdict(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
 
-    return Goal(f"{policy}: at most {ALLOWED:g} % below the best simple policy", where, judge, policy)
+    return Goal(
+        f"{policy}: at most {ALLOWED:g} % below the best simple policy",
+        where,
+        judge,
+        policy,
+    )
 
 
 def _average_goal(policy: str) -> Goal:
     def judge(shares_of: Shares) -> GoalVerdict:
         sets = np.array(
-            [np.mean([apart.value for _, apart in by_horizon.values()]) for by_horizon in shares_of.values()]
+            [
+                np.mean([apart.value for _, apart in by_horizon.values()])
+                for by_horizon in shares_of.values()
+            ]
         )
         apart = mean_of(sets)
         margin = Measurement(-apart.value, error=apart.error)
-        return GoalVerdict(apart.value > 0.0, apart, numbers="the best of each", margin=margin)
+        return GoalVerdict(
+            apart.value > 0.0, apart, numbers="the best of each", margin=margin
+        )
 
-    return Goal(f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy)
+    return Goal(
+        f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy
+    )
 
 
-def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, GoalVerdict]]:
+def all_verdicts(
+    outcomes: Mapping[str, RealOutcome], policy: str
+) -> list[tuple[Goal, GoalVerdict]]:
     """Those of the judged set, and those of every set where several fields were played."""
     judged = set_verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
-    return judged + (verdicts_everywhere(outcomes, policy) if len(outcomes) >= SEVERAL_SETS else [])
+    return judged + (
+        verdicts_everywhere(outcomes, policy) if len(outcomes) >= SEVERAL_SETS else []
+    )
 
 
 def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """All goals of both versions of AutoISD, with their verdicts."""
-    return [judged for policy in OURS for judged in all_verdicts(outcome.values, policy)]
+    return [
+        judged for policy in OURS for judged in all_verdicts(outcome.values, policy)
+    ]
 
 
 def losses(outcome: RealOutcome, policy: str) -> list[tuple[str, str, Measurement]]:
@@ -431,14 +492,19 @@ def means(outcome: RealOutcome) -> Mapping[str, Mapping[str, Measurement]]:
     }
 
 
-def charted(outcome: RealOutcome, reference: str = AUTO_TUNED) -> dict[str, dict[str, tuple[float, float]]]:
+def charted(
+    outcome: RealOutcome, reference: str = AUTO_TUNED
+) -> dict[str, dict[str, tuple[float, float]]]:
     """For the picture: stretch -> policy -> (mean gain, two errors of its paired difference to the
     reference).
     """
     apart = differences(outcome, reference)
     return {
         stretch: {
-            name: (float(values.mean()), 0.0 if name == reference else 2.0 * apart[stretch][name].error)
+            name: (
+                float(values.mean()),
+                0.0 if name == reference else 2.0 * apart[stretch][name].error,
+            )
             for name, values in by_policy.items()
             if name != UNIFORM
         }
@@ -529,10 +595,13 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         gains = means(outcome)
         for stretch in apart[OURS[0]]:
             best = max(
-                (name for name in gains if name not in OURS), key=lambda name: gains[name][stretch].value
+                (name for name in gains if name not in OURS),
+                key=lambda name: gains[name][stretch].value,
             )
             cells = [best, _plain(gains[best][stretch], outcome.unit)]
-            cells += [_signed(apart[policy][stretch][best], outcome.unit) for policy in OURS]
+            cells += [
+                _signed(apart[policy][stretch][best], outcome.unit) for policy in OURS
+            ]
             lines.append(_row(f"{outcome.name}, {stretch}", cells))
     return [*lines, ""]
 
@@ -559,11 +628,22 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
             " all data sets.",
             "",
         ]
-    lines += [_row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]), _rule(4)]
+    lines += [
+        _row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]),
+        _rule(4),
+    ]
     for goal, verdict in (pair for pairs in judged.values() for pair in pairs):
         mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
         lines.append(
-            _row(goal.words, [goal.where, verdict.numbers, verdict.measured.with_error(1, sign="+"), mark])
+            _row(
+                goal.words,
+                [
+                    goal.where,
+                    verdict.numbers,
+                    verdict.measured.with_error(1, sign="+"),
+                    mark,
+                ],
+            )
         )
     return [*lines, ""]
 
@@ -583,8 +663,15 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
         judged = set_verdicts(outcome, policy)
         reached = sum(verdict.reached for _, verdict in judged)
         lines += [f"{policy}: {reached} of {len(judged)} goals reached.", ""]
-    lines += ["| goal | stretch | decided by | ours − rival | |", "|---|---|---|---|---|"]
-    lines += [_verdict_line(*pair, outcome.unit) for policy in OURS for pair in set_verdicts(outcome, policy)]
+    lines += [
+        "| goal | stretch | decided by | ours − rival | |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        _verdict_line(*pair, outcome.unit)
+        for policy in OURS
+        for pair in set_verdicts(outcome, policy)
+    ]
     return [*lines, ""]
 
 
@@ -609,7 +696,10 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
             ],
         ),
         _row("period", [f"from {begin} to {end}, the second half from {middle}"]),
-        _row("starts", [f"{len(outcome.dates)} dates, about {_way(outcome)} rounds apart"]),
+        _row(
+            "starts",
+            [f"{len(outcome.dates)} dates, about {_way(outcome)} rounds apart"],
+        ),
         "",
         *_gain_lines(outcome),
         *_tuning_lines(outcome),
@@ -627,13 +717,23 @@ def _way(outcome: RealOutcome) -> int:
 def _gain_lines(outcome: RealOutcome) -> list[str]:
     unit, gains = outcome.unit, means(outcome)
     stretches = list(next(iter(gains.values())))
-    lines = [f"### Gain per round, in {unit}", "", _row("policy", stretches), _rule(len(stretches))]
-    best = {stretch: max(by_stretch[stretch].value for by_stretch in gains.values()) for stretch in stretches}
+    lines = [
+        f"### Gain per round, in {unit}",
+        "",
+        _row("policy", stretches),
+        _rule(len(stretches)),
+    ]
+    best = {
+        stretch: max(by_stretch[stretch].value for by_stretch in gains.values())
+        for stretch in stretches
+    }
     for name, by_stretch in gains.items():
         cells = []
         for stretch in stretches:
             cell = _plain(by_stretch[stretch], unit)
-            cells.append(f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell)
+            cells.append(
+                f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell
+            )
         lines.append(_row(name, cells))
     for policy in OURS:
         words = f"Each cell has the gain of “{policy}” minus that of another policy in the same rounds:"
@@ -641,7 +741,8 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
         apart = differences(outcome, policy)
         rivals = [name for name in gains if name not in (policy, UNIFORM)]
         lines += [
-            _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches]) for name in rivals
+            _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches])
+            for name in rivals
         ]
     return [*lines, ""]
 
@@ -665,7 +766,9 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
     if AUTO_TUNED not in outcome.tuned:
         return []
     gains = outcome.tuned[AUTO_TUNED].gains
-    cells = {(e, m): gains.get(auto_words(e, m)) for e in AUTO_CAUTIONS for m in AUTO_WINDOWS}
+    cells = {
+        (e, m): gains.get(auto_words(e, m)) for e in AUTO_CAUTIONS for m in AUTO_WINDOWS
+    }
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
@@ -678,7 +781,10 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         _rule(len(AUTO_CAUTIONS)),
     ]
     for windows in AUTO_WINDOWS:
-        shown = [_plain(_over_draws(cells[caution, windows]), outcome.unit) for caution in AUTO_CAUTIONS]
+        shown = [
+            _plain(_over_draws(cells[caution, windows]), outcome.unit)
+            for caution in AUTO_CAUTIONS
+        ]
         lines.append(_row(str(windows), shown))
     return [*lines, ""]
 
@@ -689,7 +795,11 @@ def _over_draws(values: np.ndarray | None) -> Measurement:
 
 
 def _loss_lines(outcome: RealOutcome) -> list[str]:
-    lines = ["### Where AutoISD does not win", "", "| policy | below these by 2 standard errors | by less |"]
+    lines = [
+        "### Where AutoISD does not win",
+        "",
+        "| policy | below these by 2 standard errors | by less |",
+    ]
     lines.append("|---|---|---|")
     for policy in OURS:
         lost = losses(outcome, policy)
@@ -704,7 +814,10 @@ def _grouped(lost: Sequence[tuple[str, str, Measurement]]) -> str:
     stretches: dict[str, list[str]] = {}
     for stretch, rival, _ in lost:
         stretches.setdefault(rival, []).append(stretch)
-    return "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items()) or "none"
+    return (
+        "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items())
+        or "none"
+    )
 
 
 def _digits(unit: str) -> int:
@@ -737,7 +850,11 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
 
 
 def gain_chart(
-    data: Mapping[str, Gains], *, ours: tuple[str, ...], reference: str, theme_name: str = "light"
+    data: Mapping[str, Gains],
+    *,
+    ours: tuple[str, ...],
+    reference: str,
+    theme_name: str = "light",
 ) -> Figure:
     """One row of panels per data set, one panel per stretch of play, one line per policy.
 
@@ -745,23 +862,41 @@ def gain_chart(
     squares; reference: the policy whose mean is the dashed line.
     """
     if not data or any(
-        reference not in by_policy for stretches in data.values() for by_policy in stretches.values()
+        reference not in by_policy
+        for stretches in data.values()
+        for by_policy in stretches.values()
     ):
-        raise InputError(f"data must hold {reference!r}, the reference, in every stretch of every data set")
+        raise InputError(
+            f"data must hold {reference!r}, the reference, in every stretch of every data set"
+        )
     columns = max(len(stretches) for stretches in data.values())
-    policies = max(len(by_policy) for stretches in data.values() for by_policy in stretches.values())
+    policies = max(
+        len(by_policy)
+        for stretches in data.values()
+        for by_policy in stretches.values()
+    )
     with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(10.0, len(data) * (0.9 + 0.22 * policies)), layout="constrained")
+        figure = plt.figure(
+            figsize=(10.0, len(data) * (0.9 + 0.22 * policies)), layout="constrained"
+        )
         panels = figure.subplots(len(data), columns, squeeze=False, sharey="row")
         for row, (title, stretches) in zip(panels, data.items(), strict=True):
             for axis, (stretch, by_policy) in zip(row, stretches.items(), strict=False):
                 names = list(by_policy)
-                axis.axvline(by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--")
+                axis.axvline(
+                    by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--"
+                )
                 for place, name in enumerate(names):
                     mean, half = by_policy[name]
                     colour = colours["stable" if name in ours else "ink"]
                     axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
-                    axis.plot(mean, place, marker="s" if name in ours else "o", ms=4.5, color=colour)
+                    axis.plot(
+                        mean,
+                        place,
+                        marker="s" if name in ours else "o",
+                        ms=4.5,
+                        color=colour,
+                    )
                 axis.set_title(literal(f"{title}, {stretch}", 80))
                 one_line_each(axis, names, colours)
             for axis in row[len(stretches) :]:

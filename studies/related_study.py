@@ -19,7 +19,13 @@ from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, mean_of
-from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, with_lowest_bold
+from studies.harness import (
+    Progress,
+    StudyOutcome,
+    cell_seed,
+    picture_lines,
+    with_lowest_bold,
+)
 
 Path = Callable[[int, np.random.Generator], Array]
 """(number of rounds, rng) -> coefficients of these rounds (rounds, p)."""
@@ -59,27 +65,44 @@ class TaskEpisodes:
         offered = self._offered(rounds, rng)
         actions = rng.integers(self.actions, size=rounds)
         features = offered[np.arange(rounds), actions]
-        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(rounds)
+        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(
+            rounds
+        )
         split = Split(np.zeros((self.dim, 0)), np.eye(self.dim))
         truth = coefficients, split, np.zeros(self.dim), np.eye(self.dim)
-        logs = LoggedRounds(offered, actions, rewards, *truth, np.full(rounds, 1.0 / self.actions))
+        logs = LoggedRounds(
+            offered, actions, rewards, *truth, np.full(rounds, 1.0 / self.actions)
+        )
         path = online(horizon, rng)
-        return KnownEpisode(logs, self._offered(horizon, rng), path, rng.standard_normal(horizon), self.tasks)
+        return KnownEpisode(
+            logs,
+            self._offered(horizon, rng),
+            path,
+            rng.standard_normal(horizon),
+            self.tasks,
+        )
 
     def _offered(self, rounds: int, rng: np.random.Generator) -> Array:
         if self.kind == "state":
-            arms = np.random.default_rng(self.actions).standard_normal((self.actions, self.dim))
+            arms = np.random.default_rng(self.actions).standard_normal(
+                (self.actions, self.dim)
+            )
             return np.ascontiguousarray(np.broadcast_to(arms, (rounds, *arms.shape)))
-        return np.asarray(rng.standard_normal((rounds, self.actions, self.dim)) / np.sqrt(self.dim))
+        return np.asarray(
+            rng.standard_normal((rounds, self.actions, self.dim)) / np.sqrt(self.dim)
+        )
 
     def _by_task(self, draw: Callable[[], Array]) -> Path:
         """New coefficients every `task` rounds."""
-        return lambda rounds, _: np.repeat([draw() for _ in range(-(-rounds // self.task))], self.task, 0)[
-            :rounds
-        ]
+        return lambda rounds, _: np.repeat(
+            [draw() for _ in range(-(-rounds // self.task))], self.task, 0
+        )[:rounds]
 
     def _subspace(self, rng: np.random.Generator) -> Array:
-        return np.asarray(np.linalg.qr(rng.standard_normal((self.dim, self.rank)))[0] * np.sqrt(self.dim))
+        return np.asarray(
+            np.linalg.qr(rng.standard_normal((self.dim, self.rank)))[0]
+            * np.sqrt(self.dim)
+        )
 
     def _latent(self, rng: np.random.Generator) -> tuple[Path, Path]:
         axes, constant = self._subspace(rng), rng.standard_normal(self.rank)
@@ -89,17 +112,26 @@ class TaskEpisodes:
     def _affine(self, rng: np.random.Generator) -> tuple[Path, Path]:
         center = rng.standard_normal(self.dim)
         logged, online = self._latent(rng)
-        return (lambda *drawn: center + logged(*drawn)), (lambda *drawn: center + online(*drawn))
+        return (lambda *drawn: center + logged(*drawn)), (
+            lambda *drawn: center + online(*drawn)
+        )
 
     def _sequential(self, rng: np.random.Generator) -> tuple[Path, Path]:
         logged, axes = self._latent(rng)[0], self._subspace(rng)
         return logged, self._by_task(lambda: axes @ rng.standard_normal(self.rank))
 
     def _state(self, rng: np.random.Generator) -> tuple[Path, Path]:
-        level, slope = 0.5 * rng.standard_normal(self.dim), rng.standard_normal(self.dim)
+        level, slope = (
+            0.5 * rng.standard_normal(self.dim),
+            rng.standard_normal(self.dim),
+        )
 
         def follow(rounds: int, rng: np.random.Generator) -> Array:
-            steps, state, path = np.sqrt(1.0 - 0.95**2) * rng.standard_normal(rounds), 0.0, np.empty(rounds)
+            steps, state, path = (
+                np.sqrt(1.0 - 0.95**2) * rng.standard_normal(rounds),
+                0.0,
+                np.empty(rounds),
+            )
             for t, step in enumerate(steps):
                 state = path[t] = 0.95 * state + step
             return np.asarray(level + path[:, None] * slope)
@@ -113,9 +145,13 @@ class TaskEpisodes:
         other[half:] = 0.1 * rng.standard_normal(self.dim - half)
 
         def task() -> Array:
-            return np.asarray(lasting + np.pad(1.0 + rng.standard_normal(self.dim - half), (half, 0)))
+            return np.asarray(
+                lasting + np.pad(1.0 + rng.standard_normal(self.dim - half), (half, 0))
+            )
 
-        return self._by_task(task), lambda rounds, _: np.tile(lasting + other, (rounds, 1))
+        return self._by_task(task), lambda rounds, _: np.tile(
+            lasting + other, (rounds, 1)
+        )
 
 
 LINUCB, AUTO, ISD = "linucb", "auto-isd", "isd-linucb"
@@ -144,7 +180,11 @@ WORLDS: Mapping[str, tuple[TaskEpisodes | PaperEpisodes, int, int]] = {
     "affine subspace": (TaskEpisodes("affine"), 300, 300),
     "sequential tasks": (TaskEpisodes("sequential", tasks=10), 1500, 100),
     "latent state": (FIXED_ARMS, 1500, 50),
-    "confounded features": (TaskEpisodes("confounded", dim=10, tasks=8, task=250), 300, 300),
+    "confounded features": (
+        TaskEpisodes("confounded", dim=10, tasks=8, task=250),
+        300,
+        300,
+    ),
     "the paper's drift": (PaperEpisodes(logged=3500), 500, 500),
     "nothing drifts": (PaperEpisodes(PaperWorld(varying=None), logged=3500), 500, 500),
     "invariance broken by 1": (PaperEpisodes(logged=3500, violation=1.0), 500, 500),
@@ -165,7 +205,9 @@ CONDITIONS = {
 
 def contender(name: str, exploration: float | None, memory: int) -> Contender:
     """A policy of the study."""
-    options: dict[str, float | int] = {} if exploration is None else {"exploration": exploration}
+    options: dict[str, float | int] = (
+        {} if exploration is None else {"exploration": exploration}
+    )
     if name == "restart-linucb":
         options["every"] = memory
     elif name == "d-linucb":
@@ -207,29 +249,56 @@ def run(
     regret: dict[str, dict[str, Array]] = {}
     chosen: dict[str, dict[str, float]] = {}
     for place, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
-        grid = {(name, size): contender(name, size, memory) for name in TUNED for size in EXPLORATIONS}
+        grid = {
+            (name, size): contender(name, size, memory)
+            for name in TUNED
+            for size in EXPLORATIONS
+        }
         cell = Cell(
-            world, environment, horizon, {f"{name} {size}": who for (name, size), who in grid.items()}
+            world,
+            environment,
+            horizon,
+            {f"{name} {size}": who for (name, size), who in grid.items()},
         )
         note = tally.begin(f"tuning: {world}", tuning_replications)
-        there = cell.play(tuning_replications, cell_seed(seed, 1000 + place), jobs, note)
+        there = cell.play(
+            tuning_replications, cell_seed(seed, 1000 + place), jobs, note
+        )
         chosen[world] = {
-            name: min(EXPLORATIONS, key=lambda size: there.final(f"{name} {size}").mean()) for name in TUNED
+            name: min(
+                EXPLORATIONS, key=lambda size: there.final(f"{name} {size}").mean()
+            )
+            for name in TUNED
         }
-        players = {name: contender(name, chosen[world].get(name), memory) for name in NAMES}
+        players = {
+            name: contender(name, chosen[world].get(name), memory) for name in NAMES
+        }
         note = tally.begin(world, replications)
-        played = replace(cell, policies=players).play(replications, cell_seed(seed, place), jobs, note)
+        played = replace(cell, policies=players).play(
+            replications, cell_seed(seed, place), jobs, note
+        )
         regret[world] = {name: played.final(name) for name in NAMES}
     return StudyOutcome(regret, replications, seed, {"explorations": chosen})
 
 
-def heat_map(axis: Any, values: Array, theme_name: str, most: float, words: Callable[[float], str]) -> None:
+def heat_map(
+    axis: Any,
+    values: Array,
+    theme_name: str,
+    most: float,
+    words: Callable[[float], str],
+) -> None:
     """Numbers of at least 1 as colours, logarithmic up to `most`; those that are 1 bold, NaN left blank."""
     colours = "Blues" if theme_name == "light" else "Blues_r"
     axis.imshow(values, cmap=colours, norm=LogNorm(1.0, most), aspect="auto")
     for (row, column), value in np.ndenumerate(values):
-        looks: dict[str, Any] = {"weight": "bold" if value < 1.0005 else "normal", "fontsize": 8}
-        looks["color"] = "white" if (value > np.sqrt(most)) == (theme_name == "light") else "black"
+        looks: dict[str, Any] = {
+            "weight": "bold" if value < 1.0005 else "normal",
+            "fontsize": 8,
+        }
+        looks["color"] = (
+            "white" if (value > np.sqrt(most)) == (theme_name == "light") else "black"
+        )
         if np.isfinite(value):
             axis.text(column, row, words(value), ha="center", va="center", **looks)
     axis.tick_params(length=0)
@@ -243,14 +312,22 @@ def ratio_words(ratio: float) -> str:
 
 def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
     """Mean regret of every policy under the conditions of every world, over the lowest one there."""
-    ratios = np.array([[of[name].mean() for name in NAMES] for of in outcome.values.values()])
+    ratios = np.array(
+        [[of[name].mean() for name in NAMES] for of in outcome.values.values()]
+    )
     ratios /= ratios.min(axis=1, keepdims=True)
     with theme(theme_name):
-        figure = plt.figure(figsize=(9.0, 0.55 * len(ratios) + 1.6), layout="constrained")
+        figure = plt.figure(
+            figsize=(9.0, 0.55 * len(ratios) + 1.6), layout="constrained"
+        )
         axis = figure.subplots()
         heat_map(axis, ratios, theme_name, MOST_SHOWN, ratio_words)
-        axis.set_xticks(range(len(NAMES)), NAMES, rotation=35, ha="right", rotation_mode="anchor")
-        axis.set_yticks(range(len(ratios)), [CONDITIONS[world] for world in outcome.values])
+        axis.set_xticks(
+            range(len(NAMES)), NAMES, rotation=35, ha="right", rotation_mode="anchor"
+        )
+        axis.set_yticks(
+            range(len(ratios)), [CONDITIONS[world] for world in outcome.values]
+        )
     return figure
 
 
@@ -268,8 +345,14 @@ def wins(outcome: StudyOutcome, policy: str) -> str:
 def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     """The study as a Markdown page."""
     sizes = ", ".join(f"{size:g}" for size in EXPLORATIONS)
-    lowest = {world: min(regret.mean() for regret in of.values()) for world, of in outcome.values.items()}
-    ours = {world: float(of[AUTO].mean() / lowest[world]) for world, of in outcome.values.items()}
+    lowest = {
+        world: min(regret.mean() for regret in of.values())
+        for world, of in outcome.values.items()
+    }
+    ours = {
+        world: float(of[AUTO].mean() / lowest[world])
+        for world, of in outcome.values.items()
+    }
     worst = max(ours, key=ours.__getitem__)
     lines = [
         "# Related methods, measured",
@@ -295,18 +378,28 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         f" up to {ours[worst]:.1f} times the lowest regret, most in the world of {worst}.",
         "",
         *picture_lines(
-            *(pictures, "related", "Regret of every policy in every world over the lowest one there"),
+            *(
+                pictures,
+                "related",
+                "Regret of every policy in every world over the lowest one there",
+            ),
             "Each number is the mean regret of a policy divided by the lowest mean regret of the row."
             " Each row is a world (a simulation), and the lowest number of a row is bold.",
         ),
         "| policy | made for | lowest mean, or within two standard errors of it | reference |",
         "|---|---|---|---|",
-        *(f"| `{name}` | {RELATED[name]} | {wins(outcome, name)} | {REFERENCES[name]} |" for name in RELATED),
+        *(
+            f"| `{name}` | {RELATED[name]} | {wins(outcome, name)} | {REFERENCES[name]} |"
+            for name in RELATED
+        ),
         f"| `{ISD}`, `{AUTO}` | the paper's drift | {wins(outcome, ISD)}; {wins(outcome, AUTO)} | |",
         "",
         "| world | what holds there |",
         "|---|---|",
-        *(f"| {world} | {words.replace(chr(10), ' ')} |" for world, words in CONDITIONS.items()),
+        *(
+            f"| {world} | {words.replace(chr(10), ' ')} |"
+            for world, words in CONDITIONS.items()
+        ),
         "",
         "## In the world it was made for",
         "",
@@ -325,7 +418,10 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "",
         "| world | " + " | ".join(NAMES) + " |",
         "|---|" + "---|" * len(NAMES),
-        *(f"| {world} | {' | '.join(with_lowest_bold(of, NAMES))} |" for world, of in outcome.values.items()),
+        *(
+            f"| {world} | {' | '.join(with_lowest_bold(of, NAMES))} |"
+            for world, of in outcome.values.items()
+        ),
         "",
         "## Explorations that were chosen",
         "",
@@ -333,5 +429,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "|---|" + "---|" * len(TUNED),
     ]
     for world, sizes in outcome.more["explorations"].items():
-        lines.append(f"| {world} | {' | '.join(f'{sizes[name]:g}' for name in TUNED)} |")
+        lines.append(
+            f"| {world} | {' | '.join(f'{sizes[name]:g}' for name in TUNED)} |"
+        )
     return "\n".join([*lines, ""])

@@ -98,18 +98,26 @@ class Rolling:
         """Paired differences, one per horizon."""
         for name in (policy, reference):
             if name not in self.rewards:
-                raise InputError(f"policy must be one of {', '.join(self.rewards)}, got {name!r}")
+                raise InputError(
+                    f"policy must be one of {', '.join(self.rewards)}, got {name!r}"
+                )
         result = []
         for h, horizon in enumerate(self.horizons):
             values = self.rewards[policy][:, h] - self.rewards[reference][:, h]
-            about = (float(values.mean()), standard_error(values, self.origins, horizon), len(values))
+            about = (
+                float(values.mean()),
+                standard_error(values, self.origins, horizon),
+                len(values),
+            )
             result.append(PairedDifference(policy, reference, horizon, *about))
         return result
 
     def summary(self, reference: str | None = None) -> str:
         """A table a person can read: mean gain over a random choice, and the difference to `reference`."""
         reference = next(iter(self.rewards)) if reference is None else reference
-        head = f"{'gain over a random choice':<26}" + "".join(f"{h:>12,} rounds" for h in self.horizons)
+        head = f"{'gain over a random choice':<26}" + "".join(
+            f"{h:>12,} rounds" for h in self.horizons
+        )
         about = f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error"
         lines = [about, head]
         for name, means in self.rewards.items():
@@ -117,7 +125,9 @@ class Rolling:
             lines.append(f"{name:<26}" + "".join(f"{gain:>19.3f}" for gain in gains))
             if name != reference:
                 pairs = self.difference(name, reference)
-                parts = [f"({pair.mean:+.3f} ± {pair.standard_error:.3f})" for pair in pairs]
+                parts = [
+                    f"({pair.mean:+.3f} ± {pair.standard_error:.3f})" for pair in pairs
+                ]
                 lines.append(" " * 26 + "".join(f"{part:>19}" for part in parts))
         return "\n".join(lines)
 
@@ -142,7 +152,9 @@ def standard_error(values: Array, origins: Whole, horizon: int) -> float:
     n = len(values)
     apart = np.abs(origins[:, None] - origins[None, :])
     inflation = float(np.maximum(0.0, 1.0 - apart / horizon).sum()) / n
-    return float(values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n))
+    return float(
+        values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n)
+    )
 
 
 def rolling_origins(
@@ -197,19 +209,34 @@ def rolling_origins(
     True
     """
     makers = checked_makers(COMPARED if policies is None else policies)
-    lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
+    lengths = tuple(
+        sorted({whole_number("horizons", horizon, 1) for horizon in horizons})
+    )
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")
     if feedback.offered_rewards is None:
-        raise InputError("offered_rewards are missing: rolling origins need those of all offered actions")
+        raise InputError(
+            "offered_rewards are missing: rolling origins need those of all offered actions"
+        )
     starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
     whole_number("jobs", jobs, 1)
 
     def from_origin(start: int) -> dict[str, Whole]:
-        return play_from(feedback, makers, start, start + lengths[-1], windows=windows, past_of=past_of)
+        return play_from(
+            feedback,
+            makers,
+            start,
+            start + lengths[-1],
+            windows=windows,
+            past_of=past_of,
+        )
 
-    rows = {name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in makers}
-    for done, (index, chosen) in enumerate(map_unordered(from_origin, starts.tolist(), jobs), start=1):
+    rows = {
+        name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in makers
+    }
+    for done, (index, chosen) in enumerate(
+        map_unordered(from_origin, starts.tolist(), jobs), start=1
+    ):
         for name, values in chosen.items():
             rows[name][index] = values
         if progress is not None:
@@ -219,8 +246,13 @@ def rolling_origins(
         starts,
         None if feedback.times is None else feedback.times[starts],
         lengths,
-        {name: _means(feedback.offered_rewards[chosen], lengths) for name, chosen in rows.items()},
-        _means(np.stack([every[start : start + lengths[-1]] for start in starts]), lengths),
+        {
+            name: _means(feedback.offered_rewards[chosen], lengths)
+            for name, chosen in rows.items()
+        },
+        _means(
+            np.stack([every[start : start + lengths[-1]] for start in starts]), lengths
+        ),
         rows,
     )
 
@@ -273,14 +305,23 @@ def _means(values: Array, lengths: tuple[int, ...]) -> Array:
     return np.stack([values[:, :length].mean(axis=1) for length in lengths], axis=1)
 
 
-def _checked_origins(origins: int | Sequence[int], first: float, longest: int, rounds: int) -> Whole:
+def _checked_origins(
+    origins: int | Sequence[int], first: float, longest: int, rounds: int
+) -> Whole:
     if isinstance(origins, int | np.integer):
         begin = round(probability("first", first) * rounds)
-        spaced = np.linspace(begin, rounds - longest, whole_number("origins", origins, 3))
+        spaced = np.linspace(
+            begin, rounds - longest, whole_number("origins", origins, 3)
+        )
         origins = spaced.round().astype(np.int64).tolist()
     starts = np.unique(np.asarray(origins))
     whole = starts.dtype.kind in "iu" and len(starts) >= 3
     if not whole or starts[0] < 1 or starts[-1] + longest > rounds:
-        about = {"last": rounds - longest, "longest": longest, "rounds": rounds, "origins": origins}
+        about = {
+            "last": rounds - longest,
+            "longest": longest,
+            "rounds": rounds,
+            "origins": origins,
+        }
         raise InputError(BAD_ORIGINS.format(**about))
     return starts

@@ -17,7 +17,13 @@ from invariant_bandits.policies.registry import Contender, Maker
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
 from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
-from studies.harness import Progress, StudyOutcome, cell_seed, verdict_lines, with_lowest_bold
+from studies.harness import (
+    Progress,
+    StudyOutcome,
+    cell_seed,
+    verdict_lines,
+    with_lowest_bold,
+)
 from studies.stress_worlds import FixedArms, StressEpisodes
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
@@ -52,10 +58,17 @@ class Linear:
 
     def __call__(self, past: Past) -> WithBaseline:
         """A fresh policy."""
-        inner = LinUCB(past.dim + 1, exploration=self.exploration, memory=self.memory, confidence=CONFIDENCE)
+        inner = LinUCB(
+            past.dim + 1,
+            exploration=self.exploration,
+            memory=self.memory,
+            confidence=CONFIDENCE,
+        )
         policy = WithBaseline(inner)
         if self.warm and past.logs is not None:
-            for features, reward in zip(past.logs.features, past.logs.rewards, strict=True):
+            for features, reward in zip(
+                past.logs.features, past.logs.rewards, strict=True
+            ):
                 policy.update(features, float(reward))
         return policy
 
@@ -132,21 +145,42 @@ def world(name: str, environment: Environment, horizon: int = 1000) -> Cell:
 NOISE_3 = world("noise × 3", StressEpisodes(noise_factor=3.0))
 NOISE_15 = world("noise × 1.5", StressEpisodes(noise_factor=1.5))
 CLICKS = world("clicks of 3 %", StressEpisodes(rewards="clicks"))
-CALM_CLICKS = world("clicks of 3 %, nothing drifts", StressEpisodes(rewards="clicks", drift="none"))
+CALM_CLICKS = world(
+    "clicks of 3 %, nothing drifts", StressEpisodes(rewards="clicks", drift="none")
+)
 NO_SIGNAL = world("logs without signal", StressEpisodes(signal=0.0))
-LONG_NO_SIGNAL = world("logs without signal, T0 = 40,000", StressEpisodes(signal=0.0, logged=40_000))
+LONG_NO_SIGNAL = world(
+    "logs without signal, T0 = 40,000", StressEpisodes(signal=0.0, logged=40_000)
+)
 WALK = world("a walk that goes on, 0.01", StressEpisodes(drift="walk", residual_dim=10))
-FAST_WALK = world("a walk that goes on, 0.03", StressEpisodes(drift="walk", residual_dim=10, step=0.03))
+FAST_WALK = world(
+    "a walk that goes on, 0.03",
+    StressEpisodes(drift="walk", residual_dim=10, step=0.03),
+)
 BASELINE = world("baseline + 2", StressEpisodes(baseline_jump=2.0))
 VARIED = (
     world("as the logs say", StressEpisodes()),
     world("invariance broken by 1", StressEpisodes(broken=1.0)),
-    *(NOISE_3, NOISE_15, CLICKS, CALM_CLICKS, NO_SIGNAL, LONG_NO_SIGNAL, WALK, FAST_WALK, BASELINE),
+    *(
+        NOISE_3,
+        NOISE_15,
+        CLICKS,
+        CALM_CLICKS,
+        NO_SIGNAL,
+        LONG_NO_SIGNAL,
+        WALK,
+        FAST_WALK,
+        BASELINE,
+    ),
     world("t with 3 degrees of freedom", StressEpisodes(rewards="t3")),
     world("noise grows with the mean", StressEpisodes(rewards="heteroscedastic")),
     world("revenue", StressEpisodes(rewards="revenue")),
 )
-CHANGED = (("no arm changes", 0.0), ("half of the arms change", 0.5), ("all arms change", 1.0))
+CHANGED = (
+    ("no arm changes", 0.0),
+    ("half of the arms change", 0.5),
+    ("all arms change", 1.0),
+)
 FIXED = tuple(
     world(f"{arms} arms, {words}", FixedArms(arms, changed=changed), 2000)
     for arms in (2, 5, 20)
@@ -155,7 +189,9 @@ FIXED = tuple(
 LEAST_REPLICATIONS = dict.fromkeys((cell.name for cell in FIXED), 200)
 """Worlds that get more repetitions than asked for, where 60 or more are."""
 CONTEXTUAL = tuple(
-    world(f"5 arms × 2 contexts, {words}", FixedArms(5, changed=changed, contexts=2), 2000)
+    world(
+        f"5 arms × 2 contexts, {words}", FixedArms(5, changed=changed, contexts=2), 2000
+    )
     for words, changed in CHANGED
 )
 WORLDS = (*VARIED, *FIXED, *CONTEXTUAL)
@@ -165,18 +201,27 @@ HELD = (
     world("as the logs say", StressEpisodes()),
     world("nothing drifts", StressEpisodes(drift="none")),
     world("a walk goes on", StressEpisodes(drift="walk")),
-    *(world(f"noise × {factor:g}", StressEpisodes(noise_factor=factor)) for factor in (1.5, 2.0, 3.0)),
+    *(
+        world(f"noise × {factor:g}", StressEpisodes(noise_factor=factor))
+        for factor in (1.5, 2.0, 3.0)
+    ),
     world("t with 3 degrees of freedom", StressEpisodes(rewards="t3")),
     world("noise grows with the mean", StressEpisodes(rewards="heteroscedastic")),
     *(CLICKS, CALM_CLICKS, BASELINE),
     world("revenue", StressEpisodes(rewards="revenue")),
     world("T0 = 200", StressEpisodes(logged=200)),
     world("two windows", StressEpisodes(windows=2)),
-    *(world(f"{arms} arms, no arm changes", FixedArms(arms, changed=0.0)) for arms in (2, 5, 20)),
+    *(
+        world(f"{arms} arms, no arm changes", FixedArms(arms, changed=0.0))
+        for arms in (2, 5, 20)
+    ),
     world("5 arms × 2 contexts, no arm changes", FixedArms(5, changed=0.0, contexts=2)),
 )
 """Worlds in which invariance holds: an alarm is false."""
-BROKEN = tuple(world(f"invariance broken by {size:g}", StressEpisodes(broken=size)) for size in (0.5, 1.0))
+BROKEN = tuple(
+    world(f"invariance broken by {size:g}", StressEpisodes(broken=size))
+    for size in (0.5, 1.0)
+)
 """Worlds in which it is right."""
 ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE})
 ALARM_ROUNDS = 2000
@@ -196,7 +241,9 @@ def goals() -> list[Goal]:
         (BASELINE, LINUCB_1, 0.6),
     ]
     judged = [
-        mean_at_most(f"{AUTO} ≤ {factor:g} × {rival}", cell.name, AUTO, (rival,), factor)
+        mean_at_most(
+            f"{AUTO} ≤ {factor:g} × {rival}", cell.name, AUTO, (rival,), factor
+        )
         for cell, rival, factor in bounds
     ]
     judged += [
@@ -205,7 +252,13 @@ def goals() -> list[Goal]:
         if "no arm changes" in cell.name
     ]
     judged += [
-        worst_at_most(f"{AUTO_FREE}: worst run ≤ 2 × LinUCB's", cell.name, AUTO_FREE, LINUCB, factor=2.0)
+        worst_at_most(
+            f"{AUTO_FREE}: worst run ≤ 2 × LinUCB's",
+            cell.name,
+            AUTO_FREE,
+            LINUCB,
+            factor=2.0,
+        )
         for cell in FIXED
     ]
     return judged
@@ -234,30 +287,44 @@ def run(
     whole_number("replications", replications, 2)
     enough = replications >= 60
     counts = [
-        max(replications, LEAST_REPLICATIONS.get(cell.name, 0)) if enough else replications for cell in worlds
+        max(replications, LEAST_REPLICATIONS.get(cell.name, 0))
+        if enough
+        else replications
+        for cell in worlds
     ]
     watched = (*held, *BROKEN) if alarm_replications else ()
     tally = Tally(progress, sum(counts) + alarm_replications * len(watched))
     regret, seen, alarms = {}, {}, {}
 
     def play(cell: Cell, place: int, count: int) -> SimulationResult:
-        return cell.play(count, cell_seed(seed, place), jobs, tally.begin(cell.name, count))
+        return cell.play(
+            count, cell_seed(seed, place), jobs, tally.begin(cell.name, count)
+        )
 
     for place, (cell, count) in enumerate(zip(worlds, counts, strict=True)):
         result = play(cell, place, count)
         regret[cell.name] = {name: result.final(name) for name in cell.policies}
         seen[cell.name] = result.observations[AUTO]
     for place, cell in enumerate(watched):
-        alarmed = Cell(cell.name, cell.environment, ALARM_ROUNDS, {AUTO: ALARMED}, observe=alarm_of)
-        observed = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[AUTO]
-        alarms[cell.name] = (float(observed["alarm"].mean()), float(observed["supported"].mean()))
+        alarmed = Cell(
+            cell.name, cell.environment, ALARM_ROUNDS, {AUTO: ALARMED}, observe=alarm_of
+        )
+        observed = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[
+            AUTO
+        ]
+        alarms[cell.name] = (
+            float(observed["alarm"].mean()),
+            float(observed["supported"].mean()),
+        )
     more = {"seen": seen, "alarms": alarms, "alarm_replications": alarm_replications}
     return StudyOutcome(regret, replications, seed, more)
 
 
 def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every goal of the worlds that were played, with its verdict."""
-    return judge_all((goal for goal in goals() if goal.where in outcome.values), outcome.values)
+    return judge_all(
+        (goal for goal in goals() if goal.where in outcome.values), outcome.values
+    )
 
 
 def report(outcome: StudyOutcome) -> str:
@@ -297,9 +364,14 @@ def report(outcome: StudyOutcome) -> str:
 
 def _regret_lines(outcome: StudyOutcome) -> list[str]:
     lines = ["## Regret", "", "The lowest mean regret of a row is bold.", ""]
-    lines += ["| world | " + " | ".join(FREE_PLAYERS) + " |", "|---|" + "---|" * len(FREE_PLAYERS)]
+    lines += [
+        "| world | " + " | ".join(FREE_PLAYERS) + " |",
+        "|---|" + "---|" * len(FREE_PLAYERS),
+    ]
     for name, regret in outcome.values.items():
-        lines.append(f"| {name} | {' | '.join(with_lowest_bold(regret, FREE_PLAYERS))} |")
+        lines.append(
+            f"| {name} | {' | '.join(with_lowest_bold(regret, FREE_PLAYERS))} |"
+        )
     return [*lines, ""]
 
 
@@ -342,5 +414,7 @@ def _alarm_lines(outcome: StudyOutcome) -> list[str]:
     right = {cell.name for cell in BROKEN}
     for world, (share, supported) in outcome.more["alarms"].items():
         reached = share >= LEAST_POWER if world in right else share <= FALSE_ALARMS
-        lines.append(f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if reached else '✗'} |")
+        lines.append(
+            f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if reached else '✗'} |"
+        )
     return [*lines, ""]

@@ -15,7 +15,12 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.episodes import KnownEpisode, environment
-from invariant_bandits.simulation.paper import LoggedRounds, check_counts, random_basis, regimes_of
+from invariant_bandits.simulation.paper import (
+    LoggedRounds,
+    check_counts,
+    random_basis,
+    regimes_of,
+)
 
 SLOPE = 0.7
 """Standard deviation of the slopes of fixed arms."""
@@ -79,10 +84,16 @@ class StressEpisodes:
 
     def __post_init__(self) -> None:
         one_of("drift", self.drift, ("redrawn", "none", "walk"))
-        one_of("rewards", self.rewards, ("gaussian", "t3", "heteroscedastic", "clicks", "revenue"))
+        one_of(
+            "rewards",
+            self.rewards,
+            ("gaussian", "t3", "heteroscedastic", "clicks", "revenue"),
+        )
         check_counts(self, logged=1, dim=1, actions=1, regimes=1, windows=1)
         if not 0 <= self.residual_dim <= self.dim:
-            raise InputError(f"residual_dim must be at most dim, {self.dim}, got {self.residual_dim}")
+            raise InputError(
+                f"residual_dim must be at most dim, {self.dim}, got {self.residual_dim}"
+            )
 
     def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """One world, its logs and `horizon` online rounds."""
@@ -98,7 +109,9 @@ class StressEpisodes:
         normal = rng.standard_normal((self.logged, self.actions, self.dim))
         offered = normal * scales[regime][:, None] @ basis.T
         coefficients = self.signal * inner @ basis.T
-        means, outcomes = self._rewards(np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng)
+        means, outcomes = self._rewards(
+            np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng
+        )
         actions = rng.integers(self.actions, size=self.logged)
         truth = coefficients, split, split.invariant @ (self.signal * stable), basis
         earned = outcomes[np.arange(self.logged), actions]
@@ -107,12 +120,22 @@ class StressEpisodes:
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T
-        ahead = rng.standard_normal((horizon, self.actions, self.dim)) * scales[-1] @ basis.T
+        ahead = (
+            rng.standard_normal((horizon, self.actions, self.dim))
+            * scales[-1]
+            @ basis.T
+        )
         linear = np.einsum("tkp,tp->tk", ahead, later)
-        means, outcomes = self._rewards(linear, self.noise_factor, self.baseline_jump, rng)
-        return KnownEpisode(logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes)
+        means, outcomes = self._rewards(
+            linear, self.noise_factor, self.baseline_jump, rng
+        )
+        return KnownEpisode(
+            logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes
+        )
 
-    def _residual_paths(self, horizon: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    def _residual_paths(
+        self, horizon: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Drifting coefficients of the logged rounds (T0, p_res) and of the online ones (T, p_res)."""
         q = self.residual_dim
         if self.drift == "walk":
@@ -139,7 +162,11 @@ class StressEpisodes:
             if self.rewards == "clicks":
                 return means, clicked
             return means, clicked * rng.exponential(size=n)[:, None]
-        noise = rng.standard_t(3.0, n) / np.sqrt(3.0) if self.rewards == "t3" else rng.standard_normal(n)
+        noise = (
+            rng.standard_t(3.0, n) / np.sqrt(3.0)
+            if self.rewards == "t3"
+            else rng.standard_normal(n)
+        )
         spread = np.ones_like(linear)
         if self.rewards == "heteroscedastic":
             spread = np.sqrt(0.25 + 0.5 * linear**2)
@@ -194,18 +221,34 @@ class FixedArms:
         moved = rng.permutation(self.arms)[: round(self.changed * self.arms)]
         later[moved] = self._values(len(moved), rng)
         offered, means = self._rounds(self.logged, values, rng)
-        actions, each = rng.integers(self.arms, size=self.logged), np.arange(self.logged)
+        actions, each = (
+            rng.integers(self.arms, size=self.logged),
+            np.arange(self.logged),
+        )
         p = offered.shape[2]
         everything = Split(np.eye(p), np.zeros((p, 0)))
         coefficients = self._coefficients(values)
-        truth = np.tile(coefficients, (self.logged, 1)), everything, coefficients, np.eye(p)
+        truth = (
+            np.tile(coefficients, (self.logged, 1)),
+            everything,
+            coefficients,
+            np.eye(p),
+        )
         rewards = means[each, actions] + rng.standard_normal(self.logged)
         even = np.full(self.logged, 1.0 / self.arms)
         logs = LoggedRounds(offered, actions, rewards, *truth, even)
         ahead, expected = self._rounds(horizon, later, rng)
         outcomes = expected + rng.standard_normal(horizon)[:, None]
         coefficients = np.tile(self._coefficients(later), (horizon, 1))
-        return KnownEpisode(logs, ahead, coefficients, np.zeros(horizon), self.windows, expected, outcomes)
+        return KnownEpisode(
+            logs,
+            ahead,
+            coefficients,
+            np.zeros(horizon),
+            self.windows,
+            expected,
+            outcomes,
+        )
 
     def _values(self, arms: int, rng: np.random.Generator) -> Array:
         """Value and slopes of every arm (arms, 1 + contexts)."""
@@ -216,7 +259,9 @@ class FixedArms:
         """As coefficients of the features (p,); the value of the first arm is the baseline."""
         return np.concatenate([values[1:, 0] - values[0, 0], values[:, 1:].ravel()])
 
-    def _rounds(self, count: int, values: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def _rounds(
+        self, count: int, values: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
         """Features (count, K, p) and expected rewards (count, K) of so many rounds."""
         K, q = self.arms, self.contexts
         contexts = rng.standard_normal((count, q))

@@ -58,7 +58,12 @@ class WildLog:
 
     def knowing(self, arms: Any, means: Any, share: Any) -> "WildLog":
         """The same log with what every arm earns in every row."""
-        return replace(self, arms=tuple(map(str, arms)), means=means, order=np.argsort(share, kind="stable"))
+        return replace(
+            self,
+            arms=tuple(map(str, arms)),
+            means=means,
+            order=np.argsort(share, kind="stable"),
+        )
 
 
 def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
@@ -68,8 +73,12 @@ def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     labels = np.array(["discount", "emoji", "plain", "question"])
     orders, age = rng.poisson(3.0, rounds), rng.integers(18, 80, rounds)
     mobile, loyal = rng.random(rounds) < 0.55, rng.random(rounds) < 0.4
-    chosen, chances = _choose(rng, 0.6 * loyal[:, None] * np.array([1.0, 0.0, -0.5, 0.0]))
-    context = np.column_stack([np.ones(rounds), (orders - 3.0) / 1.7, (age - 48.5) / 18.0, mobile, loyal])
+    chosen, chances = _choose(
+        rng, 0.6 * loyal[:, None] * np.array([1.0, 0.0, -0.5, 0.0])
+    )
+    context = np.column_stack(
+        [np.ones(rounds), (orders - 3.0) / 1.7, (age - 48.5) / 18.0, mobile, loyal]
+    )
     truth = np.array(
         [
             [-0.9, 0.2, 0.0, 0.3, 0.2],
@@ -113,7 +122,13 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
     airport, rating = rng.random(rounds) < 0.2, rng.normal(4.6, 0.2, rounds)
     chosen, chances = _choose(rng, 0.3 * airport[:, None] * np.arange(4.0))
     context = np.column_stack(
-        [np.ones(rounds), (distance - 6.0) / 4.2, rain - 1.0, airport, (rating - 4.6) / 0.2]
+        [
+            np.ones(rounds),
+            (distance - 6.0) / 4.2,
+            rain - 1.0,
+            airport,
+            (rating - 4.6) / 0.2,
+        ]
     )
     truth = np.array(
         [
@@ -140,7 +155,12 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
         "profit_eur": _commas(profit.round(2)),
     }
     path = _write_csv(Path(folder) / "rides.csv", table, ";")
-    roles = {"time": "requested", "arm": "price_level", "reward": "profit_eur", "propensity": "shown_prob"}
+    roles = {
+        "time": "requested",
+        "arm": "price_level",
+        "reward": "profit_eur",
+        "propensity": "shown_prob",
+    }
     log = WildLog(path, roles, {("3", "rain_mm"), ("4", "distance_km")})
     return log.knowing(range(1, 5), means, share)
 
@@ -148,7 +168,9 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
 TOPICS = np.array(["culture", "politics", "science", "sport"])
 
 
-def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int = 40) -> WildLog:
+def news_articles(
+    folder: Path, seed: int, rounds: int = 60_000, articles: int = 40
+) -> WildLog:
     """Articles that come and go in nested JSON lines, with what happened after the click, and a catalogue.
 
     Two levels break, and sport loses the readers who visit often.
@@ -162,8 +184,14 @@ def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int =
     first[:10] = -1.0
     active = (share[:, None] >= first) & (share[:, None] <= last)
     chosen, chances = _choose(rng, np.zeros((rounds, articles)), active)
-    age, visits, phone = rng.integers(16, 75, rounds), rng.poisson(5.0, rounds), rng.random(rounds) < 0.6
-    context = np.column_stack([np.ones(rounds), (age - 45.0) / 17.0, (visits - 5.0) / 2.2, phone])
+    age, visits, phone = (
+        rng.integers(16, 75, rounds),
+        rng.poisson(5.0, rounds),
+        rng.random(rounds) < 0.6,
+    )
+    context = np.column_stack(
+        [np.ones(rounds), (age - 45.0) / 17.0, (visits - 5.0) / 2.2, phone]
+    )
     truth = np.tile(np.array([-1.3, 0.2, 0.3, -0.2]), (articles, 1))
     truth[:, 0] += rng.normal(0.0, 0.4, articles)
     drift = np.zeros((rounds, articles, 4))
@@ -173,16 +201,32 @@ def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int =
     means = _sigmoid(_linear(context, truth, drift))
     click = rng.random(rounds) < _of(chosen, means)
     dwell = np.where(click, rng.gamma(2.0, 20.0, rounds), 0.0).round(1)
-    stamps = _times(share, 60).astype("datetime64[ms]").astype(np.int64) + rng.integers(0, 1000, rounds)
+    stamps = _times(share, 60).astype("datetime64[ms]").astype(np.int64) + rng.integers(
+        0, 1000, rounds
+    )
     path, catalogue = Path(folder) / "news.jsonl", Path(folder) / "articles.csv"
     _write_csv(catalogue, {"article": names, "topic": TOPICS[topic]})
     with path.open("w") as file:
         for row in range(rounds):
             event = {
-                "event": {"id": f"e{row:07d}", "ts": int(stamps[row]), "received": int(stamps[row]) + 40},
-                "user": {"age": int(age[row]), "visits": int(visits[row]), "phone": bool(phone[row])},
-                "shown": {"article": str(names[chosen[row]]), "prob": round(float(chances[row]), 6)},
-                "feedback": {"click": int(click[row]), "dwell_seconds": float(dwell[row])},
+                "event": {
+                    "id": f"e{row:07d}",
+                    "ts": int(stamps[row]),
+                    "received": int(stamps[row]) + 40,
+                },
+                "user": {
+                    "age": int(age[row]),
+                    "visits": int(visits[row]),
+                    "phone": bool(phone[row]),
+                },
+                "shown": {
+                    "article": str(names[chosen[row]]),
+                    "prob": round(float(chances[row]), 6),
+                },
+                "feedback": {
+                    "click": int(click[row]),
+                    "dwell_seconds": float(dwell[row]),
+                },
             }
             file.write(json.dumps(event) + "\n")
     roles = {
@@ -192,8 +236,14 @@ def news_articles(folder: Path, seed: int, rounds: int = 60_000, articles: int =
         "propensity": "shown.prob",
         "round": "event.id",
     }
-    drifting = {(str(names[2]), "level"), (str(names[7]), "level"), ("topic=sport", "user.visits")}
-    log = WildLog(path, roles, drifting, {"feedback.dwell_seconds"}, catalogue=catalogue)
+    drifting = {
+        (str(names[2]), "level"),
+        (str(names[7]), "level"),
+        ("topic=sport", "user.visits"),
+    }
+    log = WildLog(
+        path, roles, drifting, {"feedback.dwell_seconds"}, catalogue=catalogue
+    )
     return log.knowing(names, means, stamps)
 
 
@@ -206,9 +256,21 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     standard = (weight - 75.0) / 14.0
     chosen, chances = _choose(rng, 0.5 * standard[:, None] * np.array([-1.0, 0.0, 1.0]))
     context = np.column_stack(
-        [np.ones(rounds), standard, (age - 58.0) / 15.0, creatinine - 1.0, carrier - 0.3]
+        [
+            np.ones(rounds),
+            standard,
+            (age - 58.0) / 15.0,
+            creatinine - 1.0,
+            carrier - 0.3,
+        ]
     )
-    truth = np.array([[0.3, -0.5, 0.1, 0.0, 0.0], [0.5, 0.0, -0.1, 0.3, -0.2], [0.4, 0.5, -0.2, 0.0, -0.6]])
+    truth = np.array(
+        [
+            [0.3, -0.5, 0.1, 0.0, 0.0],
+            [0.5, 0.0, -0.1, 0.3, -0.2],
+            [0.4, 0.5, -0.2, 0.0, -0.6],
+        ]
+    )
     drift = np.zeros((rounds, 3, 5))
     drift[:, 2, 4] = np.where(share > 0.6, 0.9, 0.0)
     means = _linear(context, truth, drift)
@@ -227,22 +289,34 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     }
     path = Path(folder) / "dosing.parquet"
     pq.write_table(pa.table(table), path, row_group_size=10_000)
-    roles = {"time": "visit_time", "arm": "dose_mg", "reward": "response", "propensity": "assigned_with"}
+    roles = {
+        "time": "visit_time",
+        "arm": "dose_mg",
+        "reward": "response",
+        "propensity": "assigned_with",
+    }
     log = WildLog(path, roles, {("60", "genotype")}, {"followup_score"})
     return log.knowing((20, 40, 60), means, _times(share, 300))
 
 
-def call_centre(folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1.0) -> WildLog:
+def call_centre(
+    folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1.0
+) -> WildLog:
     """Scripts of a call centre as a spreadsheet exports them; two columns may be the action, nothing says
     which. `drifts` scales how far the two effects move.
     """
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    guides, regions = np.array(["Kurz", "Länger", "Persönlich"]), np.array(["Nord", "Ost", "Süd", "West"])
+    guides, regions = (
+        np.array(["Kurz", "Länger", "Persönlich"]),
+        np.array(["Nord", "Ost", "Süd", "West"]),
+    )
     tenure, calls = rng.gamma(2.0, 18.0, rounds), rng.poisson(1.2, rounds)
     region = rng.integers(0, 4, rounds)
     chosen, _ = _choose(rng, np.zeros((rounds, 3)))
-    context = np.column_stack([np.ones(rounds), (tenure - 36.0) / 25.0, (calls - 1.2) / 1.1])
+    context = np.column_stack(
+        [np.ones(rounds), (tenure - 36.0) / 25.0, (calls - 1.2) / 1.1]
+    )
     truth = np.array([[-1.4, 0.2, -0.2], [-1.2, 0.0, 0.0], [-1.0, 0.3, -0.1]])
     drift = np.zeros((rounds, 3, 3))
     drift[:, 2, 0] = np.where(share > 0.5, -0.9 * drifts, 0.0)
@@ -260,11 +334,15 @@ def call_centre(folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1
         "Contract minutes": _commas(minutes.round(1)),
         "Sale": _yes_no(sale),
     }
-    path = _write_csv(Path(folder) / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n")
+    path = _write_csv(
+        Path(folder) / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n"
+    )
     roles = {"time": "Call date", "arm": "Guide", "reward": "Sale", "round": "Call ID"}
     drifting = {("Persönlich", "level"), ("Kurz", "Tenure (months)")}
     options = {"arm": "Guide"}
-    log = WildLog(path, roles, drifting, {"Contract minutes"}, options, {"Guide", "Region"})
+    log = WildLog(
+        path, roles, drifting, {"Contract minutes"}, options, {"Guide", "Region"}
+    )
     return log.knowing(guides, means, share)
 
 
@@ -286,11 +364,25 @@ def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     formats = np.array(["city", "express", "hypermarket"])
     basket, weeks = rng.gamma(3.0, 14.0, rounds), rng.geometric(0.35, rounds)
     household, store = rng.integers(1, 6, rounds), rng.integers(0, 3, rounds)
-    chosen, chances = _choose(rng, 0.4 * (household >= 3)[:, None] * np.array([0.0, 1.0, 0.5]))
-    context = np.column_stack(
-        [np.ones(rounds), (basket - 42.0) / 24.0, (weeks - 2.9) / 2.3, (household - 3.0) / 1.4, store == 2]
+    chosen, chances = _choose(
+        rng, 0.4 * (household >= 3)[:, None] * np.array([0.0, 1.0, 0.5])
     )
-    truth = np.array([[-1.2, 0.3, -0.1, 0.0, 0.2], [-1.0, 0.1, 0.0, 0.4, 0.0], [-1.1, 0.2, 0.1, 0.3, 0.1]])
+    context = np.column_stack(
+        [
+            np.ones(rounds),
+            (basket - 42.0) / 24.0,
+            (weeks - 2.9) / 2.3,
+            (household - 3.0) / 1.4,
+            store == 2,
+        ]
+    )
+    truth = np.array(
+        [
+            [-1.2, 0.3, -0.1, 0.0, 0.2],
+            [-1.0, 0.1, 0.0, 0.4, 0.0],
+            [-1.1, 0.2, 0.1, 0.3, 0.1],
+        ]
+    )
     drift = np.zeros((rounds, 3, 5))
     drift[:, 2, 3] = np.where(share > 0.45, -0.6, 0.0)
     drift[:, 0, 0] = -0.8 * share
@@ -310,26 +402,50 @@ def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         "redeemed_value": worth,
     }
     path = _write_csv(Path(folder) / "coupons.csv", table)
-    roles = {"time": "printed_at", "arm": "coupon", "reward": "redeemed", "propensity": "coupon_chance"}
+    roles = {
+        "time": "printed_at",
+        "arm": "coupon",
+        "reward": "redeemed",
+        "propensity": "coupon_chance",
+    }
     drifting = {("double points", "household_size"), ("10 % off", "level")}
-    return WildLog(path, roles, drifting, {"redeemed_value"}).knowing(coupons, means, share)
+    return WildLog(path, roles, drifting, {"redeemed_value"}).knowing(
+        coupons, means, share
+    )
 
 
 def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
     """Factors on bids for advertisements in Parquet; a lost auction has no price and no margin."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    factors, sites = np.array([0.8, 1.0, 1.25]), np.array(["forum", "games", "news", "weather"])
-    floor, seen, site = rng.gamma(4.0, 0.3, rounds), rng.poisson(2.0, rounds), rng.integers(0, 4, rounds)
+    factors, sites = (
+        np.array([0.8, 1.0, 1.25]),
+        np.array(["forum", "games", "news", "weather"]),
+    )
+    floor, seen, site = (
+        rng.gamma(4.0, 0.3, rounds),
+        rng.poisson(2.0, rounds),
+        rng.integers(0, 4, rounds),
+    )
     phone = rng.random(rounds) < 0.65
     chosen, chances = _choose(rng, 0.4 * phone[:, None] * np.array([0.5, 0.0, -0.5]))
-    context = np.column_stack([np.ones(rounds), floor - 1.2, (seen - 2.0) / 1.4, phone - 0.65, site == 1])
-    truth = np.array([[0.5, 0.1, 0.0, 0.1, 0.0], [0.6, -0.2, -0.1, 0.0, 0.2], [0.5, -0.4, -0.2, 0.2, 0.4]])
+    context = np.column_stack(
+        [np.ones(rounds), floor - 1.2, (seen - 2.0) / 1.4, phone - 0.65, site == 1]
+    )
+    truth = np.array(
+        [
+            [0.5, 0.1, 0.0, 0.1, 0.0],
+            [0.6, -0.2, -0.1, 0.0, 0.2],
+            [0.5, -0.4, -0.2, 0.2, 0.4],
+        ]
+    )
     drift = np.zeros((rounds, 3, 5))
     drift[:, 1, 1] = np.where(share > 0.5, -0.6, 0.0)
     drift[:, 2, 3] = 0.4 * np.sin(2.0 * np.pi * share)
     means, wins = _linear(context, truth, drift), rng.random(rounds) < 0.5
-    margin = np.where(wins, 2.0 * _of(chosen, means) + rng.normal(0.0, 0.6, rounds), 0.0)
+    margin = np.where(
+        wins, 2.0 * _of(chosen, means) + rng.normal(0.0, 0.6, rounds), 0.0
+    )
     price = (floor + rng.gamma(2.0, 0.4, rounds)).round(3)
     table = {
         "auction_id": [f"{value:016x}" for value in rng.integers(0, 2**62, rounds)],
@@ -345,16 +461,25 @@ def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
     }
     path = Path(folder) / "bids.parquet"
     pq.write_table(pa.table(table), path)
-    roles = {"time": "bid_ts", "arm": "bid_factor", "reward": "margin", "propensity": "exploration_prob"}
+    roles = {
+        "time": "bid_ts",
+        "arm": "bid_factor",
+        "reward": "margin",
+        "propensity": "exploration_prob",
+    }
     drifting = {("1", "floor_cpm"), ("1.25", "device")}
-    return WildLog(path, roles, drifting, {"clearing_cpm"}).knowing(("0.8", "1", "1.25"), means, share)
+    return WildLog(path, roles, drifting, {"clearing_cpm"}).knowing(
+        ("0.8", "1", "1.25"), means, share
+    )
 
 
 WILD_LOGS: dict[str, Callable[..., WildLog]] = {
-    maker.__name__: maker for maker in (email_campaign, ride_pricing, news_articles, dosing, call_centre)
+    maker.__name__: maker
+    for maker in (email_campaign, ride_pricing, news_articles, dosing, call_centre)
 }
 OTHER_LOGS: dict[str, Callable[..., WildLog]] = {
-    maker.__name__: maker for maker in (weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
+    maker.__name__: maker
+    for maker in (weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
 }
 """Weaker drift, and two kinds whose column names were chosen without regard to the usual names of roles."""
 
@@ -363,10 +488,12 @@ def _choose(rng: Any, utilities: Any, active: Any = None) -> tuple[Any, Any]:
     """Draw an arm per row from a softmax with a floor; (its place, its probability)."""
     weights = np.exp(utilities) * (1.0 if active is None else active)
     allowed = np.ones_like(weights) if active is None else active.astype(float)
-    chances = 0.7 * weights / weights.sum(axis=1, keepdims=True) + 0.3 * allowed / allowed.sum(
+    chances = 0.7 * weights / weights.sum(
         axis=1, keepdims=True
-    )
-    chosen = (rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]).sum(axis=1)
+    ) + 0.3 * allowed / allowed.sum(axis=1, keepdims=True)
+    chosen = (
+        rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]
+    ).sum(axis=1)
     return chosen, chances[np.arange(len(chances)), chosen]
 
 

@@ -96,8 +96,14 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Offers of a game in tab-separated text: camelCase names, T and F, amounts with a dollar sign."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    labels = np.array(["Starter Pack", "Gem Bundle", "Season Pass", "Skin Crate", "No Offer"])
-    level, idle, tier = rng.integers(1, 60, rounds), rng.exponential(20, rounds), rng.integers(0, 3, rounds)
+    labels = np.array(
+        ["Starter Pack", "Gem Bundle", "Season Pass", "Skin Crate", "No Offer"]
+    )
+    level, idle, tier = (
+        rng.integers(1, 60, rounds),
+        rng.exponential(20, rounds),
+        rng.integers(0, 3, rounds),
+    )
     cols = {
         "playerLevel": std(level),
         "hrsSinceLogin": std(idle),
@@ -112,9 +118,13 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     ]
     moves = [(1, "playerLevel", jump(0.7)), (3, "level", ramp(-1.0))]
     chosen, p, means, y = world(rng, share, cols, truth, moves)
-    usd = np.where(y, np.char.add("$", rng.choice(["4.99", "9.99", "19.99"], rounds)), "")
+    usd = np.where(
+        y, np.char.add("$", rng.choice(["4.99", "9.99", "19.99"], rounds)), ""
+    )
     table = {
-        "sessionUuid": [f"{a:08x}-{b:04x}" for a, b in rng.integers(0, (2**32, 2**16), (rounds, 2))],
+        "sessionUuid": [
+            f"{a:08x}-{b:04x}" for a, b in rng.integers(0, (2**32, 2**16), (rounds, 2))
+        ],
         "tsUtc": _times(share, 70).astype("datetime64[s]").astype(np.int64),
         "buildChannel": ["prod"] * rounds,
         "playerLevel": level,
@@ -128,7 +138,12 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     path = _write_csv(Path(folder) / "offers.tsv", table, "\t")
     return WildLog(
         path,
-        {"time": "tsUtc", "arm": "offerShown", "reward": "boughtOffer", "propensity": "selProb"},
+        {
+            "time": "tsUtc",
+            "arm": "offerShown",
+            "reward": "boughtOffer",
+            "propensity": "selProb",
+        },
         {("Gem Bundle", "playerLevel"), ("Skin Crate", "level")},
         {"purchaseAmountUsd"},
     ).knowing(labels, means, share)
@@ -141,7 +156,12 @@ def trial(folder: Path, seed: int, rounds: int = 16_000) -> WildLog:
     bmi, sbp = rng.normal(27, 4, rounds), rng.normal(135, 15, rounds)
     sex, smk = rng.random(rounds) < 0.5, rng.random(rounds) < 0.3
     cols = {"bmi": std(bmi), "sbp": std(sbp), "sex": sex - 0.5, "smk": smk - 0.3}
-    truth = [[0.2, 0.2, 0, 0, 0], [0.4, 0, -0.3, 0.2, 0], [0.3, -0.2, 0, 0, -0.4], [0.5, 0, 0.2, 0, 0]]
+    truth = [
+        [0.2, 0.2, 0, 0, 0],
+        [0.4, 0, -0.3, 0.2, 0],
+        [0.3, -0.2, 0, 0, -0.4],
+        [0.5, 0, 0.2, 0, 0],
+    ]
     moves = [(2, "sbp", jump(0.55, 0.6))]
     chosen, p, means, y = world(rng, share, cols, truth, moves, clicks=False, noise=1.2)
     times = [f"{t}+02:00" for t in _times(share, 400)]
@@ -172,9 +192,22 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     slots = np.array(["morning", "noon", "evening", "late night"])
-    days, opens, ios = rng.geometric(0.02, rounds), rng.poisson(4, rounds), rng.random(rounds) < 0.45
-    cols = {"ctx.opens7d": std(opens), "ctx.daysSinceInstall": std(days), "ctx.platform": ios - 0.45}
-    truth = [[-1.5, 0.3, 0, 0.1], [-1.8, 0.2, 0, 0], [-1.2, 0.1, -0.1, 0.3], [-1.7, 0, 0.2, 0]]
+    days, opens, ios = (
+        rng.geometric(0.02, rounds),
+        rng.poisson(4, rounds),
+        rng.random(rounds) < 0.45,
+    )
+    cols = {
+        "ctx.opens7d": std(opens),
+        "ctx.daysSinceInstall": std(days),
+        "ctx.platform": ios - 0.45,
+    }
+    truth = [
+        [-1.5, 0.3, 0, 0.1],
+        [-1.8, 0.2, 0, 0],
+        [-1.2, 0.1, -0.1, 0.3],
+        [-1.7, 0, 0.2, 0],
+    ]
     moves = [(2, "level", jump(-0.7, 0.4)), (0, "ctx.opens7d", ramp(-0.6))]
     chosen, p, means, y = world(rng, share, cols, truth, moves)
     delay = rng.gamma(1.5, 200, rounds).round(1)
@@ -188,8 +221,15 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
                 "platform": "ios" if ios[i] else "android",
                 "appBuild": 4410,
             },
-            "decision": {"slot": str(slots[chosen[i]]), "probOfChoice": round(float(p[i]), 6), "at": iso[i]},
-            "outcome": {"tapped": bool(y[i]), "tapDelaySec": float(delay[i]) if y[i] else None},
+            "decision": {
+                "slot": str(slots[chosen[i]]),
+                "probOfChoice": round(float(p[i]), 6),
+                "at": iso[i],
+            },
+            "outcome": {
+                "tapped": bool(y[i]),
+                "tapDelaySec": float(delay[i]) if y[i] else None,
+            },
         }
         for i in range(rounds)
     )
@@ -212,9 +252,22 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     tiers = np.array([0, 5, 10, 15])
-    age, value, bonus = rng.integers(18, 80, rounds), rng.gamma(4, 5000, rounds), rng.integers(0, 10, rounds)
-    cols = {"Driver Age": std(age), "Vehicle Value": std(value), "Bonus Class": std(bonus)}
-    truth = [[-1.4, 0.1, 0, 0.2], [-1.1, 0.2, -0.2, 0], [-0.9, 0, 0.1, 0.1], [-0.7, -0.2, 0, 0]]
+    age, value, bonus = (
+        rng.integers(18, 80, rounds),
+        rng.gamma(4, 5000, rounds),
+        rng.integers(0, 10, rounds),
+    )
+    cols = {
+        "Driver Age": std(age),
+        "Vehicle Value": std(value),
+        "Bonus Class": std(bonus),
+    }
+    truth = [
+        [-1.4, 0.1, 0, 0.2],
+        [-1.1, 0.2, -0.2, 0],
+        [-0.9, 0, 0.1, 0.1],
+        [-0.7, -0.2, 0, 0],
+    ]
     moves = [(3, "Vehicle Value", jump(-0.65)), (0, "level", ramp(0.9))]
     chosen, p, means, y = world(rng, share, cols, truth, moves)
     when = _times(share, 240)
@@ -226,7 +279,10 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "Quote No": [f"Q{v:07d}" for v in np.arange(rounds) + 4000],
         "Quote Date": [t.item().strftime("%d.%m.%Y %H:%M") for t in when],
         "Driver Age": age,
-        "Vehicle Value": [f"€ {v:,.2f}".replace(",", "_").replace(".", ",").replace("_", ".") for v in value],
+        "Vehicle Value": [
+            f"€ {v:,.2f}".replace(",", "_").replace(".", ",").replace("_", ".")
+            for v in value
+        ],
         "Bonus Class": bonus,
         "Discount Tier": tiers[chosen],
         "Selection %": _commas((100 * p).round(3)),
@@ -236,7 +292,12 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     path = _write_csv(Path(folder) / "quotes.csv", table, ";")
     return WildLog(
         path,
-        {"time": "Quote Date", "arm": "Discount Tier", "reward": "Accepted", "propensity": "Selection %"},
+        {
+            "time": "Quote Date",
+            "arm": "Discount Tier",
+            "reward": "Accepted",
+            "propensity": "Selection %",
+        },
         {("15", "Vehicle Value"), ("0", "level")},
         {"Policy Start"},
     ).knowing(tiers, means, share)
@@ -246,7 +307,11 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
     """Tariffs in Parquet with a date and an hour; a credit follows from the reward."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    temp, size, solar = rng.normal(12, 8, rounds), rng.integers(1, 7, rounds), rng.random(rounds) < 0.25
+    temp, size, solar = (
+        rng.normal(12, 8, rounds),
+        rng.integers(1, 7, rounds),
+        rng.random(rounds) < 0.25,
+    )
     cols = {"temp_c": std(temp), "hh_size": std(size), "has_pv": solar - 0.25}
     truth = np.array(
         [
@@ -279,7 +344,12 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
     pq.write_table(pa.table(table), path)
     return WildLog(
         path,
-        {"time": "d", "arm": "tariff_code", "reward": "kwh_shifted", "propensity": "p_assign"},
+        {
+            "time": "d",
+            "arm": "tariff_code",
+            "reward": "kwh_shifted",
+            "propensity": "p_assign",
+        },
         {("2", "temp_c"), ("5", "level")},
         {"bill_credit_eur"},
         {"reward": "kwh_shifted"},
@@ -294,7 +364,9 @@ def hotels(folder: Path, seed: int, rounds: int = 15_000) -> WildLog:
     k = 5
     stars, price = rng.integers(2, 6, (rounds, k)), rng.gamma(4, 30, (rounds, k))
     dist, promo = rng.exponential(3, (rounds, k)), rng.random((rounds, k)) < 0.3
-    z = np.stack([(stars - 3.5) / 1.12, (price - 120) / 60, (dist - 3) / 3, promo - 0.3], -1)
+    z = np.stack(
+        [(stars - 3.5) / 1.12, (price - 120) / 60, (dist - 3) / 3, promo - 0.3], -1
+    )
     beta = np.tile([0.4, -0.4, -0.2, 0.3], (rounds, 1))
     beta[:, 1] += np.where(share > 0.5, 0.8, 0)
     means = _sigmoid(-1.0 + np.einsum("nkd,nd->nk", z, beta))
@@ -340,11 +412,17 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         rng.integers(1, 9, rounds),
         rng.integers(0, 4, rounds),
     )
-    cols = {"msg_len": std(length), "n_turns": std(turns), "intent": (intent == 3) - 0.25}
+    cols = {
+        "msg_len": std(length),
+        "n_turns": std(turns),
+        "intent": (intent == 3) - 0.25,
+    }
     truth = [[0.2, 0.2, -0.2, 0], [0.4, 0, 0, -0.3], [0.1, 0.1, -0.1, 0.3]]
     moves = [(1, "n_turns", jump(-0.6, 0.45)), (2, "intent", jump(-1.4))]
     chosen, p, means, y = world(rng, share, cols, truth, moves)
-    ms = _times(share, 25).astype("datetime64[ms]").astype(np.int64) + rng.integers(0, 999, rounds)
+    ms = _times(share, 25).astype("datetime64[ms]").astype(np.int64) + rng.integers(
+        0, 999, rounds
+    )
     rows = (
         {
             "conv": f"c{i:06x}",
@@ -364,7 +442,12 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     path = jsonl(Path(folder) / "chat.jsonl.gz", rows)
     return WildLog(
         path,
-        {"time": "created", "arm": "answer_style", "reward": "thumbs_up", "propensity": "sampling_prob"},
+        {
+            "time": "created",
+            "arm": "answer_style",
+            "reward": "thumbs_up",
+            "propensity": "sampling_prob",
+        },
         {("step by step", "n_turns"), ("with example", "intent")},
         {"escalated"},
     ).knowing(labels, means, ms)
@@ -380,10 +463,18 @@ def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         rng.gamma(2, 10, rounds),
         rng.integers(0, 4, rounds),
     )
-    cols = {"n_lines": std(lines_), "weight_kg": std(weight), "picker_exp_m": std(exper)}
-    truth = np.array([[90, 6, -4, 5], [95, 0, -6, 4], [93, 4, 0, 6], [88, -5, -3, 5]], float)
+    cols = {
+        "n_lines": std(lines_),
+        "weight_kg": std(weight),
+        "picker_exp_m": std(exper),
+    }
+    truth = np.array(
+        [[90, 6, -4, 5], [95, 0, -6, 4], [93, 4, 0, 6], [88, -5, -3, 5]], float
+    )
     moves = [(1, "n_lines", jump(-10.0)), (3, "level", ramp(14.0))]
-    chosen, _, means, y = world(rng, share, cols, truth, moves, clicks=False, noise=15.0, uniform=True)
+    chosen, _, means, y = world(
+        rng, share, cols, truth, moves, clicks=False, noise=15.0, uniform=True
+    )
     begin = _times(share, 100)
     minutes = 60 * lines_ / np.maximum(y, 5)
     end = begin + (minutes * 60).astype("timedelta64[s]")
@@ -415,11 +506,19 @@ def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     labels = np.array(["call", "gift card", "nothing", "upgrade"])
-    ten, tickets, spend = rng.gamma(2, 14, rounds), rng.poisson(1, rounds), rng.gamma(3, 15, rounds)
+    ten, tickets, spend = (
+        rng.gamma(2, 14, rounds),
+        rng.poisson(1, rounds),
+        rng.gamma(3, 15, rounds),
+    )
     cols = {"tenure_mths": std(ten), "tickets_90d": std(tickets), "mrr": std(spend)}
-    truth = np.array([[60, 6, -8, 0], [66, 0, -5, 5], [50, 4, -6, 0], [64, 0, 0, 8]], float)
+    truth = np.array(
+        [[60, 6, -8, 0], [66, 0, -5, 5], [50, 4, -6, 0], [64, 0, 0, 8]], float
+    )
     moves = [(1, "mrr", jump(-9.0, 0.6)), (0, "level", jump(12.0, 0.4))]
-    chosen, p, means, y = world(rng, share, cols, truth, moves, clicks=False, noise=16.0)
+    chosen, p, means, y = world(
+        rng, share, cols, truth, moves, clicks=False, noise=16.0
+    )
     day = _times(share, 360).astype("datetime64[D]")
     table = {
         "acct": [f"A-{v}" for v in rng.integers(10_000, 99_999, rounds)],
@@ -453,7 +552,12 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     arms = np.array(["face_closeup", "group shot", "logo", "scenery"])
     hrs, rec, tv = rng.gamma(2, 3, rounds), rng.random(rounds), rng.random(rounds) < 0.4
     cols = {"wk_hrs": std(hrs), "recency": std(rec), "dev": tv - 0.4}
-    truth = [[-1, 0.2, 0.1, 0], [-1.2, 0, 0, 0.3], [-1.5, 0.2, 0, 0], [-1.1, 0, 0.3, -0.2]]
+    truth = [
+        [-1, 0.2, 0.1, 0],
+        [-1.2, 0, 0, 0.3],
+        [-1.5, 0.2, 0, 0],
+        [-1.1, 0, 0.3, -0.2],
+    ]
     moves = [(0, "wk_hrs", jump(-0.6)), (2, "level", jump(0.8, 0.6))]
     chosen, p, means, y = world(rng, share, cols, truth, moves)
     mins = np.where(y, rng.gamma(3, 15, rounds), 0).round(1)
@@ -473,7 +577,12 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     pq.write_table(pa.table(table), path)
     return WildLog(
         path,
-        {"time": "impr_time", "arm": "art", "reward": "played", "propensity": "logged_p"},
+        {
+            "time": "impr_time",
+            "arm": "art",
+            "reward": "played",
+            "propensity": "logged_p",
+        },
         {("face_closeup", "wk_hrs"), ("logo", "level")},
         {"mins_watched"},
     ).knowing(arms, means, share)
@@ -484,9 +593,20 @@ def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     fees = np.array([1.5, 2.0, 2.5, 3.0])
-    occ, temp, event = rng.beta(3, 2, rounds), rng.normal(14, 7, rounds), rng.random(rounds) < 0.15
+    occ, temp, event = (
+        rng.beta(3, 2, rounds),
+        rng.normal(14, 7, rounds),
+        rng.random(rounds) < 0.15,
+    )
     cols = {"occ_rate": std(occ), "temp": std(temp), "event_nearby": event - 0.15}
-    truth = np.array([[3, 0.6, 0, 0.5], [3.4, 0.3, 0.2, 0.8], [3.6, 0, 0.1, 0.6], [3.3, -0.4, 0, 1.2]])
+    truth = np.array(
+        [
+            [3, 0.6, 0, 0.5],
+            [3.4, 0.3, 0.2, 0.8],
+            [3.6, 0, 0.1, 0.6],
+            [3.3, -0.4, 0, 1.2],
+        ]
+    )
     moves = [(2, "occ_rate", jump(0.9)), (0, "temp", wave(0.8))]
     chosen, p, means, y = world(rng, share, cols, truth, moves, clicks=False, noise=1.8)
     when = _times(share, 150)
@@ -514,7 +634,11 @@ def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     k = 4
-    sal, skill, rem = rng.normal(60, 12, (rounds, k)), rng.random((rounds, k)), rng.random((rounds, k)) < 0.4
+    sal, skill, rem = (
+        rng.normal(60, 12, (rounds, k)),
+        rng.random((rounds, k)),
+        rng.random((rounds, k)) < 0.4,
+    )
     z = np.stack([(sal - 60) / 12, (skill - 0.5) / 0.289, rem - 0.4], -1)
     beta = np.tile([0.3, 0.5, 0.2], (rounds, 1))
     beta[:, 2] += np.where(share > 0.55, 1.3, 0)
@@ -557,7 +681,11 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Hints for learners as numbers, propensities with a percent sign, points for a right answer."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    acc, gap, grade = rng.beta(5, 3, rounds), rng.gamma(1.5, 2, rounds), rng.integers(4, 10, rounds)
+    acc, gap, grade = (
+        rng.beta(5, 3, rounds),
+        rng.gamma(1.5, 2, rounds),
+        rng.integers(4, 10, rounds),
+    )
     cols = {"prior_acc": std(acc), "days_gap": std(gap), "grade": std(grade)}
     truth = [
         [0.3, 0.5, -0.1, 0],
@@ -584,7 +712,12 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     path = _write_csv(Path(folder) / "hints.csv", table)
     return WildLog(
         path,
-        {"time": "t", "arm": "hint_type", "reward": "correct", "propensity": "prob_pct"},
+        {
+            "time": "t",
+            "arm": "hint_type",
+            "reward": "correct",
+            "propensity": "prob_pct",
+        },
         {("5", "grade"), ("2", "level")},
         {"points"},
     ).knowing(range(1, 6), means, share)
@@ -592,7 +725,17 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
 
 NEW_LOGS: dict[str, Callable[..., WildLog]] = {
     maker.__name__: maker
-    for maker in (game_offers, trial, notifications, insurance, energy, hotels, chatbot, warehouse, churn)
+    for maker in (
+        game_offers,
+        trial,
+        notifications,
+        insurance,
+        energy,
+        hotels,
+        chatbot,
+        warehouse,
+        churn,
+    )
 }
 LATER_LOGS: dict[str, Callable[..., WildLog]] = {
     maker.__name__: maker for maker in (thumbnails, parking, jobs_match, tutoring)

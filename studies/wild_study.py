@@ -90,15 +90,28 @@ def read_draw(place: tuple[str, int]) -> Draw:
             found = schema.roles() == log.roles
         except InputError as error:
             offered = [
-                re.search(rf"--(arm|reward) '?{re.escape(name)}", str(error)) for name in log.candidates
+                re.search(rf"--(arm|reward) '?{re.escape(name)}", str(error))
+                for name in log.candidates
             ]
             stopped = bool(offered) and all(offered)
-        opened = open_log(path, None if found else log.roles, catalogue=log.catalogue and str(log.catalogue))
+        opened = open_log(
+            path,
+            None if found else log.roles,
+            catalogue=log.catalogue and str(log.catalogue),
+        )
         features = set(opened.schema.features)
         effects = values.effects(fit_logs(opened))
-    named = {(effect["arm"] or "", effect["of"].split("=")[0]) for effect in effects if effect["drifts"]}
+    named = {
+        (effect["arm"] or "", effect["of"].split("=")[0])
+        for effect in effects
+        if effect["drifts"]
+    }
     return Draw(
-        found, stopped, len(log.leaking & features), len(log.drifting - named), len(named - log.drifting)
+        found,
+        stopped,
+        len(log.leaking & features),
+        len(log.drifting - named),
+        len(named - log.drifting),
     )
 
 
@@ -129,7 +142,10 @@ def order_draw(place: tuple[str, int]) -> Order:
     shares = dict[str, float]()
     for name in LINUCB:
         best = max(truth.of(name, {"exploration": factor}) for factor in EXPLORATIONS)
-        shares |= {name: made[name] / best, f"{name}, gain": (made[name] - truth.even) / (best - truth.even)}
+        shares |= {
+            name: made[name] / best,
+            f"{name}, gain": (made[name] - truth.even) / (best - truth.even),
+        }
     return Order(decided, wrong, shares)
 
 
@@ -143,13 +159,17 @@ class _Truth:
         rows = np.repeat(log.order, read.feedback.counts)
         means = log.means[rows, places[np.asarray(read.offered_arms).astype(np.int64)]]
         self.means: Array = means[read.feedback.starts[self.earlier.rounds] :]
-        self.even = float(np.repeat(1.0 / self.later.counts, self.later.counts) @ self.means)
+        self.even = float(
+            np.repeat(1.0 / self.later.counts, self.later.counts) @ self.means
+        )
         self.even /= self.later.rounds
 
     def of(self, policy: str, settings: Mapping[str, Any]) -> float:
         """Value per round of a registered policy with these settings."""
         made = build_policy(Contender(policy, settings), self.past)
-        target = np.asarray(target_probabilities(made, self.later, baseline=self.past.baseline))
+        target = np.asarray(
+            target_probabilities(made, self.later, baseline=self.past.baseline)
+        )
         return float(target @ self.means) / self.later.rounds
 
 
@@ -168,9 +188,13 @@ def run(
     """
     whole_number("replications", replications, 2)
     lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
-    known = {(name, kind, own): value for name, kind, own, value in map(json.loads, lines)}
+    known = {
+        (name, kind, own): value for name, kind, own, value in map(json.loads, lines)
+    }
 
-    def by_kind(draw: Any, kinds: Iterable[str], first: int, count: int, words: str) -> dict[str, Any]:
+    def by_kind(
+        draw: Any, kinds: Iterable[str], first: int, count: int, words: str
+    ) -> dict[str, Any]:
         seeds = {
             kind: [cell_seed(seed, first + 1000 * place + i) for i in range(count)]
             for place, kind in enumerate(kinds)
@@ -185,14 +209,21 @@ def run(
                     file.write(json.dumps([words, *place, value]) + "\n")
             return value
 
-        for place, value in zip(new, gather(drawn, new, jobs, progress, words), strict=True):
+        for place, value in zip(
+            new, gather(drawn, new, jobs, progress, words), strict=True
+        ):
             known[(words, *place)] = value
         kind_of = {read_draw: Draw, order_draw: Order}[draw]
-        return {kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]] for kind in kinds}
+        return {
+            kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]]
+            for kind in kinds
+        }
 
     draws = by_kind(read_draw, KINDS, 0, replications, "logs read")
     orders = by_kind(order_draw, WILD_LOGS, 500, compared, "logs compared")
-    return StudyOutcome(draws, replications, seed, {"orders": orders, "compared": compared})
+    return StudyOutcome(
+        draws, replications, seed, {"orders": orders, "compared": compared}
+    )
 
 
 def _title(kind: str) -> str:
@@ -203,50 +234,95 @@ def goals() -> list[Goal]:
     """What must be true of the five kinds."""
 
     def found(outcome: StudyOutcome) -> GoalVerdict:
-        right = sum(all(draw.found for draw in outcome.values[kind]) for kind in WILD_LOGS)
-        stops = all(draw.found or draw.stopped for kind in WILD_LOGS for draw in outcome.values[kind])
+        right = sum(
+            all(draw.found for draw in outcome.values[kind]) for kind in WILD_LOGS
+        )
+        stops = all(
+            draw.found or draw.stopped
+            for kind in WILD_LOGS
+            for draw in outcome.values[kind]
+        )
         words = f"{right} of {len(WILD_LOGS)} kinds in every draw"
-        return GoalVerdict(right >= LEAST_FOUND and stops, Measurement(right), numbers=words)
+        return GoalVerdict(
+            right >= LEAST_FOUND and stops, Measurement(right), numbers=words
+        )
 
     def guessed(outcome: StudyOutcome) -> GoalVerdict:
         draws = [draw for kind in KINDS for draw in outcome.values[kind]]
         wrong = sum(not (draw.found or draw.stopped) for draw in draws)
-        return GoalVerdict(wrong == 0, Measurement(wrong), numbers=f"{wrong} of {len(draws):,} draws")
+        return GoalVerdict(
+            wrong == 0, Measurement(wrong), numbers=f"{wrong} of {len(draws):,} draws"
+        )
 
     def leaks(outcome: StudyOutcome) -> GoalVerdict:
         survived = sum(draw.leaks for kind in KINDS for draw in outcome.values[kind])
-        return GoalVerdict(survived == 0, Measurement(survived), numbers=f"{survived} survived")
+        return GoalVerdict(
+            survived == 0, Measurement(survived), numbers=f"{survived} survived"
+        )
 
     def named(kind: str) -> Goal:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
             draws = outcome.values[kind]
-            share = share_of(sum(draw.missed + draw.others == 0 for draw in draws), len(draws))
-            return GoalVerdict(share.value >= LEAST_NAMED, share, numbers=share.with_interval(2))
+            share = share_of(
+                sum(draw.missed + draw.others == 0 for draw in draws), len(draws)
+            )
+            return GoalVerdict(
+                share.value >= LEAST_NAMED, share, numbers=share.with_interval(2)
+            )
 
-        return Goal(f"{_title(kind)}: drift named exactly in at least {LEAST_NAMED:.0%}", kind, judge)
+        return Goal(
+            f"{_title(kind)}: drift named exactly in at least {LEAST_NAMED:.0%}",
+            kind,
+            judge,
+        )
 
     def ordered(outcome: StudyOutcome) -> GoalVerdict:
         orders = [order for kind in WILD_LOGS for order in outcome.more["orders"][kind]]
-        wrong, decided = sum(order.wrong for order in orders), sum(order.decided for order in orders)
-        return GoalVerdict(wrong == 0, Measurement(wrong), numbers=f"{wrong} of {decided:,} pairs are wrong")
+        wrong, decided = (
+            sum(order.wrong for order in orders),
+            sum(order.decided for order in orders),
+        )
+        return GoalVerdict(
+            wrong == 0,
+            Measurement(wrong),
+            numbers=f"{wrong} of {decided:,} pairs are wrong",
+        )
 
     def tuned(name: str) -> Goal:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
-            shares = [order.shares[name] for kind in WILD_LOGS for order in outcome.more["orders"][kind]]
+            shares = [
+                order.shares[name]
+                for kind in WILD_LOGS
+                for order in outcome.more["orders"][kind]
+            ]
             below, worst = sum(share < LEAST_SHARE for share in shares), min(shares)
             words = f"worst {worst:.3f}; below in {below} of {len(shares)}"
             return GoalVerdict(worst >= LEAST_SHARE, Measurement(worst), numbers=words)
 
-        return Goal(f"{name} earns at least {LEAST_SHARE:.0%} of the best exploration", name, judge)
+        return Goal(
+            f"{name} earns at least {LEAST_SHARE:.0%} of the best exploration",
+            name,
+            judge,
+        )
 
     return [
-        Goal("all roles found in four of five kinds, in the fifth the right candidates", "roles", found),
         Goal(
-            "no wrong guess in any kind: roles found, or a stop with the right candidates", "guess", guessed
+            "all roles found in four of five kinds, in the fifth the right candidates",
+            "roles",
+            found,
+        ),
+        Goal(
+            "no wrong guess in any kind: roles found, or a stop with the right candidates",
+            "guess",
+            guessed,
         ),
         Goal("no leaking column is a feature", "leaks", leaks),
         *(named(kind) for kind in (*WILD_LOGS, *NEW_LOGS, *LATER_LOGS)),
-        Goal("policies are in their true order where the interval decides", "order", ordered),
+        Goal(
+            "policies are in their true order where the interval decides",
+            "order",
+            ordered,
+        ),
         *(tuned(name) for name in LINUCB),
     ]
 
@@ -321,7 +397,15 @@ def report(outcome: StudyOutcome) -> str:
             sum(getattr(draw, name) for draw in draws)
             for name in ("found", "stopped", "leaks", "missed", "others")
         )
-        cells = [found, stopped, wrong, leaks, f"{exact} of {len(draws)}", missed, others]
+        cells = [
+            found,
+            stopped,
+            wrong,
+            leaks,
+            f"{exact} of {len(draws)}",
+            missed,
+            others,
+        ]
         lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     lines += [
         "",
@@ -361,7 +445,11 @@ def report(outcome: StudyOutcome) -> str:
     for kind, orders in outcome.more["orders"].items():
         cells = [f"{sum(o.decided for o in orders)}", f"{sum(o.wrong for o in orders)}"]
         for name in LINUCB:
-            shares, gains = ([o.shares[key] for o in orders] for key in (name, f"{name}, gain"))
-            cells.append(f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})")
+            shares, gains = (
+                [o.shares[key] for o in orders] for key in (name, f"{name}, gain")
+            )
+            cells.append(
+                f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})"
+            )
         lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, ""])

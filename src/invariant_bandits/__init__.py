@@ -14,7 +14,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LISTED = re.compile(r"^from (\S+) import \(?\s*(\w+) as \2,?\s*\)?$", re.MULTILINE)
-_HOMES = {name: home for home, name in _LISTED.findall(Path(__file__).with_suffix(".pyi").read_text())}
+_HOMES = {
+    name: home
+    for home, name in _LISTED.findall(Path(__file__).with_suffix(".pyi").read_text())
+}
 
 __all__ = sorted(_HOMES)
 

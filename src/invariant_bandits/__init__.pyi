@@ -5,13 +5,19 @@ from invariant_bandits.client import AsyncClient as AsyncClient
 from invariant_bandits.client import Client as Client
 from invariant_bandits.client import ServedDecision as ServedDecision
 from invariant_bandits.client import ServiceError as ServiceError
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
+from invariant_bandits.decomposition.arm_statistics import (
+    ArmStatistics as ArmStatistics,
+)
 from invariant_bandits.decomposition.drift_prior import DriftPrior as DriftPrior
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition as InvariantSubspaceDecomposition,
 )
-from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning as ConvergenceWarning
-from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize
+from invariant_bandits.decomposition.joint_diagonalization import (
+    ConvergenceWarning as ConvergenceWarning,
+)
+from invariant_bandits.decomposition.joint_diagonalization import (
+    joint_diagonalize as joint_diagonalize,
+)
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
 from invariant_bandits.evaluation.estimators import estimator as estimator
@@ -41,11 +47,15 @@ from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen
 from invariant_bandits.policies.baselines import Greedy as Greedy
 from invariant_bandits.policies.baselines import Uniform as Uniform
-from invariant_bandits.policies.invariant_set import InvariantSetPolicy as InvariantSetPolicy
+from invariant_bandits.policies.invariant_set import (
+    InvariantSetPolicy as InvariantSetPolicy,
+)
 from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
 from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
 from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
-from invariant_bandits.policies.latent_autoregressive import LatentARLinUCB as LatentARLinUCB
+from invariant_bandits.policies.latent_autoregressive import (
+    LatentARLinUCB as LatentARLinUCB,
+)
 from invariant_bandits.policies.latent_subspace import LatentLinUCB as LatentLinUCB
 from invariant_bandits.policies.linear import DLinUCB as DLinUCB
 from invariant_bandits.policies.linear import LinTS as LinTS
@@ -61,7 +71,9 @@ from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
-from invariant_bandits.policies.sequential_representation import SequentialLinUCB as SequentialLinUCB
+from invariant_bandits.policies.sequential_representation import (
+    SequentialLinUCB as SequentialLinUCB,
+)
 from invariant_bandits.simulation.episodes import Environment as Environment
 from invariant_bandits.simulation.episodes import Episode as Episode
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes

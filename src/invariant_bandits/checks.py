@@ -46,12 +46,16 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
             _refuse_no_numbers(value, raw)
             array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError, Warning) as error:
-        raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
+        raise InputError(
+            f"{name} must be numbers of shape {_words(shape)}: {error}"
+        ) from None
     if array.ndim != len(shape):
         raise InputError(f"{name} must have shape {_words(shape)}, got {array.shape}")
     for length, wanted in zip(array.shape, shape, strict=True):
         if isinstance(wanted, int) and length != wanted:
-            raise InputError(f"{name} must have shape {_words(shape)}, got {array.shape}")
+            raise InputError(
+                f"{name} must have shape {_words(shape)}, got {array.shape}"
+            )
         if length == 0:
             raise InputError(f"{name} is empty: shape {array.shape}")
     return array
@@ -60,9 +64,17 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
 def _refuse_no_numbers(value: Any, raw: Array) -> None:
     """Raise unless the array that was made of `value` holds numbers, all of them at hand."""
     if _is_masked(value):
-        raise ValueError("masked entries have no value, fill them in or leave their rows out")
-    foreign = raw.dtype.kind == "O" and any(not isinstance(entry, Real | Decimal) for entry in raw.flat)
-    if foreign or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and raw is value):
+        raise ValueError(
+            "masked entries have no value, fill them in or leave their rows out"
+        )
+    foreign = raw.dtype.kind == "O" and any(
+        not isinstance(entry, Real | Decimal) for entry in raw.flat
+    )
+    if (
+        foreign
+        or raw.dtype.kind not in "biufO"
+        or (raw.dtype.kind == "O" and raw is value)
+    ):
         raise ValueError(f"values of type {raw.dtype.name} are not numbers")
 
 
@@ -80,7 +92,9 @@ def require_finite(name: str, array: Array) -> None:
     bad = np.argwhere(~np.isfinite(array))
     first = ", ".join(str(int(index)) for index in bad[0])
     more = f" and {len(bad) - 1} more such entries" if len(bad) > 1 else ""
-    raise InputError(f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}){more}")
+    raise InputError(
+        f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}){more}"
+    )
 
 
 LEAST_PROBABILITY = 1e-300
@@ -92,25 +106,41 @@ def probability(name: str, value: float) -> float:
     """
     number = number_between(name, value, 0.0, 1.0)
     if number < LEAST_PROBABILITY:
-        raise InputError(f"{name} must be at least {LEAST_PROBABILITY:g}, got {value!r}")
+        raise InputError(
+            f"{name} must be at least {LEAST_PROBABILITY:g}, got {value!r}"
+        )
     return number
 
 
 def number_between(name: str, value: float, low: float, high: float) -> float:
     """Return `value` as a float strictly between `low` and `high`, or raise."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(
+        value, int | float | np.integer | np.floating
+    ):
+        raise InputError(
+            f"{name} must be a number between {low:g} and {high:g}, got {value!r}"
+        )
     if not low < value < high or abs(value) > sys.float_info.max:
-        raise InputError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r:.40}")
+        raise InputError(
+            f"{name} must lie strictly between {low:g} and {high:g}, got {value!r:.40}"
+        )
     return float(value)
 
 
 def whole_number(name: str, value: Any, least: int, most: int = LARGEST_WHOLE) -> int:
     """Return `value` as an int of at least `least` and at most `most`, 2^63 − 1 if not given, or raise."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r:.40}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or value < least
+    ):
+        raise InputError(
+            f"{name} must be a whole number of at least {least}, got {value!r:.40}"
+        )
     if value > most:
-        raise InputError(f"{name} must be below 2^{most.bit_length()}, got {value!r:.40}")
+        raise InputError(
+            f"{name} must be below 2^{most.bit_length()}, got {value!r:.40}"
+        )
     return int(value)
 
 
@@ -122,7 +152,9 @@ def whole_seed(value: Any) -> int:
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of `allowed`, or raise."""
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
+        raise InputError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}"
+        )
     return value
 
 

@@ -105,7 +105,10 @@ class ClientCall(Generic[T]):
     def result(self, outcome: Any) -> T:
         """Return what a response says, or raise the ServiceError that the response or the exception means."""
         if isinstance(outcome, Exception):
-            address, reason = outcome.request.url, str(outcome) or type(outcome).__name__  # type: ignore[attr-defined]
+            address, reason = (
+                outcome.request.url,
+                str(outcome) or type(outcome).__name__,
+            )  # type: ignore[attr-defined]
             raise ServiceError(f"no answer from {address}: {reason}") from outcome
         try:
             body = outcome.json()
@@ -114,7 +117,9 @@ class ClientCall(Generic[T]):
         if outcome.status_code < 400 and body is not None:
             return self.read(body)
         error = (body.get("error") if isinstance(body, dict) else None) or {}
-        message = error.get("message", f"the service answered with status {outcome.status_code}")
+        message = error.get(
+            "message", f"the service answered with status {outcome.status_code}"
+        )
         raise ServiceError(message, outcome.status_code, error.get("field"))
 
 
@@ -130,7 +135,9 @@ class ClientMethod(Generic[P, T]):
     @overload
     def __get__(self, client: Client, kind: Any = None) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: AsyncClient, kind: Any = None) -> Callable[P, Awaitable[T]]: ...
+    def __get__(
+        self, client: AsyncClient, kind: Any = None
+    ) -> Callable[P, Awaitable[T]]: ...
     @overload
     def __get__(self, client: None, kind: Any = None) -> ClientMethod[P, T]: ...
     def __get__(self, client: Any, kind: Any = None) -> Any:
@@ -160,12 +167,24 @@ class _Calls:
         transport: Any = None,
     ) -> None:
         self._httpx = require("httpx", type(self).__name__)
-        self._retries, self._backoff = whole_number("retries", retries, 0), variance("backoff", backoff)
+        self._retries, self._backoff = (
+            whole_number("retries", retries, 0),
+            variance("backoff", backoff),
+        )
         if not str(url).startswith(("http://", "https://")):
             raise InputError(f"url must begin with http:// or https://, got {url!r}")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        make = self._httpx.AsyncClient if isinstance(self, AsyncClient) else self._httpx.Client
-        self._http = make(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
+        make = (
+            self._httpx.AsyncClient
+            if isinstance(self, AsyncClient)
+            else self._httpx.Client
+        )
+        self._http = make(
+            base_url=url.rstrip("/"),
+            headers=headers,
+            timeout=timeout,
+            transport=transport,
+        )
 
     def _wait(self, tried: int, outcome: Any) -> float | None:
         """Seconds to wait after try number `tried` ended with a response or an error; None if it is the last.
@@ -173,7 +192,9 @@ class _Calls:
         Up to twice as long every time, drawn at random. The service's Retry-After is the least.
         """
         failed = isinstance(outcome, Exception)
-        if tried > self._retries or (not failed and outcome.status_code not in WORTH_ANOTHER_TRY):
+        if tried > self._retries or (
+            not failed and outcome.status_code not in WORTH_ANOTHER_TRY
+        ):
             return None
         after = "" if failed else outcome.headers.get("retry-after", "")
         wait = random.uniform(0.5, 1.0) * self._backoff * 2.0 ** (tried - 1)
@@ -216,17 +237,32 @@ class _Calls:
         body |= {} if context is None else {"context": dict(context)}
         body |= {} if arms is None else {"arms": list(arms)}
         body |= {} if unit is None else {"unit": unit}
-        body |= {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
-        return ClientCall("POST", "/v1/decisions", lambda answer: ServedDecision(**answer), {"json": body})
+        body |= {
+            name: True
+            for name, wanted in (("scores", scores), ("defer", defer))
+            if wanted
+        }
+        return ClientCall(
+            "POST",
+            "/v1/decisions",
+            lambda answer: ServedDecision(**answer),
+            {"json": body},
+        )
 
     @ClientMethod
     @staticmethod
-    def decide_many(questions: Iterable[Mapping[str, Any]]) -> ClientCall[list[ServedDecision]]:
+    def decide_many(
+        questions: Iterable[Mapping[str, Any]],
+    ) -> ClientCall[list[ServedDecision]]:
         """Ask for several decisions in one request, which makes either all decisions or none.
 
         Each question is a mapping with the parameters of `decide`.
         """
-        body = {"decisions": [_Calls.decide.make(**question).sent["json"] for question in questions]}
+        body = {
+            "decisions": [
+                _Calls.decide.make(**question).sent["json"] for question in questions
+            ]
+        }
 
         def read(answer: Any) -> list[ServedDecision]:
             return [ServedDecision(**each) for each in answer["decisions"]]
@@ -241,12 +277,18 @@ class _Calls:
         The filters are `model`, `arm`, `status`, `search`, `since`, `until`, `before` and `limit`. To get the
         next page of decisions, pass the field `next` of the answer as the filter `before`.
         """
-        return ClientCall("GET", "/v1/decisions", lambda answer: answer, {"params": query})
+        return ClientCall(
+            "GET", "/v1/decisions", lambda answer: answer, {"params": query}
+        )
 
     @ClientMethod
     @staticmethod
     def reward(
-        decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
+        decision: ServedDecision | str,
+        value: float,
+        *,
+        key: str | None = None,
+        model: str | None = None,
     ) -> ClientCall[str]:
         """Report the reward of a decision, and return the status of the reward, such as "learned" or "late".
 
@@ -266,7 +308,12 @@ class _Calls:
         The argument `rewards` is a mapping of ids to values, or pairs (decision or its id, value).
         """
         pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
-        body = {"rewards": [_Calls.reward.make(decision, value).sent["json"] for decision, value in pairs]}
+        body = {
+            "rewards": [
+                _Calls.reward.make(decision, value).sent["json"]
+                for decision, value in pairs
+            ]
+        }
 
         def read(answer: Any) -> dict[str, str]:
             return {reward["id"]: reward["status"] for reward in answer["rewards"]}
@@ -275,7 +322,9 @@ class _Calls:
 
     @ClientMethod
     @staticmethod
-    def activate(decision: ServedDecision | str, *, model: str | None = None) -> ClientCall[str]:
+    def activate(
+        decision: ServedDecision | str, *, model: str | None = None
+    ) -> ClientCall[str]:
         """Activate a decision that was made with `defer=True`.
 
         The answer is "activated", or "unchanged" if the decision was active before.
@@ -321,9 +370,16 @@ class _Calls:
             Remark that the service stores with the new version.
         """
         flags = {"activate": activate, "allow_differences": allow_differences}
-        query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
+        query = urlencode(
+            {
+                **{flag: str(value).lower() for flag, value in flags.items()},
+                "note": note,
+            }
+        )
         path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
-        return ClientCall("POST", path, lambda body: str(body["version"]), {"content": content})
+        return ClientCall(
+            "POST", path, lambda body: str(body["version"]), {"content": content}
+        )
 
 
 class Client(_Calls, AbstractContextManager["Client"]):
@@ -403,9 +459,15 @@ class AsyncClient(_Calls, AbstractAsyncContextManager["AsyncClient"]):
         await self.close()
 
 
-def _identified(decision: ServedDecision | str, model: str | None) -> tuple[str, str | None]:
+def _identified(
+    decision: ServedDecision | str, model: str | None
+) -> tuple[str, str | None]:
     """Return id and model of a decision; of an id alone, the model that was named, if any."""
-    return (decision, model) if isinstance(decision, str) else (decision.id, decision.model)
+    return (
+        (decision, model)
+        if isinstance(decision, str)
+        else (decision.id, decision.model)
+    )
 
 
 def _path(decision: ServedDecision | str, model: str | None, call: str = "") -> str:

@@ -17,10 +17,18 @@ def install_line(module: str) -> str:
     package = module.partition(".")[0]
     wanted = re.compile(rf"{package.replace('_', '[-_]')}\b(?!-).*extra == .(\w+)")
     try:
-        extras = [match[1] for each in requires("invariant-bandits") or () if (match := wanted.match(each))]
+        extras = [
+            match[1]
+            for each in requires("invariant-bandits") or ()
+            if (match := wanted.match(each))
+        ]
     except PackageNotFoundError:
         extras = []
-    return f"pip install 'invariant-bandits[{extras[0]}]'" if extras else f"pip install {package}"
+    return (
+        f"pip install 'invariant-bandits[{extras[0]}]'"
+        if extras
+        else f"pip install {package}"
+    )
 
 
 def require(module: str, caller: str) -> Any:
@@ -29,7 +37,9 @@ def require(module: str, caller: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        words = f"{caller} needs {package}, which is not installed: {install_line(package)}"
+        words = (
+            f"{caller} needs {package}, which is not installed: {install_line(package)}"
+        )
         raise ImportError(words) from None
 
 
@@ -40,7 +50,9 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # those who look at every name of a module do not need the package
+        if name.startswith(
+            "__"
+        ):  # those who look at every name of a module do not need the package
             raise AttributeError(name)
         value = vars(self)[name] = getattr(require(self._name, "reading a log"), name)
         return value

@@ -37,24 +37,42 @@ def map_unordered(
     return _in_processes(run, items, jobs)
 
 
-def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
+def _in_processes(
+    run: Run, items: Sequence[Any], jobs: int
+) -> Iterator[tuple[int, Any]]:
     fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)) as pool:
-        with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
+    with ProcessPoolExecutor(
+        jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)
+    ) as pool:
+        with (
+            warnings.catch_warnings()
+        ):  # threads of the caller do no harm: workers use none of their locks
             warnings.filterwarnings(
-                "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
+                "ignore",
+                message=".*multi-threaded, use of fork",
+                category=DeprecationWarning,
             )
-            futures = {pool.submit(_run_in_worker, index): index for index in range(len(items))}
+            futures = {
+                pool.submit(_run_in_worker, index): index for index in range(len(items))
+            }
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool as error:
-            lost = [str(items[index]) for future, index in futures.items() if future.exception() is not None]
+            lost = [
+                str(items[index])
+                for future, index in futures.items()
+                if future.exception() is not None
+            ]
             more = " …" if len(lost) > 2 * jobs else ""
-            error.add_note(f"a worker process died; not finished were {', '.join(lost[: 2 * jobs])}{more}")
+            error.add_note(
+                f"a worker process died; not finished were {', '.join(lost[: 2 * jobs])}{more}"
+            )
             raise
         except BaseException as error:
-            if not isinstance(error, Exception):  # interrupted: do not wait for running items
+            if not isinstance(
+                error, Exception
+            ):  # interrupted: do not wait for running items
                 for worker in multiprocessing.active_children():
                     worker.kill()
             raise
@@ -84,11 +102,15 @@ def _run_in_worker(index: int) -> Any:
 _inherited: tuple[Run, Sequence[Any]]
 
 
-def _on_cluster(run: Run, items: Sequence[Any], client: Any) -> Iterator[tuple[int, Any]]:
+def _on_cluster(
+    run: Run, items: Sequence[Any], client: Any
+) -> Iterator[tuple[int, Any]]:
     import distributed
 
     dask: Any = distributed
-    waiting = {client.submit(run, item, pure=False): index for index, item in enumerate(items)}
+    waiting = {
+        client.submit(run, item, pure=False): index for index, item in enumerate(items)
+    }
     try:
         for future in dask.as_completed(list(waiting)):
             index = waiting.pop(future)

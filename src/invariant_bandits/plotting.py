@@ -25,8 +25,20 @@ if TYPE_CHECKING:
 
 COLOURS = ("paper", "ink", "faint", "stable", "varies")
 THEMES: dict[str, dict[str, str]] = {
-    "light": dict(zip(COLOURS, ("#ffffff", "#1f2933", "#d5dbe1", "#0072b2", "#d55e00"), strict=True)),
-    "dark": dict(zip(COLOURS, ("#0d1117", "#e6edf3", "#3d444d", "#56b4e9", "#ff9e4a"), strict=True)),
+    "light": dict(
+        zip(
+            COLOURS,
+            ("#ffffff", "#1f2933", "#d5dbe1", "#0072b2", "#d55e00"),
+            strict=True,
+        )
+    ),
+    "dark": dict(
+        zip(
+            COLOURS,
+            ("#0d1117", "#e6edf3", "#3d444d", "#56b4e9", "#ff9e4a"),
+            strict=True,
+        )
+    ),
 }
 PATH_STYLES = ("-", "--", "-.", ":")
 PATH_COLOURS = {
@@ -40,8 +52,12 @@ def theme(name: str) -> Iterator[dict[str, str]]:
     """Matplotlib settings for one theme; yields its colours."""
     colours = THEMES[one_of("theme", name, tuple(THEMES))]
     ink, paper = colours["ink"], colours["paper"]
-    written = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
-    faces = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), paper)
+    written = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink
+    )
+    faces = dict.fromkeys(
+        ("figure.facecolor", "axes.facecolor", "savefig.facecolor"), paper
+    )
     settings: Any = {
         **written,
         **faces,
@@ -63,7 +79,13 @@ def theme(name: str) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def canvas(
-    axes: Any, theme_name: str, width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+    axes: Any,
+    theme_name: str,
+    width: float,
+    height: float,
+    rows: int = 1,
+    columns: int = 1,
+    **options: Any,
 ) -> Iterator[tuple[Any, dict[str, str]]]:
     """Where to draw within a theme, and its colours: the caller's axes, or those of a new figure (inches);
     options: of its subplots.
@@ -100,28 +122,54 @@ def difference_chart(
     Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
     """
     with canvas(axes, theme_name, 7.4, 0.9 + 0.34 * len(rows)) as (axis, colours):
-        looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
+        looks = {
+            1: (colours["stable"], "o"),
+            0: ("#8a949e", "D"),
+            -1: (colours["varies"], "s"),
+        }
         axis.axvline(0.0, color=colours["ink"], lw=0.8)
         for place, row in enumerate(rows.values()):
             if row is None:
-                axis.text(0.0, place, " cannot be known", va="center", fontsize=8.0, color=looks[0][0])
+                axis.text(
+                    0.0,
+                    place,
+                    " cannot be known",
+                    va="center",
+                    fontsize=8.0,
+                    color=looks[0][0],
+                )
                 continue
             value, low, high = row
             colour, marker = looks[int(low > 0.0) - int(high < 0.0)]
             axis.hlines(place, low, high, color=colour, lw=1.8)
-            axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
+            axis.plot(
+                [low, high], [place, place], ls="", marker="|", ms=8, color=colour
+            )
             axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
         one_line_each(axis, list(rows), colours)
         axis.set_xlabel(words)
     return axis
 
 
-def shares_chart(shares: Mapping[str, float], *, axes: Any = None, theme_name: str = "light") -> Any:
+def shares_chart(
+    shares: Mapping[str, float], *, axes: Any = None, theme_name: str = "light"
+) -> Any:
     """Probabilities as bars with their numbers, one line per name; the axes, those given or new ones."""
     with canvas(axes, theme_name, 7.4, 0.9 + 0.34 * len(shares)) as (axis, colours):
-        axis.barh(range(len(shares)), list(shares.values()), height=0.62, color=colours["stable"])
+        axis.barh(
+            range(len(shares)),
+            list(shares.values()),
+            height=0.62,
+            color=colours["stable"],
+        )
         for place, share in enumerate(shares.values()):
-            axis.text(share + 0.01, place, f"{100.0 * share:.1f} %", va="center", color=colours["ink"])
+            axis.text(
+                share + 0.01,
+                place,
+                f"{100.0 * share:.1f} %",
+                va="center",
+                color=colours["ink"],
+            )
         one_line_each(axis, list(shares), colours)
         axis.set(xlim=(0.0, 1.12), xlabel="probability")
         axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])
@@ -142,8 +190,17 @@ def regret_paths(
     with canvas(axes, theme_name, 7.4, 4.2) as (axis, colours):
         for place, (name, (mean, error)) in enumerate(paths.items()):
             colour = PATH_COLOURS[theme_name][place % len(PATH_COLOURS[theme_name])]
-            style = PATH_STYLES[place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)]
-            axis.fill_between(rounds, mean - 2.0 * error, mean + 2.0 * error, color=colour, alpha=0.2, lw=0)
+            style = PATH_STYLES[
+                place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)
+            ]
+            axis.fill_between(
+                rounds,
+                mean - 2.0 * error,
+                mean + 2.0 * error,
+                color=colour,
+                alpha=0.2,
+                lw=0,
+            )
             axis.plot(rounds, mean, color=colour, ls=style, lw=1.6, label=literal(name))
         limits = (float(np.min(rounds)), float(np.max(rounds)))
         axis.set(xlim=limits, ylim=(0.0, None), xlabel="round", ylabel=words)
@@ -153,7 +210,11 @@ def regret_paths(
 
 
 def curves(
-    paths: Sequence[Any], edges: Any = None, *, axes: Any = None, theme_name: str = "light"
+    paths: Sequence[Any],
+    edges: Any = None,
+    *,
+    axes: Any = None,
+    theme_name: str = "light",
 ) -> np.ndarray[Any, Any]:
     """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
 
@@ -169,7 +230,10 @@ def curves(
     """
     columns = max(min(3, len(paths)), 1)
     rows = -(-max(len(paths), 1) // columns)
-    size, options = (3.4 * columns, 0.3 + 2.1 * rows, rows, columns), {"squeeze": False, "sharex": True}
+    size, options = (
+        (3.4 * columns, 0.3 + 2.1 * rows, rows, columns),
+        {"squeeze": False, "sharex": True},
+    )
     with canvas(axes, theme_name, *size, **options) as (axes, colours):
         flat = np.atleast_1d(axes).ravel()
         for axis, path in zip(flat, paths, strict=False):
@@ -178,12 +242,33 @@ def curves(
             axis.axhline(0.0, color=colours["faint"], lw=0.8, zorder=0.5)
             axis.fill_between(time, path.low, path.high, color=colour, alpha=0.22, lw=0)
             low, high = readable_range(path.values, path.high - path.values)
-            inside = np.where((path.values >= low) & (path.values <= high), path.values, np.nan)
-            axis.plot(time, inside, color=colour, ls="--" if path.drifts else "-", marker="o", ms=3)
-            for edge, marker, beyond in ((low, "v", path.values < low), (high, "^", path.values > high)):
+            inside = np.where(
+                (path.values >= low) & (path.values <= high), path.values, np.nan
+            )
+            axis.plot(
+                time,
+                inside,
+                color=colour,
+                ls="--" if path.drifts else "-",
+                marker="o",
+                ms=3,
+            )
+            for edge, marker, beyond in (
+                (low, "v", path.values < low),
+                (high, "^", path.values > high),
+            ):
                 if beyond.any():
-                    axis.plot(time[beyond], np.full(beyond.sum(), edge), marker, color=colour, clip_on=False)
-            axis.set_title(f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}", fontsize=8.0)
+                    axis.plot(
+                        time[beyond],
+                        np.full(beyond.sum(), edge),
+                        marker,
+                        color=colour,
+                        clip_on=False,
+                    )
+            axis.set_title(
+                f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}",
+                fontsize=8.0,
+            )
             axis.set_ylim(low, high)
             axis.set_ylabel(path.axis_label)
             if path.unit != "reward":
@@ -219,7 +304,9 @@ def few_times(axis: Any, edges: Any) -> None:
     axis.set_xlabel("window" if edges is None else "time")
 
 
-def readable_range(values: Array, errors: Array, *, zero: bool = True) -> tuple[float, float]:
+def readable_range(
+    values: Array, errors: Array, *, zero: bool = True
+) -> tuple[float, float]:
     """Limits that hold all bands of usual width, and `zero` if wanted: a window that knows nothing must not
     flatten the others.
     """
@@ -228,7 +315,10 @@ def readable_range(values: Array, errors: Array, *, zero: bool = True) -> tuple[
         return -1.0, 1.0
     values, errors = values[known], errors[known]
     sure = errors <= 4.0 * np.median(errors)
-    low, high = float((values - 1.05 * errors)[sure].min()), float((values + 1.05 * errors)[sure].max())
+    low, high = (
+        float((values - 1.05 * errors)[sure].min()),
+        float((values + 1.05 * errors)[sure].max()),
+    )
     margin = 0.08 * (high - low) or 1.0
     low, high = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
     return low - margin, high + margin
@@ -237,9 +327,16 @@ def readable_range(values: Array, errors: Array, *, zero: bool = True) -> tuple[
 def svg_of(figure: Figure) -> str:
     """A figure as SVG; closes the figure."""
     buffer = io.StringIO()
-    with warnings.catch_warnings():  # names in a script that the font lacks are boxes; the table has them
+    with (
+        warnings.catch_warnings()
+    ):  # names in a script that the font lacks are boxes; the table has them
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            buffer,
+            format="svg",
+            bbox_inches="tight",
+            metadata={"Date": None, "Creator": None},
+        )
     require("matplotlib.pyplot", "plot").close(figure)
     return buffer.getvalue()
 
@@ -271,7 +368,9 @@ def literal(name: str, most: int = 60) -> str:
     >>> print(literal(r"$\\frac$ of\tsales"), literal("a name that goes on and on", most=12))
     \\$\\frac\\$ of sales a name…nd on
     """
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+    line = " ".join(
+        "".join(sign if sign.isprintable() else " " for sign in name).split()
+    )
     if len(line) > most:
         line = f"{line[: most // 2]}…{line[len(line) - (most - most // 2 - 1) :]}"
     return line.replace("$", r"\$")

@@ -50,7 +50,9 @@ class Registry(Generic[Entry]):
             self._search()  # built-in entries come first
         before = self._entries.get(entry.name)
         if before is not None and _origin(before) != _origin(entry):
-            raise InputError(f"{self.what} {entry.name!r} is registered already, by {_origin(before)}")
+            raise InputError(
+                f"{self.what} {entry.name!r} is registered already, by {_origin(before)}"
+            )
         self._entries[entry.name] = entry
         return entry
 
@@ -64,7 +66,9 @@ class Registry(Generic[Entry]):
         for known in (name, str(name).lower()):
             if known in self._entries:
                 return self._entries[known]
-        raise InputError(f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}")
+        raise InputError(
+            f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}"
+        )
 
     def __iter__(self) -> Iterator[Entry]:
         self._search()
@@ -77,14 +81,18 @@ class Registry(Generic[Entry]):
     def _search(self) -> None:
         """Import what may register itself: the modules of the room, then those of installed packages."""
         with self._searching:  # other threads wait until everything is known
-            if self._searched:  # or begun by this thread: what it imports registers itself meanwhile
+            if (
+                self._searched
+            ):  # or begun by this thread: what it imports registers itself meanwhile
                 return
             self._searched = True
             room = import_module(self.room)
             for module in pkgutil.iter_modules(room.__path__, f"{self.room}."):
                 if not module.name.endswith("kernels"):
                     import_module(module.name)
-            for point in entry_points(group=f"invariant_bandits.{self.what.replace(' ', '_')}"):
+            for point in entry_points(
+                group=f"invariant_bandits.{self.what.replace(' ', '_')}"
+            ):
                 point.load()
 
 

@@ -24,7 +24,16 @@ from os import PathLike
 from pathlib import Path
 from threading import RLock
 from types import UnionType
-from typing import Any, Self, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -66,11 +75,15 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         with _locked_file(scratch) as handle:
             yield scratch
             os.fsync(handle)
-            if target.exists():  # else it has the permissions of a new file of this user
+            if (
+                target.exists()
+            ):  # else it has the permissions of a new file of this user
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
-        if error.errno is None or (error.filename is not None and str(error.filename) != str(scratch)):
+        if error.errno is None or (
+            error.filename is not None and str(error.filename) != str(scratch)
+        ):
             raise
         words = f"it could not be written: {os.strerror(error.errno)}"
         raise OSError(error.errno, words, str(target)) from None
@@ -107,7 +120,10 @@ def _lock(handle: int, *, wait: bool = False) -> bool:
 def _remove_left_behind(target: Path) -> None:
     """Remove scratch files of writers that ended before they were done: no process holds their lock."""
     for path in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        if _SCRATCH.fullmatch(path.name.removeprefix(f".{target.name}.")) and path.is_file():
+        if (
+            _SCRATCH.fullmatch(path.name.removeprefix(f".{target.name}."))
+            and path.is_file()
+        ):
             with suppress(OSError), path.open("rb") as file:
                 if _lock(file.fileno()):
                     path.unlink()
@@ -127,7 +143,12 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the content of a TOML file, or raise FileError."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        tomllib.TOMLDecodeError,
+        RecursionError,
+    ) as error:
         raise FileError(f"{path} is not readable as TOML: {error}") from None
 
 
@@ -140,7 +161,9 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in content.items():
         inside = isinstance(value, dict)
-        flat |= flatten(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+        flat |= (
+            flatten(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+        )
     return flat
 
 
@@ -189,15 +212,21 @@ class ArraySpec:
         `sizes`.
         """
         sized = zip(self.shape, array.shape, strict=False)
-        fits = (self.or_empty and not any(array.shape)) or all(_fits(*pair, sizes) for pair in sized)
+        fits = (self.or_empty and not any(array.shape)) or all(
+            _fits(*pair, sizes) for pair in sized
+        )
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
             wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
-            raise InputError(f"{name} must be {wanted}, got {array.dtype} {array.shape}")
+            raise InputError(
+                f"{name} must be {wanted}, got {array.dtype} {array.shape}"
+            )
         inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
             inside |= np.isnan(array)
         if not inside.all():
-            raise InputError(f"{name} must be from {self.least} to {self.most}, got {array[~inside].flat[0]}")
+            raise InputError(
+                f"{name} must be from {self.least} to {self.most}, got {array[~inside].flat[0]}"
+            )
 
 
 def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
@@ -235,7 +264,11 @@ class StateSchema:
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
         sizes = dict(self.sizes)
-        own = {name: array for name, array in arrays.items() if not name.startswith(tuple(self.parts))}
+        own = {
+            name: array
+            for name, array in arrays.items()
+            if not name.startswith(tuple(self.parts))
+        }
         for name, spec in self.arrays.items():
             if name not in own:
                 raise InputError(f"{name} is missing")
@@ -264,7 +297,11 @@ def prefixed(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
 
 def under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the values whose names begin with `prefix`, without it."""
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in named.items()
+        if name.startswith(prefix)
+    }
 
 
 def finite_number(name: str, value: Any) -> float:
@@ -274,7 +311,11 @@ def finite_number(name: str, value: Any) -> float:
 
 def variance(name: str, value: Any) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
-    return 0.0 if value == 0 and not isinstance(value, bool) else number_between(name, value, 0.0, LARGEST)
+    return (
+        0.0
+        if value == 0 and not isinstance(value, bool)
+        else number_between(name, value, 0.0, LARGEST)
+    )
 
 
 def count(name: str, value: Any) -> int:
@@ -307,11 +348,17 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
         notes = [note for other in kinds for note in getattr(other, "__metadata__", ())]
         if notes and isinstance(notes[0], ArraySpec):
-            if each.name in names or (each.default is MISSING and each.default_factory is MISSING):
+            if each.name in names or (
+                each.default is MISSING and each.default_factory is MISSING
+            ):
                 specs[each.name] = notes[0]
         elif inside:
             outer = {name.partition(".")[0] for name in inside}
-            nested = next(other for other in kinds if is_dataclass(other) and outer <= _hints(other).keys())
+            nested = next(
+                other
+                for other in kinds
+                if is_dataclass(other) and outer <= _hints(other).keys()
+            )
             parts[f"{each.name}."] = schema_of(nested, inside)
     return StateSchema(specs, parts=parts, others=True)
 
@@ -331,26 +378,44 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         arrays[path] = value.view("int64") if value.dtype.kind == "M" else value
         return str(value.dtype) if value.dtype.kind == "M" else None
     if is_dataclass(value):
-        own = [each for each in fields(value) if each.init and each.metadata.get("stored", True)]
+        own = [
+            each
+            for each in fields(value)
+            if each.init and each.metadata.get("stored", True)
+        ]
         value = {each.name: getattr(value, each.name) for each in own}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
-        plain = {str(name): _split(each, f"{inside}{name}", arrays) for name, each in value.items()}
+        plain = {
+            str(name): _split(each, f"{inside}{name}", arrays)
+            for name, each in value.items()
+        }
         return {
-            name: each for name, each in plain.items() if each is not None or f"{inside}{name}" not in arrays
+            name: each
+            for name, each in plain.items()
+            if each is not None or f"{inside}{name}" not in arrays
         }
     if isinstance(value, list | tuple):
-        return [_split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)]
+        return [
+            _split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)
+        ]
     if isinstance(value, np.datetime64):
         return {str(value.dtype): int(value.astype("int64"))}
     return value.item() if isinstance(value, np.generic) else value
 
 
-def from_state(kind: type[Kind], settings: Mapping[str, Any], arrays: Arrays, **others: Any) -> Kind:
+def from_state(
+    kind: type[Kind], settings: Mapping[str, Any], arrays: Arrays, **others: Any
+) -> Kind:
     """Make the dataclass that `to_state` split; `others` are fields that were left out."""
     hints = _hints(kind)
     names = dict.fromkeys([*settings, *(name.partition(".")[0] for name in arrays)])
-    return kind(**others, **{name: _join(hints[name], settings.get(name), name, arrays) for name in names})
+    return kind(
+        **others,
+        **{
+            name: _join(hints[name], settings.get(name), name, arrays) for name in names
+        },
+    )
 
 
 def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
@@ -360,7 +425,11 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         return None
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     for each in kinds:
-        if is_dataclass(each) and isinstance(plain, dict) and plain.keys() <= _hints(each).keys():
+        if (
+            is_dataclass(each)
+            and isinstance(plain, dict)
+            and plain.keys() <= _hints(each).keys()
+        ):
             return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
     hint = kinds[0]
     if is_dataclass(hint):
@@ -381,14 +450,18 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         if get_origin(hint) is not tuple or of[-1] is ...:
             of = of[:1] * len(plain)
         items = [
-            _join(*pair, f"{path}.{place}", arrays) for place, pair in enumerate(zip(of, plain, strict=True))
+            _join(*pair, f"{path}.{place}", arrays)
+            for place, pair in enumerate(zip(of, plain, strict=True))
         ]
         return tuple(items) if get_origin(hint) is tuple else items
     if isinstance(plain, dict):
         dtype = next(iter(plain), "")
         if dtype.startswith("datetime64["):
             return np.int64(plain[dtype]).astype(dtype)
-        return {name: _join(of[-1], item, f"{path}.{name}", arrays) for name, item in plain.items()}
+        return {
+            name: _join(of[-1], item, f"{path}.{name}", arrays)
+            for name, item in plain.items()
+        }
     return plain
 
 
@@ -396,7 +469,9 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+_hints: Callable[[Any], dict[str, Any]] = cache(
+    partial(get_type_hints, include_extras=True)
+)
 
 
 # -- objects whose state threads share --
@@ -465,7 +540,14 @@ def lock_of(thing: Any) -> AbstractContextManager[Any]:
 
 PRODUCT = "invariant-bandits"
 FORMAT_VERSION = 1
-DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "I64": "int64",
+    "I32": "int32",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
 """Types of arrays, as safetensors and as numpy call them."""
 SchemaFor: TypeAlias = Callable[[Mapping[str, Any], list[str]], StateSchema]
 """The settings and the names of the arrays in a file -> what it must hold, or InputError."""
@@ -491,7 +573,12 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     about = json.dumps(dict(settings), allow_nan=False)
-    metadata = {"product": PRODUCT, "format": str(FORMAT_VERSION), "kind": kind, "about": about}
+    metadata = {
+        "product": PRODUCT,
+        "format": str(FORMAT_VERSION),
+        "kind": kind,
+        "about": about,
+    }
     metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
@@ -508,7 +595,10 @@ def contents(path: str | PathLike[str]) -> bytearray:
 
 
 def decode(
-    content: bytes | bytearray, kind: str, name: str, schema_for: SchemaFor = lambda settings, names: ANYTHING
+    content: bytes | bytearray,
+    kind: str,
+    name: str,
+    schema_for: SchemaFor = lambda settings, names: ANYTHING,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and the settings in the content of a file, or raise FileError.
 
@@ -522,11 +612,15 @@ def decode(
         data = memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
         for key, entry in entries.items():
             part = data[slice(*entry["data_offsets"])]
-            arrays[key] = np.frombuffer(part, DTYPES[entry["dtype"]]).reshape(entry["shape"])
+            arrays[key] = np.frombuffer(part, DTYPES[entry["dtype"]]).reshape(
+                entry["shape"]
+            )
         if sum(array.nbytes for array in arrays.values()) != len(data):
             raise FileError(f"{name} is damaged: its arrays do not fill it")
         if digest(kind, metadata["about"], arrays) != metadata["sha256"]:
-            raise FileError(f"{name} is damaged: its checksum does not match its content")
+            raise FileError(
+                f"{name} is damaged: its checksum does not match its content"
+            )
         schema_for(settings, list(arrays)).check(arrays)
     except FileError:
         raise
@@ -537,7 +631,11 @@ def decode(
 
 def not_whole(name: str, kind: str, error: Exception) -> FileError:
     """Return the refusal of a file from which no such object can be made."""
-    reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+    reason = (
+        f"{error} is missing"
+        if isinstance(error, KeyError)
+        else " ".join(str(error).split())
+    )
     return FileError(f"{name} does not hold a whole {kind}: {reason}")
 
 
@@ -564,7 +662,9 @@ def kind_of(path: str | PathLike[str]) -> str | None:
     return None
 
 
-def _header(name: str, content: bytes | bytearray) -> tuple[dict[str, str], dict[str, Any]]:
+def _header(
+    name: str, content: bytes | bytearray
+) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the metadata and the entries of all arrays in the header of a container."""
     try:
         length = int.from_bytes(content[:8], "little")

@@ -33,7 +33,11 @@ def example_past(seed: int = 3) -> Past:
     offered = rng.normal(size=(600, ACTIONS, DIM)) * scales[:, None]
     features = offered[:, 0]
     drifting = np.repeat([2.0, -1.0, 0.5, -2.0], 150)
-    rewards = features @ [1.0, -1.0, 0.5, 0.0] + drifting * features[:, 3] + rng.normal(size=600)
+    rewards = (
+        features @ [1.0, -1.0, 0.5, 0.0]
+        + drifting * features[:, 3]
+        + rng.normal(size=600)
+    )
     logs = Feedback.from_arrays(offered, np.zeros(600, dtype=np.int64), rewards)
     return Past(logs=logs, windows=4, horizon=300, actions=ACTIONS, suggested_window=12)
 
@@ -112,7 +116,9 @@ def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
 
     policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
     """
-    make = maker_of(Contender(find_policy(policy).name) if isinstance(policy, str) else policy)
+    make = maker_of(
+        Contender(find_policy(policy).name) if isinstance(policy, str) else policy
+    )
     for words, law in (LAWS if laws is None else laws).items():
         if words in exemptions(make()):
             continue
@@ -138,7 +144,9 @@ def the_interface_is_whole(make: Make) -> None:
     """Every method of CompletePolicy is there."""
     policy = make()
     missing = missing_parts(policy)
-    assert not missing, f"{type(policy).__name__} lacks {', '.join(missing)}: models and files need them"
+    assert not missing, (
+        f"{type(policy).__name__} lacks {', '.join(missing)}: models and files need them"
+    )
     assert policy.dim == DIM
     assert policy.rounds >= 0
 
@@ -168,7 +176,10 @@ def permuting_actions_permutes_the_choice(make: Make) -> None:
     for _ in range(20):
         features, order = rng.normal(size=(ACTIONS, DIM)), rng.permutation(ACTIONS)
         if is_randomised(policy):
-            assert np.array_equal(policy.propensities(features[order]), policy.propensities(features)[order])
+            assert np.array_equal(
+                policy.propensities(features[order]),
+                policy.propensities(features)[order],
+            )
         else:
             assert order[policy.select(features[order])] == policy.select(features)
 
@@ -183,11 +194,23 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
         frozen = features.copy()
         frozen.flags.writeable = False
         action = plain.select(features)
-        rare, strided = np.asfortranarray(features), np.repeat(features, 2, axis=1)[:, ::2]
-        for same in (features.tolist(), features.astype(np.float32), rare, strided, frozen):
+        rare, strided = (
+            np.asfortranarray(features),
+            np.repeat(features, 2, axis=1)[:, ::2],
+        )
+        for same in (
+            features.tolist(),
+            features.astype(np.float32),
+            rare,
+            strided,
+            frozen,
+        ):
             assert policy.select(same) == action
         learn_from(policy)(
-            strided[action], np.float32(0.5), offered=features.tolist(), action=np.int64(action)
+            strided[action],
+            np.float32(0.5),
+            offered=features.tolist(),
+            action=np.int64(action),
         )
         learn_from(plain)(features[action], 0.5, offered=features, action=action)
     assert bits(policy) == bits(plain)
@@ -220,7 +243,9 @@ def scores_explain_the_choice(make: Make) -> None:
             if getattr(policy, "why", lambda _: "")(features) == "test":
                 continue
             inner = getattr(policy, "exploration", 1.0)
-            assert policy.select(features) == np.argmax(scores.mean + inner * scores.width)
+            assert policy.select(features) == np.argmax(
+                scores.mean + inner * scores.width
+            )
 
 
 @law
@@ -286,13 +311,22 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's
     do.
     """
-    one_by_one, at_once, rng = played(make, 10), played(make, 10), np.random.default_rng(4)
+    one_by_one, at_once, rng = (
+        played(make, 10),
+        played(make, 10),
+        np.random.default_rng(4),
+    )
     if not hasattr(at_once, "update_many"):
         return
-    offered, rewards = rng.normal(size=(30, ACTIONS, DIM)), as_it_takes(at_once, rng.normal(size=30))
+    offered, rewards = (
+        rng.normal(size=(30, ACTIONS, DIM)),
+        as_it_takes(at_once, rng.normal(size=30)),
+    )
     actions = rng.integers(ACTIONS, size=30)
     rows = offered[np.arange(30), actions]
-    for row, reward, others, action in zip(rows, rewards, offered, actions, strict=True):
+    for row, reward, others, action in zip(
+        rows, rewards, offered, actions, strict=True
+    ):
         learn_from(one_by_one)(row, reward, offered=others, action=action)
     at_once.update_many(rows, rewards, offered=offered, actions=actions)
     assert bits(at_once) == bits(one_by_one)
@@ -302,7 +336,9 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     refused("rewards", lambda: learn(rows, spoiled))
     refused("rewards", lambda: learn(rows, rewards[:-1]))
     refused("features", lambda: learn(rows[:, :-1], rewards))
-    if "numbers too large to square are refused" not in exemptions(at_once):  # noticed at its turn
+    if "numbers too large to square are refused" not in exemptions(
+        at_once
+    ):  # noticed at its turn
         spoiled[-1] = 1e180
         refused("squares", lambda: learn(rows, spoiled))
     assert bits(at_once) == bits(one_by_one)
@@ -311,13 +347,42 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
 
 def _bad_features(good: Array) -> list[Any]:
     """Features (K, p) or (p,) with something that no policy may take."""
-    spoiled = [np.where(np.arange(good.size).reshape(good.shape) == 2, bad, good) for bad in NO_NUMBERS[:3]]
-    shapes = [good[..., :-1], good[:0], good[0], good[None], "features", None, [[1.0, 2.0], [3.0]]]
-    kinds = [good.astype(kind) for kind in (complex, str, "datetime64[s]", "timedelta64[s]")]
-    return [*spoiled, *shapes, *kinds, np.ma.array(good), np.full(good.shape, 10**400, dtype=object).tolist()]
+    spoiled = [
+        np.where(np.arange(good.size).reshape(good.shape) == 2, bad, good)
+        for bad in NO_NUMBERS[:3]
+    ]
+    shapes = [
+        good[..., :-1],
+        good[:0],
+        good[0],
+        good[None],
+        "features",
+        None,
+        [[1.0, 2.0], [3.0]],
+    ]
+    kinds = [
+        good.astype(kind) for kind in (complex, str, "datetime64[s]", "timedelta64[s]")
+    ]
+    return [
+        *spoiled,
+        *shapes,
+        *kinds,
+        np.ma.array(good),
+        np.full(good.shape, 10**400, dtype=object).tolist(),
+    ]
 
 
-NO_NUMBERS = (np.nan, np.inf, -np.inf, 10**400, "1.0", None, np.ones(2), np.datetime64(1, "s"), np.ma.masked)
+NO_NUMBERS = (
+    np.nan,
+    np.inf,
+    -np.inf,
+    10**400,
+    "1.0",
+    None,
+    np.ones(2),
+    np.datetime64(1, "s"),
+    np.ma.masked,
+)
 
 
 @law
@@ -330,9 +395,14 @@ def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
             refused("features", partial(method, features))
         refused("features", partial(policy.select_many, [good, features]))
     for row in _bad_features(good[0]):
-        refused("features", partial(learn_from(policy), row, 1.0, offered=good, action=0))
+        refused(
+            "features", partial(learn_from(policy), row, 1.0, offered=good, action=0)
+        )
     for reward in NO_NUMBERS:
-        refused("reward", partial(learn_from(policy), good[0], reward, offered=good, action=0))
+        refused(
+            "reward",
+            partial(learn_from(policy), good[0], reward, offered=good, action=0),
+        )
     assert bits(policy) == before
 
 
@@ -345,5 +415,7 @@ def numbers_too_large_to_square_are_refused(make: Make) -> None:
         refused("squares", partial(ask, huge))
     refused("squares", lambda: policy.select_many(huge[None]))
     refused("squares", lambda: learn_from(policy)(huge[0], 1.0, offered=good, action=0))
-    refused("squares", lambda: learn_from(policy)(good[0], 1e180, offered=good, action=0))
+    refused(
+        "squares", lambda: learn_from(policy)(good[0], 1e180, offered=good, action=0)
+    )
     assert bits(policy) == before

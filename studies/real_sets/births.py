@@ -24,7 +24,9 @@ def births() -> RealData:
     table = table_of("mosaicData", "Birthdays")
     table = table[table["state"].isin(STATES)]
     day = days_of(table["date"].to_numpy())
-    valid = month_and_day(day)[1] == table["day"].to_numpy()  # a few births are dated to 31 June and the like
+    valid = (
+        month_and_day(day)[1] == table["day"].to_numpy()
+    )  # a few births are dated to 31 June and the like
     table, day = table[valid], day[valid]
     first = day.min() + (-weekday(day.min()[None])[0] % 7) * DAY
     weeks = int((day.max() - first + DAY) / (7 * DAY))
@@ -38,20 +40,29 @@ def births() -> RealData:
         table["births"].to_numpy(np.float64)[inside],
     )
     daily = count.mean(axis=2)
-    usual = np.mean([daily[lag : weeks - WEEKS_BEFORE + lag] for lag in range(WEEKS_BEFORE)], axis=0)
+    usual = np.mean(
+        [daily[lag : weeks - WEEKS_BEFORE + lag] for lag in range(WEEKS_BEFORE)], axis=0
+    )
     rewards = 100.0 * count[WEEKS_BEFORE:] / usual[:, :, None]
     shape = rewards.shape
     days = np.broadcast_to(
-        first + DAY * (7 * np.arange(WEEKS_BEFORE, weeks)[:, None, None] + np.arange(7)), shape
+        first
+        + DAY * (7 * np.arange(WEEKS_BEFORE, weeks)[:, None, None] + np.arange(7)),
+        shape,
     ).ravel()
     monday = days - weekday(days) * DAY
     place = np.broadcast_to(np.arange(len(STATES))[:, None], shape).ravel()
-    return rounds_of("Births", "percent", _features(days), rewards.ravel(), [monday, place], monday)
+    return rounds_of(
+        "Births", "percent", _features(days), rewards.ravel(), [monday, place], monday
+    )
 
 
 def _features(days: Array) -> dict[str, Array]:
     return {
-        **{name: weekday(days) == number for number, name in enumerate(WEEKDAYS, start=1)},
+        **{
+            name: weekday(days) == number
+            for number, name in enumerate(WEEKDAYS, start=1)
+        },
         "holiday": holiday(days),
         "eve of a holiday": holiday(days + DAY),
         "day after a holiday": holiday(days - DAY),

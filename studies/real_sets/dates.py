@@ -22,7 +22,9 @@ def weekday(day: Array) -> Array:
 def month_and_day(day: Array) -> tuple[Array, Array]:
     """Month from 1 to 12 and day of the month from 1."""
     month = day.astype("datetime64[M]")
-    return np.asarray(month.astype(np.int64) % 12 + 1), np.asarray((day - month).astype(np.int64) + 1)
+    return np.asarray(month.astype(np.int64) % 12 + 1), np.asarray(
+        (day - month).astype(np.int64) + 1
+    )
 
 
 def holiday(day: Array) -> Array:
@@ -32,26 +34,49 @@ def holiday(day: Array) -> Array:
         weekday(day) == 0,
         day >= np.datetime64("1971-01-01"),
     )  # since then three of them are Mondays
-    washington = (month == 2) & np.where(moved, monday & (date >= 15) & (date <= 21), date == 22)
+    washington = (month == 2) & np.where(
+        moved, monday & (date >= 15) & (date <= 21), date == 22
+    )
     memorial = (month == 5) & np.where(moved, monday & (date >= 25), date == 30)
-    columbus = (month == 10) & np.where(moved, monday & (date >= 8) & (date <= 14), date == 12)
+    columbus = (month == 10) & np.where(
+        moved, monday & (date >= 8) & (date <= 14), date == 12
+    )
     labor = (month == 9) & monday & (date <= 7)
     thanksgiving = (month == 11) & (weekday(day) == 3) & (date >= 22) & (date <= 28)
-    fixed = (month == 1) & (date == 1) | (month == 7) & (date == 4) | (month == 12) & (date == 25)
+    fixed = (
+        (month == 1) & (date == 1)
+        | (month == 7) & (date == 4)
+        | (month == 12) & (date == 25)
+    )
     return np.asarray(
-        fixed | washington | memorial | columbus | labor | thanksgiving | np.isin(day, _easters(day))
+        fixed
+        | washington
+        | memorial
+        | columbus
+        | labor
+        | thanksgiving
+        | np.isin(day, _easters(day))
     )
 
 
 def _easters(day: Array) -> Array:
     """Easter Sundays of the years of these days, by Gauss and Meeus."""
     years = np.arange(
-        day.min().astype("datetime64[Y]").astype(int), day.max().astype("datetime64[Y]").astype(int) + 1
+        day.min().astype("datetime64[Y]").astype(int),
+        day.max().astype("datetime64[Y]").astype(int) + 1,
     )
     year = years + 1970
     golden, century, rest = year % 19, year // 100, year % 100
-    moon = (19 * golden + century - century // 4 - (century - (century + 8) // 25 + 1) // 3 + 15) % 30
+    moon = (
+        19 * golden
+        + century
+        - century // 4
+        - (century - (century + 8) // 25 + 1) // 3
+        + 15
+    ) % 30
     sunday = (32 + 2 * (century % 4) + 2 * (rest // 4) - moon - rest % 4) % 7
     late = moon + sunday - 7 * ((golden + 11 * moon + 22 * sunday) // 451) + 114
-    march = (years * 12 + late // 31 - 1).astype("datetime64[M]").astype("datetime64[D]")
+    march = (
+        (years * 12 + late // 31 - 1).astype("datetime64[M]").astype("datetime64[D]")
+    )
     return np.asarray(march + (late % 31) * DAY)

@@ -11,8 +11,23 @@ from studies.real_sets.panel import before, mean_before, panel_rounds
 
 CLIP = 5.0
 FIRST = "1990"
-SUMS = ("CEU6562000101",)  # "Health Care": the sum of three others, which its code does not say
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+SUMS = (
+    "CEU6562000101",
+)  # "Health Care": the sum of three others, which its code does not say
+MONTHS = (
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+)
 
 
 def employment() -> RealData:
@@ -27,8 +42,17 @@ def employment() -> RealData:
     table = table[(table["Month"] >= FIRST) & table["Title"].str.contains(": ")]
     table = table[table["Series_ID"].isin(finest(table["Series_ID"].unique()))]
     month = [f"{text[:4]}-{MONTHS.index(text[5:]) + 1:02d}" for text in table["Month"]]
-    wide = table.assign(month=month).pivot(index="month", columns="Series_ID", values="Employed").sort_index()
-    sector = table.drop_duplicates("Series_ID").set_index("Series_ID")["Title"].str.split(": ").str[0]
+    wide = (
+        table.assign(month=month)
+        .pivot(index="month", columns="Series_ID", values="Employed")
+        .sort_index()
+    )
+    sector = (
+        table.drop_duplicates("Series_ID")
+        .set_index("Series_ID")["Title"]
+        .str.split(": ")
+        .str[0]
+    )
     size = wide.to_numpy(dtype=np.float64)
     growth = 100.0 * (size / before(size, 1) - 1.0)
     kept = np.clip(growth, -CLIP, CLIP)
@@ -43,20 +67,28 @@ def employment() -> RealData:
         "size of monthly changes": mean_before(np.abs(kept), range(1, 25)),
         "employees": np.log(before(size, 1)),
     }
-    group = np.unique(sector.loc[wide.columns].to_numpy(dtype=str), return_inverse=True)[1]
+    group = np.unique(
+        sector.loc[wide.columns].to_numpy(dtype=str), return_inverse=True
+    )[1]
     groups = np.broadcast_to(group, size.shape)
     times = wide.index.to_numpy().astype("datetime64[M]").astype("datetime64[D]")
-    return panel_rounds("Employment", "percent", features, kept, times, groups, (100, 500, 1000))
+    return panel_rounds(
+        "Employment", "percent", features, kept, times, groups, (100, 500, 1000)
+    )
 
 
 def finest(codes: Sequence[str]) -> list[str]:
     """Branches that contain no other: CEU, two digits of a sector, six of a branch, zeros at its end, 01."""
-    branch = {code: (code[3:5], code[5:11].rstrip("0")) for code in codes if code not in SUMS}
+    branch = {
+        code: (code[3:5], code[5:11].rstrip("0")) for code in codes if code not in SUMS
+    }
     return [
         code
         for code, (sector, digits) in branch.items()
         if not any(
-            other != (sector, digits) and other[0] == sector and other[1].startswith(digits)
+            other != (sector, digits)
+            and other[0] == sector
+            and other[1].startswith(digits)
             for other in branch.values()
         )
     ]

@@ -60,12 +60,19 @@ class Team:
     rating: float = START
     scored: list[int] = field(default_factory=list)
     conceded: list[int] = field(default_factory=list)
-    on_ground: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})
-    results: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    on_ground: dict[bool, list[int]] = field(
+        default_factory=lambda: {True: [], False: []}
+    )
+    results: defaultdict[int, list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def describe(self, match: Match, home: bool) -> Array:
         """Everything but the ground, which two teams of a match are compared in."""
-        ahead = [us - them for us, them in zip(self.scored[-FORM:], self.conceded[-FORM:], strict=True)]
+        ahead = [
+            us - them
+            for us, them in zip(self.scored[-FORM:], self.conceded[-FORM:], strict=True)
+        ]
         season = match.season
         return np.array(
             [
@@ -99,7 +106,9 @@ class History:
 
     def compare(self, match: Match) -> Array:
         """FEATURES of the home team; those of its opponent are minus these."""
-        own = self.teams[match.home].describe(match, True) - self.teams[match.away].describe(match, False)
+        own = self.teams[match.home].describe(match, True) - self.teams[
+            match.away
+        ].describe(match, False)
         own[FEATURES.index("last meeting on this ground") - 1] = self.meetings.get(
             (match.home, match.away), 0.0
         )
@@ -108,7 +117,9 @@ class History:
     def learn(self, match: Match) -> None:
         """One match more."""
         home, away = self.teams[match.home], self.teams[match.away]
-        expected = 1.0 / (1.0 + 10.0 ** ((away.rating - home.rating - HOME_BONUS) / SPREAD))
+        expected = 1.0 / (
+            1.0 + 10.0 ** ((away.rating - home.rating - HOME_BONUS) / SPREAD)
+        )
         home.rating += STEP * (match.result - expected)
         away.rating -= STEP * (match.result - expected)
         home.learn(match, True)
@@ -144,7 +155,13 @@ def football() -> RealData:
     columns = dict(zip(FEATURES, np.array(rows).T, strict=True))
     days = np.array(begins).astype("datetime64[D]")
     return rounds_of(
-        "German football", "goals", columns, np.array(rewards), [np.array(numbers)], days, (100, 300)
+        "German football",
+        "goals",
+        columns,
+        np.array(rewards),
+        [np.array(numbers)],
+        days,
+        (100, 300),
     )
 
 
@@ -158,7 +175,9 @@ def all_matches() -> list[Match]:
         Match(day, year, matchday, home, away, (us, them))
         for day, year, matchday, home, away, us, them in rows
     ]
-    return sorted(matches, key=lambda match: (match.day, match.season, match.matchday, match.home))
+    return sorted(
+        matches, key=lambda match: (match.day, match.season, match.matchday, match.home)
+    )
 
 
 def matchdays(played: Sequence[Match]) -> list[tuple[int, list[Match]]]:

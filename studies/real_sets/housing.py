@@ -23,10 +23,13 @@ def housing() -> RealData:
     table = table_of("ggplot2", "txhousing")
     table = table.assign(number=12 * table["year"] + table["month"] - 1)
     wide = table.pivot(
-        index="number", columns="city", values=["sales", "median", "listings", "inventory"]
+        index="number",
+        columns="city",
+        values=["sales", "median", "listings", "inventory"],
     ).sort_index()
     sales, price, listings, stock = (
-        wide[name].to_numpy(dtype=np.float64) for name in ("sales", "median", "listings", "inventory")
+        wide[name].to_numpy(dtype=np.float64)
+        for name in ("sales", "median", "listings", "inventory")
     )
     listings[listings == 0.0] = np.nan
     usual = mean_before(sales, range(1, 13))
@@ -39,14 +42,28 @@ def housing() -> RealData:
         "eleven months ago": before(sales, 11) * level,
         "price": np.log(before(price, 1)),
         "price against a year ago": np.log(before(price, 1) / before(price, 13)),
-        "listings against a year ago": np.log(before(listings, 1) / before(listings, 13)),
+        "listings against a year ago": np.log(
+            before(listings, 1) / before(listings, 13)
+        ),
         "months to sell the stock": before(stock, 1),
         "sales": np.log(usual),
     }
     rewards = np.clip(sales * level, LOWEST, HIGHEST)
     known = np.all([np.isfinite(values) for values in features.values()], axis=0)
-    times = (wide.index.to_numpy() - 1970 * 12).astype("datetime64[M]").astype("datetime64[D]")
-    return panel_rounds("Texan homes", "percent", features, rewards, times, _alike(usual, known), (100, 350))
+    times = (
+        (wide.index.to_numpy() - 1970 * 12)
+        .astype("datetime64[M]")
+        .astype("datetime64[D]")
+    )
+    return panel_rounds(
+        "Texan homes",
+        "percent",
+        features,
+        rewards,
+        times,
+        _alike(usual, known),
+        (100, 350),
+    )
 
 
 def _alike(size: Array, known: Array) -> Array:
@@ -54,5 +71,7 @@ def _alike(size: Array, known: Array) -> Array:
     groups = np.full(size.shape, -1)
     for row, (sizes, present) in enumerate(zip(size, known, strict=True)):
         cities = np.flatnonzero(present)
-        groups[row, cities[np.argsort(sizes[cities], kind="stable")]] = np.arange(len(cities)) // PER_ROUND
+        groups[row, cities[np.argsort(sizes[cities], kind="stable")]] = (
+            np.arange(len(cities)) // PER_ROUND
+        )
     return groups

@@ -39,7 +39,10 @@ def panel_rounds(
     out.
     """
     shape = rewards.shape
-    columns = {words: np.broadcast_to(values, shape).astype(np.float64) for words, values in features.items()}
+    columns = {
+        words: np.broadcast_to(values, shape).astype(np.float64)
+        for words, values in features.items()
+    }
     known = np.isfinite(rewards) & (groups >= 0)
     for values in columns.values():
         known &= np.isfinite(values)
@@ -48,4 +51,6 @@ def panel_rounds(
     at = time[order], series[order]
     day = times[at[0]]
     chosen = {words: values[at] for words, values in columns.items()}
-    return rounds_of(name, unit, chosen, rewards[at], [at[0], groups[at]], day, horizons)
+    return rounds_of(
+        name, unit, chosen, rewards[at], [at[0], groups[at]], day, horizons
+    )

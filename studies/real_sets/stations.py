@@ -34,9 +34,16 @@ def stations() -> RealData:
     above = np.clip(100.0 * (entered / usual - 1.0), -CLIP, CLIP)
     date = day[:, None]
     weekend = np.broadcast_to(weekday(date) >= 5, entered.shape)
-    free, work = (mean_before(np.where(weekend == of, entered, 0.0), range(1, 29)) for of in (True, False))
-    quiet = np.log(np.maximum(work / 5.0, TINY) / np.maximum(free / 2.0, TINY)).clip(0.0, QUIETEST)
-    angle = 2.0 * np.pi * (date - date.astype("datetime64[Y]")).astype(np.int64) / 365.25
+    free, work = (
+        mean_before(np.where(weekend == of, entered, 0.0), range(1, 29))
+        for of in (True, False)
+    )
+    quiet = np.log(np.maximum(work / 5.0, TINY) / np.maximum(free / 2.0, TINY)).clip(
+        0.0, QUIETEST
+    )
+    angle = (
+        2.0 * np.pi * (date - date.astype("datetime64[Y]")).astype(np.int64) / 365.25
+    )
     features = {
         "yesterday": before(above, 1),
         "a week ago": before(above, 7),
@@ -45,9 +52,12 @@ def stations() -> RealData:
         "quiet on weekends": quiet,
         "quiet, Saturday": quiet * (weekday(date) == 5),
         "quiet, Sunday": quiet * (weekday(date) == 6),
-        "quiet, around a holiday": quiet * (holiday(date - DAY) | holiday(date) | holiday(date + DAY)),
+        "quiet, around a holiday": quiet
+        * (holiday(date - DAY) | holiday(date) | holiday(date + DAY)),
         "quiet, season (cosine)": quiet * np.cos(angle),
         "quiet, season (sine)": quiet * np.sin(angle),
     }
     groups = np.zeros(entered.shape, dtype=np.int64)
-    return panel_rounds("Chicago L", "percent", features, above, day, groups, (100, 500, 1000))
+    return panel_rounds(
+        "Chicago L", "percent", features, above, day, groups, (100, 500, 1000)
+    )

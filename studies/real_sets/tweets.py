@@ -21,13 +21,23 @@ def tweets() -> RealData:
     time of day, pause.
     """
     table = table_of("dslabs", "trump_tweets")
-    table = table[~table["text"].str.startswith("RT @")].sort_values(["created_at", "id_str"], kind="stable")
-    time = np.array([str(text).rstrip("Z") for text in table["created_at"]], dtype="datetime64[s]") - ZONE
+    table = table[~table["text"].str.startswith("RT @")].sort_values(
+        ["created_at", "id_str"], kind="stable"
+    )
+    time = (
+        np.array(
+            [str(text).rstrip("Z") for text in table["created_at"]],
+            dtype="datetime64[s]",
+        )
+        - ZONE
+    )
     day = time.astype("datetime64[D]")
     run = table.groupby(day).cumcount().to_numpy() // PER_ROUND
     rewards = np.log2(1.0 + table["retweet_count"].to_numpy(dtype=np.float64))
     columns = _of_text(table["text"]) | _of_moment(time)
-    return rounds_of("Tweets", "doublings", columns, rewards, [day, run], day, (100, 400, 800))
+    return rounds_of(
+        "Tweets", "doublings", columns, rewards, [day, run], day, (100, 400, 800)
+    )
 
 
 def _of_text(text: Any) -> dict[str, Array]:

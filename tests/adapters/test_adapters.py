@@ -11,18 +11,26 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.adapters.environments import CobaEpisodes, GymnasiumEpisodes
-from invariant_bandits.adapters.learners import CobaLearner, FeatureAdapter, MabwiserPolicy, ObpPolicy
+from invariant_bandits.adapters.learners import (
+    CobaLearner,
+    FeatureAdapter,
+    MabwiserPolicy,
+    ObpPolicy,
+)
 from invariant_bandits.logs.formats.table import cross_features
 from invariant_bandits.policies.registry import POLICIES
 
 T, K, D, P = 120, 3, 2, 4
 RNG = np.random.default_rng(0)
 CONTEXTS = RNG.normal(size=(T, D))
-REWARDS = np.round(CONTEXTS @ RNG.normal(size=(D, K)) + 0.3 * RNG.normal(size=(T, K)), 6)
+REWARDS = np.round(
+    CONTEXTS @ RNG.normal(size=(D, K)) + 0.3 * RNG.normal(size=(T, K)), 6
+)
 LABELLED = SimpleNamespace(offered=cross_features(CONTEXTS, np.eye(K)), rewards=REWARDS)
 ROWS = RNG.normal(size=(T, K, P))
 FEATURED = SimpleNamespace(
-    offered=ROWS, rewards=np.round(ROWS @ RNG.normal(size=P) + RNG.normal(size=(T, 1)), 6)
+    offered=ROWS,
+    rewards=np.round(ROWS @ RNG.normal(size=P) + RNG.normal(size=(T, 1)), 6),
 )
 DIM = LABELLED.offered.shape[2]
 
@@ -39,7 +47,9 @@ def policies(dim):
 def earned_in_ours(policy, episode):
     """Rewards (T,) of our own loop."""
     world = SimpleNamespace(draw=lambda horizon, rng: episode)
-    regret = ib.simulate({"it": lambda: copy.deepcopy(policy)}, world, T, 1, 0).regret["it"][0]
+    regret = ib.simulate({"it": lambda: copy.deepcopy(policy)}, world, T, 1, 0).regret[
+        "it"
+    ][0]
     return episode.rewards.max(axis=1) - np.diff(regret, prepend=0.0)
 
 
@@ -54,13 +64,19 @@ def name(request):
 def coba_environment(cb, episode, labelled):
     contexts = CONTEXTS.tolist() if labelled else [None] * T
     actions = (
-        [list(range(K))] * T if labelled else [list(map(tuple, rows)) for rows in episode.offered.tolist()]
+        [list(range(K))] * T
+        if labelled
+        else [list(map(tuple, rows)) for rows in episode.offered.tolist()]
     )
     rounds = [
         cb.SimulatedInteraction(context, choices, rewards)
-        for context, choices, rewards in zip(contexts, actions, episode.rewards.tolist(), strict=True)
+        for context, choices, rewards in zip(
+            contexts, actions, episode.rewards.tolist(), strict=True
+        )
     ]
-    return type("Rounds", (cb.Environment,), {"params": {}, "read": lambda self: iter(rounds)})()
+    return type(
+        "Rounds", (cb.Environment,), {"params": {}, "read": lambda self: iter(rounds)}
+    )()
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -69,10 +85,13 @@ def test_coba_experiments_give_the_rewards_of_our_simulation(name, labelled):
     episode = LABELLED if labelled else FEATURED
     policy = policies(episode.offered.shape[2])[name]
     evaluator = cb.SequentialCB(record=["reward", "probability"])
-    played = list(evaluator.evaluate(coba_environment(cb, episode, labelled), CobaLearner(policy)))
+    played = list(
+        evaluator.evaluate(coba_environment(cb, episode, labelled), CobaLearner(policy))
+    )
     rewards = np.array([each["reward"] for each in played])
     np.testing.assert_array_equal(
-        rewards, earned_in_ours(policies(episode.offered.shape[2])[name], episode).round(6)
+        rewards,
+        earned_in_ours(policies(episode.offered.shape[2])[name], episode).round(6),
     )
     assert all(0.0 < each["probability"] <= 1.0 for each in played)
 
@@ -92,11 +111,15 @@ def test_coba_learners_are_copied_per_environment_and_named():
 def test_a_coba_environment_plays_in_our_simulation(labelled):
     cb = pytest.importorskip("coba")
     episode = LABELLED if labelled else FEATURED
-    drawn = CobaEpisodes(coba_environment(cb, episode, labelled)).draw(T, np.random.default_rng(0))
+    drawn = CobaEpisodes(coba_environment(cb, episode, labelled)).draw(
+        T, np.random.default_rng(0)
+    )
     np.testing.assert_array_equal(drawn.offered, episode.offered)
     np.testing.assert_array_equal(drawn.rewards, episode.rewards)
     synthetic = CobaEpisodes(
-        lambda seed: cb.Environments.from_linear_synthetic(60, n_actions=4, seed=seed)[0]
+        lambda seed: cb.Environments.from_linear_synthetic(60, n_actions=4, seed=seed)[
+            0
+        ]
     )
     result = ib.simulate(["linucb", "uniform"], synthetic, 60, replications=3, seed=0)
     assert result.final("linucb").mean() < result.final("uniform").mean()
@@ -114,10 +137,14 @@ def obp_loop(policy):
     From 0.5 on it plays rounds whose rewards are all known. Before, it replays a log; this one has the
     policy's own choices, so that every round is learned.
     """
-    simulator = pytest.importorskip("obp.simulator", reason="obp needs PyTorch and is dormant: not installed")
+    simulator = pytest.importorskip(
+        "obp.simulator", reason="obp needs PyTorch and is dormant: not installed"
+    )
     if not hasattr(simulator, "run_bandit_simulation"):
         loop = simulator.simulator.BanditPolicySimulator(policy)
-        rounds = simulator.simulator.BanditRounds(T, K, CONTEXTS, np.eye(K), REWARDS, REWARDS, None)
+        rounds = simulator.simulator.BanditRounds(
+            T, K, CONTEXTS, np.eye(K), REWARDS, REWARDS, None
+        )
         loop.steps(batch_bandit_rounds=rounds)
         return loop.selected_actions
     twin, logged = copy.deepcopy(policy), []
@@ -125,7 +152,13 @@ def obp_loop(policy):
         logged.append(int(twin.select_action(context[None])[0]))
         twin.update_params(logged[-1], rewards[logged[-1]], context[None])
     action = np.array(logged)
-    feedback = {"n_rounds": T, "n_actions": K, "context": CONTEXTS, "action": action, "position": None}
+    feedback = {
+        "n_rounds": T,
+        "n_actions": K,
+        "context": CONTEXTS,
+        "action": action,
+        "position": None,
+    }
     feedback |= {"reward": REWARDS[np.arange(T), action], "pscore": np.full(T, 1.0 / K)}
     return simulator.run_bandit_simulation(feedback, policy).argmax(axis=1)[:, 0]
 
@@ -133,7 +166,9 @@ def obp_loop(policy):
 def test_obp_simulations_choose_as_our_simulation_does(name):
     chosen = obp_loop(ObpPolicy(policies(DIM)[name], K))
     earned = REWARDS[np.arange(T), chosen]
-    np.testing.assert_array_equal(earned, earned_in_ours(policies(DIM)[name], LABELLED).round(6))
+    np.testing.assert_array_equal(
+        earned, earned_in_ours(policies(DIM)[name], LABELLED).round(6)
+    )
 
 
 def test_methods_of_obp_give_the_rewards_of_our_simulation(name):
@@ -142,7 +177,9 @@ def test_methods_of_obp_give_the_rewards_of_our_simulation(name):
         (action,) = policy.select_action(context[None])
         earned.append(rewards[action])
         policy.update_params(action, rewards[action], context[None])
-    np.testing.assert_array_equal(earned, earned_in_ours(policies(DIM)[name], LABELLED).round(6))
+    np.testing.assert_array_equal(
+        earned, earned_in_ours(policies(DIM)[name], LABELLED).round(6)
+    )
 
 
 def test_a_dataset_of_obp_is_a_log():
@@ -156,7 +193,9 @@ def test_a_dataset_of_obp_is_a_log():
     feedback["reward"] = REWARDS[np.arange(T), feedback["action"]]
     dataset = SimpleNamespace(obtain_batch_bandit_feedback=lambda: feedback)
     read = ib.read_feedback(dataset).feedback
-    np.testing.assert_array_equal(read.offered, ib.read_feedback(feedback).feedback.offered)
+    np.testing.assert_array_equal(
+        read.offered, ib.read_feedback(feedback).feedback.offered
+    )
 
 
 # -- mabwiser --
@@ -164,9 +203,13 @@ def test_a_dataset_of_obp_is_a_log():
 
 def mabwiser_loop(mab):
     """The loop of mabwiser's documentation: predict, observe, partial_fit; rewards (T − K,) after K first rounds."""
-    mab.fit(list("abc"), REWARDS[np.arange(K), np.arange(K)].tolist(), CONTEXTS[:K].tolist())
+    mab.fit(
+        list("abc"), REWARDS[np.arange(K), np.arange(K)].tolist(), CONTEXTS[:K].tolist()
+    )
     earned = []
-    for context, rewards in zip(CONTEXTS[K:].tolist(), REWARDS[K:].tolist(), strict=True):
+    for context, rewards in zip(
+        CONTEXTS[K:].tolist(), REWARDS[K:].tolist(), strict=True
+    ):
         arm = mab.predict([context])
         earned.append(rewards["abc".index(arm)])
         mab.partial_fit([arm], [earned[-1]], [context])
@@ -176,7 +219,9 @@ def mabwiser_loop(mab):
 def test_mabwisers_loop_gives_the_rewards_of_our_simulation(name):
     ours = policies(DIM)[name]
     for t in range(K):
-        ours.update(LABELLED.offered[t, t], REWARDS[t, t], action=t, offered=LABELLED.offered[t])
+        ours.update(
+            LABELLED.offered[t, t], REWARDS[t, t], action=t, offered=LABELLED.offered[t]
+        )
     expected = []
     for features, rewards in zip(LABELLED.offered[K:], REWARDS[K:], strict=True):
         action = ours.select(features)
@@ -213,7 +258,10 @@ def test_rivers_evaluation_gives_the_rewards_of_our_simulation(name):
     from invariant_bandits.adapters.river import RiverPolicy
 
     rewards = earned_in_ours(policies(DIM)[name], LABELLED).round(6)
-    logged = [int(np.flatnonzero(row == reward)[0]) for row, reward in zip(REWARDS, rewards, strict=True)]
+    logged = [
+        int(np.flatnonzero(row == reward)[0])
+        for row, reward in zip(REWARDS, rewards, strict=True)
+    ]
     history = (
         (list(range(K)), {"x": x, "y": y}, arm, REWARDS[t, arm])
         for t, ((x, y), arm) in enumerate(zip(CONTEXTS.tolist(), logged, strict=True))
@@ -250,9 +298,17 @@ def test_a_gymnasium_environment_plays_in_our_simulation():
     drawn = GymnasiumEpisodes(Clicks).draw(T, np.random.default_rng(0))
     np.testing.assert_array_equal(drawn.offered, LABELLED.offered)
     np.testing.assert_array_equal(drawn.rewards, REWARDS)
-    result = ib.simulate({"linucb": lambda: policies(DIM)["linucb"]}, GymnasiumEpisodes(Clicks()), T, 1, 0)
+    result = ib.simulate(
+        {"linucb": lambda: policies(DIM)["linucb"]},
+        GymnasiumEpisodes(Clicks()),
+        T,
+        1,
+        0,
+    )
     expected = REWARDS.max(axis=1) - earned_in_ours(policies(DIM)["linucb"], LABELLED)
-    np.testing.assert_allclose(result.regret["linucb"][0], np.cumsum(expected), atol=1e-12)
+    np.testing.assert_allclose(
+        result.regret["linucb"][0], np.cumsum(expected), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -269,13 +325,19 @@ def test_discrete_actions_of_gymnasium_may_begin_at_any_number(first):
             assert self.action_space.contains(action)
             return np.ones(1), float(action - first), False, False, {}
 
-    assert GymnasiumEpisodes(Shifted).draw(3, np.random.default_rng(0)).rewards.tolist() == [[0.0, 1.0]] * 3
+    assert (
+        GymnasiumEpisodes(Shifted).draw(3, np.random.default_rng(0)).rewards.tolist()
+        == [[0.0, 1.0]] * 3
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("river_bandits/CandyCaneContest-v0", "arrays of numbers as observations, got a dict"),
+        (
+            "river_bandits/CandyCaneContest-v0",
+            "arrays of numbers as observations, got a dict",
+        ),
         ("Pendulum-v1", "a Discrete action space, got Box"),
     ],
 )
@@ -284,7 +346,13 @@ def test_gymnasium_environments_that_are_no_bandits_of_numbers_are_refused(name,
     if name.startswith("river"):
         pytest.importorskip("river.bandit.envs")  # registers its environments
     with pytest.raises(ib.InputError, match=words):
-        ib.simulate(["linucb"], GymnasiumEpisodes(lambda: gymnasium.make(name)), 5, replications=1, seed=0)
+        ib.simulate(
+            ["linucb"],
+            GymnasiumEpisodes(lambda: gymnasium.make(name)),
+            5,
+            replications=1,
+            seed=0,
+        )
 
 
 # -- mlflow --
@@ -292,19 +360,25 @@ def test_gymnasium_environments_that_are_no_bandits_of_numbers_are_refused(name,
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow itself
 def test_a_model_saved_as_a_pyfunc_decides_as_the_model(tmp_path):
-    mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra peers, not in test")
+    mlflow = pytest.importorskip(
+        "mlflow", reason="mlflow-skinny is in the extra peers, not in test"
+    )
     pd = pytest.importorskip("pandas")
     from invariant_bandits.adapters.mlflow import save_pyfunc
 
     arm = RNG.choice(["a", "b"], 1500)
     age = RNG.normal(40.0, 10.0, 1500)
-    click = (RNG.random(1500) < np.where((arm == "a") == (age > 40.0), 0.5, 0.2)).astype(int)
+    click = (
+        RNG.random(1500) < np.where((arm == "a") == (age > 40.0), 0.5, 0.2)
+    ).astype(int)
     model = ib.fit_logs(pd.DataFrame({"age": age, "arm": arm, "click": click}))
     save_pyfunc(model, tmp_path / "pyfunc")
     served = mlflow.pyfunc.load_model(str(tmp_path / "pyfunc"))
     frame = pd.DataFrame({"age": [20.0, 60.0, 35.0]})
     assert (
-        served.predict(frame).action.tolist() == model.decide_many(frame).action.tolist() == ["b", "a", "b"]
+        served.predict(frame).action.tolist()
+        == model.decide_many(frame).action.tolist()
+        == ["b", "a", "b"]
     )
 
 
@@ -331,10 +405,14 @@ def cold(name):
         yield lambda: RiverPolicy(name)
 
 
-@pytest.mark.parametrize("name", ["auto-isd", "randomised", "isd-linucb", "auto-isd,caution=none"])
+@pytest.mark.parametrize(
+    "name", ["auto-isd", "randomised", "isd-linucb", "auto-isd,caution=none"]
+)
 def test_a_name_that_needs_logs_is_refused_at_once_and_says_what_to_hand_over(name):
     for make in cold(name):
-        with pytest.raises(ib.InputError, match=r"needs logs .* ib\.AutoISD\.from_history\(moments\)"):
+        with pytest.raises(
+            ib.InputError, match=r"needs logs .* ib\.AutoISD\.from_history\(moments\)"
+        ):
             make()
 
 
@@ -364,7 +442,9 @@ def test_auto_isd_fitted_on_logs_plays_for_a_peer():
     rewards = (2.0 * played - 1.0) * contexts[:, 0] + 0.1 * rng.normal(size=600)
     offered = np.array([adapter.features(x, arms) for x in contexts])
     chosen = offered[np.arange(600), played]
-    moments = ib.WindowedMoments.from_arrays(chosen, rewards, windows=6, offered=offered)
+    moments = ib.WindowedMoments.from_arrays(
+        chosen, rewards, windows=6, offered=offered
+    )
     learner = CobaLearner(ib.AutoISD.from_history(moments))
     assert [learner.predict([x], arms)[0] for x in (-1.0, 1.0)] == arms
     mab = MabwiserPolicy(arms, ib.AutoISD.from_history(moments))
@@ -375,8 +455,13 @@ def test_auto_isd_fitted_on_logs_plays_for_a_peer():
 def test_labels_that_are_named_at_the_beginning_may_come_later():
     adapter = FeatureAdapter("linucb", ["a", "b", "c"])
     assert adapter.choose([1.0], ["a", "b"])[1].shape == (2, 6)
-    assert adapter.choose([1.0], ["c", "b"])[1].tolist() == adapter.features([1.0], ["c", "b"]).tolist()
-    with pytest.raises(ib.InputError, match="got d: give all that will ever be offered as `labels`"):
+    assert (
+        adapter.choose([1.0], ["c", "b"])[1].tolist()
+        == adapter.features([1.0], ["c", "b"]).tolist()
+    )
+    with pytest.raises(
+        ib.InputError, match="got d: give all that will ever be offered as `labels`"
+    ):
         adapter.choose([1.0], ["a", "d"])
 
 
@@ -391,7 +476,9 @@ def test_arms_of_river_may_appear_later_and_one_that_was_not_offered_is_refused(
     policy.pull(["a", "b", "new"], context=x)
     policy.update("new", x, 1.0)
     assert policy.pull(["a", "b", "new"], context=x) == "new"
-    with pytest.raises(ib.InputError, match="arm_id must be one of a, b, new, got 'zz'"):
+    with pytest.raises(
+        ib.InputError, match="arm_id must be one of a, b, new, got 'zz'"
+    ):
         policy.update("zz", x, 1.0)
     assert policy.clone().pull(["b", "new"], context=x) in ("b", "new")
 
@@ -407,12 +494,17 @@ def test_an_arm_that_mabwiser_does_not_have_is_refused_and_nothing_is_learned():
 def test_a_new_label_is_refused():
     adapter = FeatureAdapter("linucb")
     adapter.choose([1.0], ["a", "b"])
-    with pytest.raises(ib.InputError, match="among those of the first round, a, b; got c"):
+    with pytest.raises(
+        ib.InputError, match="among those of the first round, a, b; got c"
+    ):
         adapter.choose([1.0], ["a", "c"])
 
 
 def test_rounds_that_offer_different_numbers_of_actions_are_refused():
-    rounds = [{"actions": [(1.0,), (2.0,)], "rewards": [0.0, 1.0]}, {"actions": [(1.0,)], "rewards": [0.0]}]
+    rounds = [
+        {"actions": [(1.0,), (2.0,)], "rewards": [0.0, 1.0]},
+        {"actions": [(1.0,)], "rewards": [0.0]},
+    ]
     world = CobaEpisodes(SimpleNamespace(read=lambda: iter(rounds)))
     with pytest.raises(ib.InputError, match="every round must offer as many actions"):
         world.draw(2, np.random.default_rng(0))

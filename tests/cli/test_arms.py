@@ -17,7 +17,9 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     assert "banner_C" in shown
     assert "retired" in shown
     assert path.read_bytes() == before
-    code, shown, _ = run_apart("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
+    code, shown, _ = run_apart(
+        "arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json"
+    )
     assert code == 0
     active = {arm["label"]: arm["active"] for arm in json.loads(shown)["arms"]}
     assert active == {
@@ -47,8 +49,14 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run_apart, tmp_path):
-    log, model, page = tmp_path / "log.csv", tmp_path / "shop.model", tmp_path / "page.html"
+def test_no_command_writes_over_its_input_or_a_file_of_another_kind(
+    run_apart, tmp_path
+):
+    log, model, page = (
+        tmp_path / "log.csv",
+        tmp_path / "shop.model",
+        tmp_path / "page.html",
+    )
     csv.write_csv(labelled_log(0, 1500).table(), log)
     notes = tmp_path / "notes.txt"
     notes.write_text("keep me")
@@ -65,7 +73,9 @@ def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run_apart, t
     assert log.read_bytes() == before
     assert notes.read_text() == "keep me"
     for _ in range(2):  # a model and a page may be replaced by others
-        assert run_apart("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
+        assert (
+            run_apart("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
+        )
     code, _, errors = run_apart("arms", model, "--retire", "banner_A", "-o", page)
     assert code == 2
     assert "exists and is not a model; it is not overwritten" in errors

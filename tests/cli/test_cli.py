@@ -13,7 +13,9 @@ from invariant_bandits.simulation.paper import PaperWorld
 def stored(tmp_path):
     logs = PaperWorld().log(2000, np.random.default_rng(5))
     path = tmp_path / "logs.moments"
-    ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=16, offered=logs.offered).save(path)
+    ib.WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=16, offered=logs.offered
+    ).save(path)
     return path
 
 
@@ -34,7 +36,10 @@ def test_compile_says_when_it_is_done(run):
     ("words", "message"),
     [
         (("nonsense",), "experiment must be one of"),
-        (("--paper", "--replications", "3"), "give either --paper or --replications, not both"),
+        (
+            ("--paper", "--replications", "3"),
+            "give either --paper or --replications, not both",
+        ),
     ],
 )
 def test_bad_options_end_in_one_line_and_exit_code_two(words, message, run_apart):
@@ -47,7 +52,10 @@ def test_bad_options_end_in_one_line_and_exit_code_two(words, message, run_apart
 
 def test_a_damaged_or_missing_file_is_named(stored, run_apart):
     stored.write_bytes(stored.read_bytes()[5:])
-    for path, reason in ((stored, "damaged"), (stored.with_name("nowhere"), "No such file")):
+    for path, reason in (
+        (stored, "damaged"),
+        (stored.with_name("nowhere"), "No such file"),
+    ):
         code, _, err = run_apart("inspect", path)
         assert code == 2
         shown = err.replace("\n", "")
@@ -59,19 +67,34 @@ def test_a_damaged_or_missing_file_is_named(stored, run_apart):
 def test_reproduce_plays_judges_draws_and_reports(tmp_path, run):
     folder = tmp_path / "results"
     code, said = run(
-        "reproduce", "residual-dimension", "--out", folder, "--replications", 3, "--jobs", 2, "--seed", 4
+        "reproduce",
+        "residual-dimension",
+        "--out",
+        folder,
+        "--replications",
+        3,
+        "--jobs",
+        2,
+        "--seed",
+        4,
     )
     assert code == 0, said
     assert "tests of the paper's claims" in said
     assert (folder / "report.html").exists()
-    written = {path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")}
+    written = {
+        path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")
+    }
     assert len(written) == 4
     code, said = run("report", folder)
     assert code == 0, said
-    assert {path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")} == written
+    assert {
+        path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")
+    } == written
 
 
-def test_an_unknown_experiment_or_two_numbers_of_repetitions_end_in_one_line(tmp_path, run_apart):
+def test_an_unknown_experiment_or_two_numbers_of_repetitions_end_in_one_line(
+    tmp_path, run_apart
+):
     for words, message in (
         (("nonsense",), "experiment must be one of coverage"),
         (("--paper", "--replications", 3), "either --paper or --replications"),

@@ -9,7 +9,14 @@ import pytest
 
 from invariant_bandits.checks import escape_control_chars, escape_json, escape_line
 
-NAMES = ["pri\x1b[31mce", "a\x9b31mge", "si\u202eze", "ho\x07ur\r", "k\u2066ey", "tag\U000e0041"]
+NAMES = [
+    "pri\x1b[31mce",
+    "a\x9b31mge",
+    "si\u202eze",
+    "ho\x07ur\r",
+    "k\u2066ey",
+    "tag\U000e0041",
+]
 LABELS = ["A\x1b]0;title\x07", "B\u202e\u2028", "C\x85\x00", "D\ud83d"]
 VALUES = ["desk\x1b[2Jtop", "pho\u200fne"]
 KINDS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -17,7 +24,11 @@ KINDS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def steering(text):
-    return {sign for sign in text if unicodedata.category(sign) in KINDS and sign not in "\n\t"}
+    return {
+        sign
+        for sign in text
+        if unicodedata.category(sign) in KINDS and sign not in "\n\t"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -25,27 +36,50 @@ def log(tmp_path_factory):
     """A labelled log whose every name, label and value has control characters; three arms with a
     reason each.
     """
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("steering") / "log.jsonl"
+    rng, path = (
+        np.random.default_rng(0),
+        tmp_path_factory.mktemp("steering") / "log.jsonl",
+    )
     lines = []
     for _ in range(600):
         row = dict(zip(NAMES, rng.normal(size=len(NAMES)).tolist(), strict=True))
-        row |= {"device\x1b": VALUES[rng.integers(2)], "arm": LABELS[rng.integers(3)], "propensity": 1 / 3}
+        row |= {
+            "device\x1b": VALUES[rng.integers(2)],
+            "arm": LABELS[rng.integers(3)],
+            "propensity": 1 / 3,
+        }
         lines.append(json.dumps(row | {"reward": float(rng.normal() + row[NAMES[0]])}))
     path.write_text("\n".join(lines))
     return path
 
 
-def test_nothing_that_a_command_prints_or_draws_steers_anything(log, run_apart, tmp_path):
+def test_nothing_that_a_command_prints_or_draws_steers_anything(
+    log, run_apart, tmp_path
+):
     model = tmp_path / "m.model"
     said = {}
     said["fit"] = run_apart("fit", log, "-o", model)
     said["inspect"] = run_apart("inspect", model)
     said["arms"] = run_apart(
-        "arms", model, "--add", LABELS[3].replace("\ud83d", "\x9d"), "--retire", LABELS[0]
+        "arms",
+        model,
+        "--add",
+        LABELS[3].replace("\ud83d", "\x9d"),
+        "--retire",
+        LABELS[0],
     )
-    said["update"] = run_apart("update", model, log, "-o", tmp_path / "n.model", "--windows", 2)
+    said["update"] = run_apart(
+        "update", model, log, "-o", tmp_path / "n.model", "--windows", 2
+    )
     said["evaluate"] = run_apart(
-        "evaluate", log, "--policy", "linucb", "--report", tmp_path / "e.html", "--jobs", 1
+        "evaluate",
+        log,
+        "--policy",
+        "linucb",
+        "--report",
+        tmp_path / "e.html",
+        "--jobs",
+        1,
     )
     for command, (code, out, err) in said.items():
         assert code in (0, 3), (command, err)
@@ -58,7 +92,9 @@ def test_nothing_that_a_command_prints_or_draws_steers_anything(log, run_apart, 
 
 
 def test_json_says_the_same_names_and_is_plain_to_a_terminal(log, run_apart, tmp_path):
-    code, out, err = run_apart("fit", log, "-o", tmp_path / "m.model", "--no-value", "--json")
+    code, out, err = run_apart(
+        "fit", log, "-o", tmp_path / "m.model", "--no-value", "--json"
+    )
     assert code == 0, err
     assert not steering(out + err)
     assert set(NAMES) <= set(json.loads(out)["schema"]["features"])
@@ -77,7 +113,9 @@ def test_json_says_the_same_names_and_is_plain_to_a_terminal(log, run_apart, tmp
 )
 def test_errors_do_not_either(words, log, run_apart, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = run_apart(*(str(log) if word == "{log}" else word for word in words))
+    code, out, err = run_apart(
+        *(str(log) if word == "{log}" else word for word in words)
+    )
     assert code == 2
     assert not steering(out + err)
     assert "\\x" in err or "\\u" in err
@@ -95,7 +133,10 @@ def test_writing_out_leaves_writing_alone():
     text = "größe, 価格, قیمت‌ها, 👩‍🚀, prix\tà\n"
     assert escape_control_chars(text) == text
     assert escape_line("a\nb\tc") == r"a\nb\tc"
-    for sign in filter(lambda item: unicodedata.category(item) in KINDS, map(chr, range(sys.maxunicode + 1))):
+    for sign in filter(
+        lambda item: unicodedata.category(item) in KINDS,
+        map(chr, range(sys.maxunicode + 1)),
+    ):
         shown = escape_control_chars(sign)
         assert json.loads(escape_json(json.dumps(sign, ensure_ascii=False))) == sign
         assert escape_control_chars(shown) == shown

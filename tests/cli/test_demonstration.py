@@ -19,7 +19,13 @@ import pytest
 import invariant_bandits as ib
 from browsers import until
 from invariant_bandits.cli.demonstration import DemonstrationPlan
-from invariant_bandits.simulation.sample_logs import BASELINE, FASHION, FEATURES, NOISE, Shop
+from invariant_bandits.simulation.sample_logs import (
+    BASELINE,
+    FASHION,
+    FEATURES,
+    NOISE,
+    Shop,
+)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -35,7 +41,9 @@ def test_the_alarm_rings_after_the_break_and_not_before(seed: int) -> None:
             assert not model.policy.alarm
             shop.break_invariance()
         products = shop.visit()
-        features = model.features({name: [product[name] for product in products] for name in FEATURES})
+        features = model.features(
+            {name: [product[name] for product in products] for name in FEATURES}
+        )
         action = model.policy.select(features)
         reward = shop.brings(products[action]) - model.baseline
         model.policy.update(features[action], reward, offered=features, action=action)
@@ -53,22 +61,39 @@ def test_what_a_visit_brings_is_what_was_planted() -> None:
 @pytest.mark.system
 def test_the_command_is_alive_within_seconds_and_ends_in_order(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
-    command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "demo", "--rate", "40"]
+    command = [
+        sys.executable,
+        "-c",
+        "from invariant_bandits.cli import main; main()",
+        "demo",
+        "--rate",
+        "40",
+    ]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=tmp_path
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
     ) as process:
         try:
             with httpx.Client(base_url=address_of(process)) as client:
                 assert "<title>" in client.get("/").text
                 until(lambda: decisions(client.get("/v1/overview").json()) >= 20)
-                assert set(client.get("/v1/overview").json()["models"]) == {"shop", "banners"}
+                assert set(client.get("/v1/overview").json()["models"]) == {
+                    "shop",
+                    "banners",
+                }
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
-    assert list(tmp_path.iterdir()) == []  # the store was for the time of the demonstration only
+    assert (
+        list(tmp_path.iterdir()) == []
+    )  # the store was for the time of the demonstration only
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
@@ -84,4 +109,8 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 def decisions(overview: dict[str, Any]) -> int:
     """Decisions that were seen so far; none before anything was looked at."""
-    return 0 if overview["model"] is None else int(overview["model"]["counts"]["decisions"])
+    return (
+        0
+        if overview["model"] is None
+        else int(overview["model"]["counts"]["decisions"])
+    )

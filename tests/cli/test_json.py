@@ -14,7 +14,9 @@ from log_tables import planted_log, rows_per_action, wide
 
 def one_object(out):
     (line,) = out.splitlines()
-    return json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    return json.loads(
+        line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON")
+    )
 
 
 @pytest.fixture
@@ -24,23 +26,33 @@ def log(tmp_path):
 
 
 def test_fit_and_inspect_answer_with_the_same_object(run_apart, log, tmp_path):
-    code, out, words = run_apart("fit", log, "-o", tmp_path / "m.model", "--every", "1d", "--json")
+    code, out, words = run_apart(
+        "fit", log, "-o", tmp_path / "m.model", "--every", "1d", "--json"
+    )
     assert code == 0, words
     fitted = one_object(out)
     assert "What lasts and what changed" in words
     assert fitted["rounds"] == fitted["quality"]["rounds"] == 1500
     assert (
-        fitted["stable_dim"] + fitted["drifting_dim"] == 3 == sum(block["dim"] for block in fitted["blocks"])
+        fitted["stable_dim"] + fitted["drifting_dim"]
+        == 3
+        == sum(block["dim"] for block in fitted["blocks"])
     )
     assert [window["begins"] for window in fitted["windows"]][:2] == [
         "2024-01-01T00:00:00",
         "2024-01-02T00:00:00",
     ]
-    slopes = {feature["name"]: (feature["coefficient"], feature["error"]) for feature in fitted["features"]}
+    slopes = {
+        feature["name"]: (feature["coefficient"], feature["error"])
+        for feature in fitted["features"]
+    }
     for name, planted in zip(("x0", "x1", "x2"), (1.0, -0.2, 3.0), strict=True):
         assert abs(slopes[name][0] - planted) < 5.0 * slopes[name][1]
     assert fitted["value"]["known"]
-    assert (fitted["model"], fitted["report"]) == (str(tmp_path / "m.model"), str(tmp_path / "m.html"))
+    assert (fitted["model"], fitted["report"]) == (
+        str(tmp_path / "m.model"),
+        str(tmp_path / "m.html"),
+    )
     code, out, words = run_apart("inspect", tmp_path / "m.model", "--json")
     assert (code, words) == (0, "")
     again = one_object(out)
@@ -50,7 +62,15 @@ def test_fit_and_inspect_answer_with_the_same_object(run_apart, log, tmp_path):
 
 def test_evaluate_answers_with_one_word_per_policy(run_apart, log):
     code, out, words = run_apart(
-        "evaluate", log, "--jobs", 1, "--policy", "linucb-warm", "--policy", "uniform", "--json"
+        "evaluate",
+        log,
+        "--jobs",
+        1,
+        "--policy",
+        "linucb-warm",
+        "--policy",
+        "uniform",
+        "--json",
     )
     assert code == 0, words
     found = one_object(out)
@@ -63,10 +83,20 @@ def test_evaluate_answers_with_one_word_per_policy(run_apart, log):
     assert "Would it have helped?" in words
 
 
-def test_what_cannot_be_known_is_null_and_has_an_exit_code_of_its_own(run_apart, log, tmp_path):
-    pq.write_table(pq.read_table(log).drop_columns(["propensity"]), tmp_path / "bare.parquet")
+def test_what_cannot_be_known_is_null_and_has_an_exit_code_of_its_own(
+    run_apart, log, tmp_path
+):
+    pq.write_table(
+        pq.read_table(log).drop_columns(["propensity"]), tmp_path / "bare.parquet"
+    )
     code, out, _ = run_apart(
-        "evaluate", tmp_path / "bare.parquet", "--jobs", 1, "--policy", "linucb-warm", "--json"
+        "evaluate",
+        tmp_path / "bare.parquet",
+        "--jobs",
+        1,
+        "--policy",
+        "linucb-warm",
+        "--json",
     )
     assert code == 3
     (verdict,) = one_object(out)["verdicts"]
@@ -80,12 +110,16 @@ def test_errors_leave_standard_output_empty(run_apart, tmp_path):
     assert "the log has the chosen actions only" in words
 
 
-def test_the_model_is_there_even_if_its_report_cannot_be_drawn(run_apart, log, tmp_path, monkeypatch):
+def test_the_model_is_there_even_if_its_report_cannot_be_drawn(
+    run_apart, log, tmp_path, monkeypatch
+):
     def broken(model):
         raise RuntimeError("no ink")
 
     monkeypatch.setattr(model_page, "report", broken)
-    code, out, words = run_apart("fit", log, "-o", tmp_path / "m.model", "--no-value", "--json")
+    code, out, words = run_apart(
+        "fit", log, "-o", tmp_path / "m.model", "--no-value", "--json"
+    )
     assert code == 1
     assert "error: the report could not be drawn (RuntimeError: no ink)" in words
     assert one_object(out)["report"] is None
@@ -93,7 +127,14 @@ def test_the_model_is_there_even_if_its_report_cannot_be_drawn(run_apart, log, t
     assert not (tmp_path / "m.html").exists()
 
 
-STRANGE = [r"$\frac$", "--><script>alert(1)</script>", "a_b^c", "naïve 価格", r"\$", "<b>&"]
+STRANGE = [
+    r"$\frac$",
+    "--><script>alert(1)</script>",
+    "a_b^c",
+    "naïve 価格",
+    r"\$",
+    "<b>&",
+]
 
 
 def test_names_of_columns_are_only_names(run_apart, tmp_path):
@@ -104,7 +145,9 @@ def test_names_of_columns_are_only_names(run_apart, tmp_path):
         **dict(zip(STRANGE, features.T, strict=True)),
     }
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
-    code, _, said = run_apart("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model")
+    code, _, said = run_apart(
+        "fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model"
+    )
     assert code == 0, said
     page = (tmp_path / "m.html").read_text()
     assert "<script" not in page

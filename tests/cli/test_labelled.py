@@ -20,7 +20,10 @@ def files(tmp_path_factory):
         "from": pa.array([None, None, None, "2024-08-28"]),
         "until": pa.array([None, None, "2024-06-28", None]),
     }
-    csv.write_csv(pa.table({"banner": LABELS, "price": [1.0, 2.0, 3.0, 4.0], **known}), folder / "items.csv")
+    csv.write_csv(
+        pa.table({"banner": LABELS, "price": [1.0, 2.0, 3.0, 4.0], **known}),
+        folder / "items.csv",
+    )
     return folder
 
 
@@ -35,9 +38,20 @@ def test_evaluate_takes_a_labelled_log_as_it_is(run, files):
 
 
 def test_arms_may_be_named_or_catalogued(run, files):
-    command = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arm-model", "shared")
+    command = (
+        "evaluate",
+        files / "log.csv",
+        "--policy",
+        "greedy",
+        "--jobs",
+        1,
+        "--arm-model",
+        "shared",
+    )
     code, said = run(*command, "--arms", "banner_A,banner_B,banner_C,banner_D,banner_E")
-    assert code == 3, said  # they were not all offered in every round, and the propensities show it
+    assert code == 3, (
+        said
+    )  # they were not all offered in every round, and the propensities show it
     assert "the caller named the arms" in said
     assert "the propensities are wrong" in said
     assert "banner_E 0 never never active" in said
@@ -47,13 +61,26 @@ def test_arms_may_be_named_or_catalogued(run, files):
 
 
 def test_a_log_that_is_mostly_lost_is_refused_unless_asked_to_keep_going(run, files):
-    words = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arms", "banner_A,banner_D")
+    words = (
+        "evaluate",
+        files / "log.csv",
+        "--policy",
+        "greedy",
+        "--jobs",
+        1,
+        "--arms",
+        "banner_A,banner_D",
+    )
     code, said = run(*words)
     assert code != 0
     assert "most rounds of the log cannot be used" in said
     code, said = run(*words, "--keep-going")
     assert code == 3, said  # what is left speaks against its propensities
-    lost = int((~np.isin(labelled_log(seed=0, rounds=1200).labels, ["banner_A", "banner_D"])).sum())
+    lost = int(
+        (
+            ~np.isin(labelled_log(seed=0, rounds=1200).labels, ["banner_A", "banner_D"])
+        ).sum()
+    )
     assert f"{lost} label of no known arm (left out)" in said
 
 
@@ -66,10 +93,14 @@ def test_wrong_words_about_arms_are_named(run, files):
     assert "catalogue: column 'banner' must hold every label once" in said
 
 
-def test_fit_takes_the_caution_and_recommends_it_where_arms_are_always_the_same(run, tmp_path):
+def test_fit_takes_the_caution_and_recommends_it_where_arms_are_always_the_same(
+    run, tmp_path
+):
     rng = np.random.default_rng(5)
     arms = rng.integers(3, size=900)
-    table = pa.table({"arm": np.array(["a", "b", "c"])[arms], "reward": arms + rng.normal(size=900)})
+    table = pa.table(
+        {"arm": np.array(["a", "b", "c"])[arms], "reward": arms + rng.normal(size=900)}
+    )
     csv.write_csv(table, tmp_path / "log.csv")
     command = ("fit", tmp_path / "log.csv", "--out", tmp_path / "model", "--force")
     code, said = run(*command)

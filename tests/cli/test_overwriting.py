@@ -14,7 +14,9 @@ import invariant_bandits as ib
 from invariant_bandits.simulation.sample_logs import write_samples
 from invariant_bandits.storage import kind_of
 
-GRID = "replications = 2\nhorizon = 20\n[environment]\nlogged = 200\n[policies.linucb]\n"
+GRID = (
+    "replications = 2\nhorizon = 20\n[environment]\nlogged = 200\n[policies.linucb]\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,8 @@ def made(tmp_path_factory):
     log = pq.read_table(folder / "chosen.parquet")
     later = pa.array(log["time"].to_numpy() + np.timedelta64(60, "D"))
     pq.write_table(
-        log.set_column(log.schema.get_field_index("time"), "time", later), folder / "later.parquet"
+        log.set_column(log.schema.get_field_index("time"), "time", later),
+        folder / "later.parquet",
     )
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -41,7 +44,15 @@ def folder(made, tmp_path):
 
 
 WRITING = {
-    "fit": ("fit", "chosen.parquet", "-o", "{target}", "--report", "p.html", "--no-value"),
+    "fit": (
+        "fit",
+        "chosen.parquet",
+        "-o",
+        "{target}",
+        "--report",
+        "p.html",
+        "--no-value",
+    ),
     "fit, report": ("fit", "chosen.parquet", "-o", "n.model", "--report", "{target}"),
     "fit, catalogue": (
         "fit",
@@ -54,7 +65,16 @@ WRITING = {
         "p.html",
     ),
     "inspect": ("inspect", "rows.model", "--report", "{target}"),
-    "evaluate": ("evaluate", "rows.parquet", "--report", "{target}", "--policy", "linucb", "--jobs", "1"),
+    "evaluate": (
+        "evaluate",
+        "rows.parquet",
+        "--report",
+        "{target}",
+        "--policy",
+        "linucb",
+        "--jobs",
+        "1",
+    ),
     "update": (
         "update",
         "rows.model",
@@ -66,7 +86,15 @@ WRITING = {
         "--windows",
         "2",
     ),
-    "update, report": ("update", "rows.model", "later.parquet", "-o", "n.model", "--report", "{target}"),
+    "update, report": (
+        "update",
+        "rows.model",
+        "later.parquet",
+        "-o",
+        "n.model",
+        "--report",
+        "{target}",
+    ),
     "arms": ("arms", "arms.model", "--retire", "banner_A", "-o", "{target}"),
 }
 OWN_INPUT = {
@@ -86,9 +114,13 @@ def words(command, target):
 
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("command", OWN_INPUT)
-def test_its_own_input_is_never_written_over_not_even_by_force(command, link, folder, run, monkeypatch):
+def test_its_own_input_is_never_written_over_not_even_by_force(
+    command, link, folder, run, monkeypatch
+):
     monkeypatch.chdir(folder)
-    (folder / "items.csv").write_text("banner,price\n" + "".join(f"banner_{x},{ord(x)}\n" for x in "ABCDE"))
+    (folder / "items.csv").write_text(
+        "banner,price\n" + "".join(f"banner_{x},{ord(x)}\n" for x in "ABCDE")
+    )
     given = folder / OWN_INPUT[command]
     before, target = given.read_bytes(), given
     if link:
@@ -101,9 +133,12 @@ def test_its_own_input_is_never_written_over_not_even_by_force(command, link, fo
 
 
 @pytest.mark.parametrize(
-    "command", sorted(WRITING.keys() - {"fit, catalogue", "fit, report", "update, report"})
+    "command",
+    sorted(WRITING.keys() - {"fit, catalogue", "fit, report", "update, report"}),
 )
-def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, monkeypatch):
+def test_a_file_of_another_kind_is_replaced_by_force_only(
+    command, folder, run, monkeypatch
+):
     monkeypatch.chdir(folder)
     target = folder / "thesis.csv"
     target.write_text("years of work\n")
@@ -121,7 +156,14 @@ def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, 
 
 def test_runs_do_not_write_over_what_no_run_wrote(folder, run, monkeypatch):
     monkeypatch.chdir(folder)
-    for name in ("world.parquet", "regret.png", "regret.csv", "run.json", "report.html", "claims.json"):
+    for name in (
+        "world.parquet",
+        "regret.png",
+        "regret.csv",
+        "run.json",
+        "report.html",
+        "claims.json",
+    ):
         out = folder / f"out-{name}"
         out.mkdir()
         (out / name).write_bytes((folder / "rows.parquet").read_bytes())
@@ -150,7 +192,9 @@ def test_devices_pipes_and_folders_are_not_written_to(folder, run, monkeypatch):
         for command in WRITING:
             code, said = run(*words(command, target), "--force")
             assert code == 2, (command, target, said)
-            assert "is not a file and is not written to" in said or "is a folder" in said
+            assert (
+                "is not a file and is not written to" in said or "is a folder" in said
+            )
 
 
 @pytest.mark.system

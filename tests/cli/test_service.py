@@ -29,10 +29,20 @@ def run(*arguments: str, **environment: str) -> Result:
 def test_every_option_of_serve_has_an_environment_variable() -> None:
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     variables = {param.name: param.envvar for param in command.params}
-    assert variables == {name: f"INVARIANT_BANDITS_{name.upper()}" for name in variables}
-    assert {"models", "store", "host", "port", "token_file", "rate", "role", "logs", "learn_at"} <= set(
-        variables
-    )
+    assert variables == {
+        name: f"INVARIANT_BANDITS_{name.upper()}" for name in variables
+    }
+    assert {
+        "models",
+        "store",
+        "host",
+        "port",
+        "token_file",
+        "rate",
+        "role",
+        "logs",
+        "learn_at",
+    } <= set(variables)
     assert "INVARIANT_BANDITS_TOKEN_FILE" in run("--help").stdout
 
 
@@ -41,21 +51,36 @@ def test_environment_variables_are_settings_and_the_command_line_goes_before_the
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "INVARIANT_BANDITS_PORT" in run(INVARIANT_BANDITS_PORT="0").output
-    assert "nowhere: No such file" in str(run(INVARIANT_BANDITS_TOKEN_FILE="nowhere").exception)
+    assert "nowhere: No such file" in str(
+        run(INVARIANT_BANDITS_TOKEN_FILE="nowhere").exception
+    )
     both = run("--token-file", "elsewhere", INVARIANT_BANDITS_TOKEN_FILE="nowhere")
     assert "elsewhere: No such file" in str(both.exception)
-    assert "MODEL: a.ib does not exist" in str(run(INVARIANT_BANDITS_MODELS="one=a.ib two=b.ib").exception)
+    assert "MODEL: a.ib does not exist" in str(
+        run(INVARIANT_BANDITS_MODELS="one=a.ib two=b.ib").exception
+    )
     assert "--learn-at must be" in str(run(INVARIANT_BANDITS_LEARN_AT="noon").exception)
-    alone = run(INVARIANT_BANDITS_ROLE="decider", INVARIANT_BANDITS_STORE=str(tmp_path / "d.db"))
+    alone = run(
+        INVARIANT_BANDITS_ROLE="decider", INVARIANT_BANDITS_STORE=str(tmp_path / "d.db")
+    )
     assert "a decider needs a store that processes can share" in str(alone.exception)
 
 
-def test_a_file_sets_options_after_the_command_line_and_the_environment(tmp_path: Path) -> None:
+def test_a_file_sets_options_after_the_command_line_and_the_environment(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "serve.toml"
     path.write_text(
         'port = 8123\ntoken-file = "tokens"\nmodels = ["a=a.ib", "b=b.ib"]\naccess_log = true\nrate = 2\n'
     )
-    printed = run("--config", str(path), "--rate", "3", "--print-config", INVARIANT_BANDITS_PORT="9").stdout
+    printed = run(
+        "--config",
+        str(path),
+        "--rate",
+        "3",
+        "--print-config",
+        INVARIANT_BANDITS_PORT="9",
+    ).stdout
     values = tomllib.loads(printed)
     assert (values["rate"], values["port"], values["token_file"]) == (3.0, 9, "tokens")
     assert (values["models"], values["access_log"]) == (["a=a.ib", "b=b.ib"], True)

@@ -36,14 +36,19 @@ def test_a_whole_store_is_verified_replayed_and_compacted(path: Path) -> None:
     assert (told["events"], told["first"]) == (62, 0)
     before = json.loads(run("replay", path, "--json").stdout)
     assert (before["events"], before["since"]) == (62, 0)
-    assert json.loads(run("compact", path, "--keep-days", 0, "--json").stdout) == {"removed": 60, "kept": 2}
+    assert json.loads(run("compact", path, "--keep-days", 0, "--json").stdout) == {
+        "removed": 60,
+        "kept": 2,
+    }
     after = json.loads(run("replay", path, "--json").stdout)
     assert after["state_hashes"] == before["state_hashes"]
     assert json.loads(run("verify", path, "--json").stdout)["digest"] == told["digest"]
     assert "are whole" in run("verify", path).stdout
 
 
-def test_it_may_be_verified_and_replayed_while_it_is_in_use_but_not_compacted(path: Path) -> None:
+def test_it_may_be_verified_and_replayed_while_it_is_in_use_but_not_compacted(
+    path: Path,
+) -> None:
     with running(path):
         assert run("verify", path).exit_code == 0
         assert run("replay", path).exit_code == 0
@@ -64,16 +69,24 @@ def test_damage_is_named_and_no_success(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--keep-days", 1, "--before", "2026-01-01"), ("--before", "soon")]
+    "arguments",
+    [(), ("--keep-days", 1, "--before", "2026-01-01"), ("--before", "soon")],
 )
-def test_what_to_remove_must_be_said_once_and_clearly(path: Path, arguments: tuple[object, ...]) -> None:
+def test_what_to_remove_must_be_said_once_and_clearly(
+    path: Path, arguments: tuple[object, ...]
+) -> None:
     assert isinstance(run("compact", path, *arguments).exception, InputError)
-    assert isinstance(run("compact", path.with_name("none.db"), "--keep-days", 1).exception, InputError)
+    assert isinstance(
+        run("compact", path.with_name("none.db"), "--keep-days", 1).exception,
+        InputError,
+    )
     assert not path.with_name("none.db").exists()
 
 
 @pytest.mark.parametrize(("version", "release"), [(2, "earlier"), (99, "newer")])
-def test_a_store_of_another_layout_is_refused_and_left_alone(path: Path, version: int, release: str) -> None:
+def test_a_store_of_another_layout_is_refused_and_left_alone(
+    path: Path, version: int, release: str
+) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA user_version = {version}")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -43,14 +43,17 @@ def logs(tmp_path_factory):
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("words", "columns"), [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)]
+    ("words", "columns"),
+    [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)],
 )
 def test_help_fits_the_terminal_and_leaves_words_whole(words, columns):
     shown = run(*words, COLUMNS=str(columns)).stdout
     assert max(map(len, shown.splitlines())) <= min(columns, 120)
     assert "invariant-bandits" in shown.splitlines()[0]
     alone = r"^[^\w\n]*\w+[^\w\n]*$"
-    assert not re.search(rf"{alone}\n{alone}\n{alone}", shown, re.MULTILINE)  # no column of single words
+    assert not re.search(
+        rf"{alone}\n{alone}\n{alone}", shown, re.MULTILINE
+    )  # no column of single words
     if words == ("--help",):
         assert "..." not in shown.split("Commands:")[-1]
         for command in commands:
@@ -82,7 +85,9 @@ def in_terminal(words, answers, prompt, cwd):
 
 
 @pytest.mark.system
-def test_roles_are_changed_by_keyboard_and_the_same_command_without_asking_is_printed(tmp_path):
+def test_roles_are_changed_by_keyboard_and_the_same_command_without_asking_is_printed(
+    tmp_path,
+):
     """The log of a call centre has two columns that may be the action; the user says which, after a slip."""
     log = WILD_LOGS["call_centre"](tmp_path, 0, rounds=3000)
     words = ["fit", str(log.path), "--ask", "-o", "asked.model", "--no-value"]
@@ -91,11 +96,17 @@ def test_roles_are_changed_by_keyboard_and_the_same_command_without_asking_is_pr
     assert code == 0, shown
     assert "no column was found to be the action" in shown
     assert "type a number of the list and a role" in shown
-    same = next(line for line in shown.splitlines() if line.startswith("  invariant-bandits fit"))
+    same = next(
+        line
+        for line in shown.splitlines()
+        if line.startswith("  invariant-bandits fit")
+    )
     assert same.endswith("--no-value --arm Guide --ignore Region")
     again = [word.replace("asked", "named") for word in shlex.split(same)[1:]]
     assert run(*again, cwd=tmp_path).returncode == 0
-    asked, named = (ib.Model.load(tmp_path / name) for name in ("asked.model", "named.model"))
+    asked, named = (
+        ib.Model.load(tmp_path / name) for name in ("asked.model", "named.model")
+    )
     assert asked.schema == named.schema
     assert asked.arms.labels == ("Kurz", "Länger", "Persönlich")
     assert "Region" not in asked.schema.features
@@ -103,8 +114,13 @@ def test_roles_are_changed_by_keyboard_and_the_same_command_without_asking_is_pr
 
 @pytest.mark.system
 def test_completion_can_be_installed_and_is_shown():
-    shown = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    assert "complete -o default -F _invariant_bandits_completion invariant-bandits" in shown.stdout
+    shown = run(
+        "--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
+    assert (
+        "complete -o default -F _invariant_bandits_completion invariant-bandits"
+        in shown.stdout
+    )
     asked = {"COMP_WORDS": "invariant-bandits ins", "COMP_CWORD": "1"}
     completed = run(_INVARIANT_BANDITS_COMPLETE="complete_bash", **asked)
     assert completed.stdout.split() == ["inspect"]
@@ -119,8 +135,18 @@ def test_lines_are_as_wide_as_the_terminal_within_reason(monkeypatch):
 
 
 def test_what_does_not_fit_goes_below_or_is_wrapped():
-    rows = [["LinUCB", "DR", number("+1.25 [+1.1, +1.4]"), number("+0.25 [+0.1, +0.4]"), "yes " * 8]]
-    lines = table_lines(("policy", "by", "value", "gain", "would it have helped?"), rows, width=50)
+    rows = [
+        [
+            "LinUCB",
+            "DR",
+            number("+1.25 [+1.1, +1.4]"),
+            number("+0.25 [+0.1, +0.4]"),
+            "yes " * 8,
+        ]
+    ]
+    lines = table_lines(
+        ("policy", "by", "value", "gain", "would it have helped?"), rows, width=50
+    )
     assert max(map(len, lines)) <= 50
     assert " ".join(" ".join(lines).split()).count("yes") == 8
     assert sum(line.split()[:2] == ["LinUCB", "DR"] for line in lines) > 1
@@ -142,8 +168,14 @@ def test_a_missing_extra_is_one_line_that_names_it(logs):
     shown = run("fit", logs / "rows.parquet", "-o", "m", code=WITHOUT.format("pyarrow"))
     assert shown.returncode == 2
     (line,) = shown.stderr.strip().splitlines()
-    assert "needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'" in line
-    code = WITHOUT.format("pyarrow") + "\nimport invariant_bandits as ib\nib.fit_logs('log.csv')"
+    assert (
+        "needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'"
+        in line
+    )
+    code = (
+        WITHOUT.format("pyarrow")
+        + "\nimport invariant_bandits as ib\nib.fit_logs('log.csv')"
+    )
     library = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -151,7 +183,10 @@ def test_a_missing_extra_is_one_line_that_names_it(logs):
         check=False,
         env=os.environ | {"PYTHONPATH": HOME},
     )
-    assert "reading a log needs pyarrow, which is not installed" in library.stderr.splitlines()[-1]
+    assert (
+        "reading a log needs pyarrow, which is not installed"
+        in library.stderr.splitlines()[-1]
+    )
 
 
 @pytest.mark.system
@@ -175,7 +210,12 @@ numba.njit(lambda x: x + 2)(1)
         ).stderr.splitlines()
         for _ in range(2)
     ]
-    assert shown == [["compiling the inner loops, once after installation; this takes up to a minute"], []]
+    assert shown == [
+        [
+            "compiling the inner loops, once after installation; this takes up to a minute"
+        ],
+        [],
+    ]
 
 
 WAITS = {
@@ -244,9 +284,13 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
         "replications = 3\nhorizon = 60\n[environment]\nlogged = [200, 300, 400, 500]\n[policies.linucb]\n"
     )
     words = ["simulate", grid, "--jobs", "1", "--out"]
-    slow = "import time, invariant_bandits.simulation.loop as loop\nplay = loop.simulate\n"
+    slow = (
+        "import time, invariant_bandits.simulation.loop as loop\nplay = loop.simulate\n"
+    )
     slow += "def slowly(*words, **options):\n    time.sleep(0.2)\n    return play(*words, **options)\n"
-    slow += "import invariant_bandits.experiments.cells as cells\ncells.simulate = slowly\n"
+    slow += (
+        "import invariant_bandits.experiments.cells as cells\ncells.simulate = slowly\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", slow + MAIN, *words, tmp_path / "out"],
         env=os.environ | {"PYTHONPATH": HOME},
@@ -264,8 +308,14 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     (line,) = err.split("\n")[-2:-1]
-    assert line == "interrupted; finished cells are kept, the same command goes on from there"
-    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    assert (
+        line
+        == "interrupted; finished cells are kept, the same command goes on from there"
+    )
+    kept = {
+        path.name: path.stat().st_mtime_ns
+        for path in (tmp_path / "out").glob("*.parquet")
+    }
     assert 1 <= len(kept) < 4
     assert run_apart(*words, tmp_path / "out")[0] == 0
     assert run_apart(*words, tmp_path / "alone")[0] == 0
@@ -275,10 +325,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
     ]
     assert both[0] == both[1]
     assert len(both[0]) == 4
-    assert all((tmp_path / "out" / name).stat().st_mtime_ns == written for name, written in kept.items())
+    assert all(
+        (tmp_path / "out" / name).stat().st_mtime_ns == written
+        for name, written in kept.items()
+    )
 
 
-def test_without_a_terminal_a_line_every_half_minute_says_how_long_it_will_take(monkeypatch, capsys):
+def test_without_a_terminal_a_line_every_half_minute_says_how_long_it_will_take(
+    monkeypatch, capsys
+):
     clock = [0.0]
     monkeypatch.setattr(common.time, "monotonic", lambda: clock[0])
     with common.counting("playing") as progress:
@@ -286,5 +341,10 @@ def test_without_a_terminal_a_line_every_half_minute_says_how_long_it_will_take(
             clock[0] += 10.0
             progress("playing", done, 24)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in lines] == ["3 of 24", "6 of 24", "9 of 24", "12 of 24"]
+    assert [line.split(",")[0] for line in lines] == [
+        "3 of 24",
+        "6 of 24",
+        "9 of 24",
+        "12 of 24",
+    ]
     assert "about 2.0 minutes left" in lines[-1]

@@ -27,20 +27,29 @@ def planted_covariances(rng, windows=6):
     inner = np.zeros((windows, 6, 6))
     for window in range(windows):
         for part in PARTS:
-            inner[window, part, part] = rng.uniform(0.3, 3.0) * random_spd(part.stop - part.start, rng)
+            inner[window, part, part] = rng.uniform(0.3, 3.0) * random_spd(
+                part.stop - part.start, rng
+            )
     return basis, basis @ inner @ basis.T
 
 
 def sampled(rng, covariances, rounds):
     """Sample covariances (m, p, p) of Gaussian rows."""
     roots = np.linalg.cholesky(covariances)
-    return np.stack([np.cov(root @ rng.standard_normal((len(root), rounds)), bias=True) for root in roots])
+    return np.stack(
+        [
+            np.cov(root @ rng.standard_normal((len(root), rounds)), bias=True)
+            for root in roots
+        ]
+    )
 
 
 def linked_columns(stack, sizes, alpha):
     """Blocks by the tests of single columns, at a level that all pairs share."""
     p = stack.shape[1]
-    return merge_dependent(stack, sizes, np.split(np.arange(p), p), alpha / (p * (p - 1) / 2))
+    return merge_dependent(
+        stack, sizes, np.split(np.arange(p), p), alpha / (p * (p - 1) / 2)
+    )
 
 
 def subspace_error(found, truth):
@@ -48,7 +57,11 @@ def subspace_error(found, truth):
 
 
 def total_dependence(stack, sizes, blocks):
-    return sum(kernels.dependence(stack, sizes, a, b) for k, a in enumerate(blocks) for b in blocks[:k])
+    return sum(
+        kernels.dependence(stack, sizes, a, b)
+        for k, a in enumerate(blocks)
+        for b in blocks[:k]
+    )
 
 
 def assert_blocks_found(structure, basis, tolerance):
@@ -71,7 +84,11 @@ def test_sampled_covariances_give_the_planted_blocks_up_to_sampling_error():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         basis, covariances = planted_covariances(rng)
-        assert_blocks_found(find_blocks(sampled(rng, covariances, 5000), np.full(6, 5000.0)), basis, 0.15)
+        assert_blocks_found(
+            find_blocks(sampled(rng, covariances, 5000), np.full(6, 5000.0)),
+            basis,
+            0.15,
+        )
 
 
 def test_every_column_belongs_to_exactly_one_block():
@@ -79,7 +96,9 @@ def test_every_column_belongs_to_exactly_one_block():
     stack = np.stack([random_spd(7, rng) for _ in range(4)])
     for rounds in (1.0, 50.0, 1e6):
         found = find_blocks(stack, np.full(4, rounds))
-        np.testing.assert_array_equal(np.sort(np.concatenate(found.blocks)), np.arange(7))
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate(found.blocks)), np.arange(7)
+        )
 
 
 def test_one_feature_is_one_block():
@@ -96,11 +115,15 @@ def refined_and_not(seed, rounds=1000):
     roots = np.zeros((6, 6, 6))
     for window in range(6):
         for part in PARTS:
-            roots[window, part, part] = rng.uniform(size=(part.stop - part.start,) * 2)  # the paper's blocks
+            roots[window, part, part] = rng.uniform(
+                size=(part.stop - part.start,) * 2
+            )  # the paper's blocks
     covariances = floored(sampled_by_roots(rng, basis @ roots, rounds))
     sizes = np.full(6, float(rounds))
     rough = joint_diagonalize(covariances, sizes)
-    weight = np.stack([((rough.basis.T @ basis[:, part]) ** 2).sum(axis=1) for part in PARTS])
+    weight = np.stack(
+        [((rough.basis.T @ basis[:, part]) ** 2).sum(axis=1) for part in PARTS]
+    )
     blocks = [np.flatnonzero(weight.argmax(axis=0) == k) for k in range(3)]
     assert [len(block) for block in blocks] == list(SIZES)
 
@@ -114,19 +137,26 @@ def refined_and_not(seed, rounds=1000):
         )
         for columns in (rough.basis, turned)
     ]
-    dependences = [total_dependence(matrices, sizes, blocks) for matrices in (rough.stack, stack)]
+    dependences = [
+        total_dependence(matrices, sizes, blocks) for matrices in (rough.stack, stack)
+    ]
     return errors, dependences
 
 
 def sampled_by_roots(rng, roots, rounds):
     return np.stack(
-        [np.cov(root @ rng.standard_normal((root.shape[1], rounds)), bias=True) for root in roots]
+        [
+            np.cov(root @ rng.standard_normal((root.shape[1], rounds)), bias=True)
+            for root in roots
+        ]
     )
 
 
 def test_refinement_always_lowers_the_criterion_and_nearly_always_the_error():
     results = [refined_and_not(seed) for seed in range(20)]
-    errors, dependences = (np.array([result[part] for result in results]) for part in (0, 1))
+    errors, dependences = (
+        np.array([result[part] for result in results]) for part in (0, 1)
+    )
     assert (dependences[:, 1] < dependences[:, 0]).all()
     assert (errors[:, 1] < errors[:, 0]).sum() >= 15
     assert np.median(errors[:, 0] / errors[:, 1]) > 1.3
@@ -139,7 +169,10 @@ def test_found_blocks_are_already_refined():
         _, covariances = planted_covariances(rng)
         covariances, sizes = sampled(rng, covariances, 3000), np.full(6, 3000.0)
         found = find_blocks(covariances, sizes)
-        stack, basis = np.ascontiguousarray(found.basis.T @ covariances @ found.basis), found.basis.copy()
+        stack, basis = (
+            np.ascontiguousarray(found.basis.T @ covariances @ found.basis),
+            found.basis.copy(),
+        )
         rough = joint_diagonalize(covariances, sizes)
         refine(stack, basis, sizes, found.blocks)
         np.testing.assert_allclose(basis, found.basis, atol=1e-4)
@@ -155,15 +188,22 @@ def test_two_blocks_are_refined_and_merged_as_more_are():
         inner = np.zeros((6, 5, 5))
         for window in range(6):
             for part in (slice(0, 3), slice(3, 5)):
-                inner[window, part, part] = rng.uniform(0.3, 3.0) * random_spd(part.stop - part.start, rng)
+                inner[window, part, part] = rng.uniform(0.3, 3.0) * random_spd(
+                    part.stop - part.start, rng
+                )
         covariances = basis @ inner @ basis.T
         covariances = sampled(rng, covariances, 5000)
         found = find_blocks(covariances, np.full(6, 5000.0))
         assert sorted(len(block) for block in found.blocks) == [2, 3]
-        stack, turned = np.ascontiguousarray(found.basis.T @ covariances @ found.basis), found.basis.copy()
+        stack, turned = (
+            np.ascontiguousarray(found.basis.T @ covariances @ found.basis),
+            found.basis.copy(),
+        )
         before = total_dependence(stack, np.full(6, 5000.0), found.blocks)
         refine(stack, turned, np.full(6, 5000.0), found.blocks)
-        assert total_dependence(stack, np.full(6, 5000.0), found.blocks) == pytest.approx(before, abs=1e-6)
+        assert total_dependence(
+            stack, np.full(6, 5000.0), found.blocks
+        ) == pytest.approx(before, abs=1e-6)
 
 
 def test_refinement_finds_the_stationary_point_of_its_criterion():
@@ -185,7 +225,10 @@ def test_refinement_finds_the_stationary_point_of_its_criterion():
 
 def test_the_dependence_is_the_likelihood_ratio_of_the_groups():
     rng = np.random.default_rng(3)
-    stack, sizes = np.stack([random_spd(5, rng) for _ in range(3)]), np.array([10.0, 20.0, 30.0])
+    stack, sizes = (
+        np.stack([random_spd(5, rng) for _ in range(3)]),
+        np.array([10.0, 20.0, 30.0]),
+    )
     a, b = np.array([0, 3]), np.array([1, 2, 4])
     logdet = [np.linalg.slogdet(stack[:, group[:, None], group])[1] for group in (a, b)]
     direct = sizes @ (logdet[0] + logdet[1] - np.linalg.slogdet(stack)[1])
@@ -204,7 +247,9 @@ def test_blocks_that_depend_only_jointly_are_merged():
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 4), (1, 2)])
-def test_blocks_are_merged_exactly_where_their_dependence_exceeds_its_quantile(first, second):
+def test_blocks_are_merged_exactly_where_their_dependence_exceeds_its_quantile(
+    first, second
+):
     """The statistic grows with the number of rows: a hundredth more or less than the quantile needs
     decides.
     """
@@ -225,14 +270,26 @@ def false_link_count(runs, draw, *, alpha, tails):
         rng = np.random.default_rng(seed)
         basis = random_basis(2, rng)
         windows = [
-            power_sums_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None)
+            power_sums_of_rows(
+                (draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None
+            )
             for _ in range(6)
         ]
         covariances = np.concatenate([window.covariance() for window in windows])
         sizes = np.array(
-            [400.0 / (max(1.0, window.tail_weight(2)[0]) if tails else 1.0) for window in windows]
+            [
+                400.0 / (max(1.0, window.tail_weight(2)[0]) if tails else 1.0)
+                for window in windows
+            ]
         )
-        linked += len(linked_columns(joint_diagonalize(covariances, sizes).stack, sizes, alpha)) == 1
+        linked += (
+            len(
+                linked_columns(
+                    joint_diagonalize(covariances, sizes).stack, sizes, alpha
+                )
+            )
+            == 1
+        )
     return linked
 
 
@@ -242,7 +299,9 @@ def gaussian(rng, rounds):
 
 def student(rng, rounds):
     """Bivariate t with 5 degrees of freedom: kurtosis 9, three times the Gaussian one."""
-    return rng.standard_normal((rounds, 2)) * np.sqrt(3.0 / rng.chisquare(5, size=(rounds, 1)))
+    return rng.standard_normal((rounds, 2)) * np.sqrt(
+        3.0 / rng.chisquare(5, size=(rounds, 1))
+    )
 
 
 def test_uncorrelated_columns_are_linked_as_often_as_the_level_says():
@@ -261,7 +320,9 @@ def test_the_tail_correction_repairs_the_level_under_heavy_tails():
 
 def test_the_floor_adds_a_twentieth_of_the_mean():
     stack = np.stack([np.eye(2), 3.0 * np.eye(2)])
-    np.testing.assert_allclose(floored(stack), np.stack([1.1 * np.eye(2), 3.1 * np.eye(2)]))
+    np.testing.assert_allclose(
+        floored(stack), np.stack([1.1 * np.eye(2), 3.1 * np.eye(2)])
+    )
 
 
 @pytest.mark.filterwarnings("ignore::invariant_bandits.ConvergenceWarning")
@@ -290,8 +351,14 @@ def test_a_refinement_that_has_not_converged_is_said():
     _, covariances = planted_covariances(rng)
     stack = sampled(rng, covariances, 100)
     blocks = [np.array([0, 1, 2]), np.array([3, 4, 5])]
-    with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not converged after 1 sweeps"):
-        assert refine(stack, np.eye(6), np.full(6, 100.0), blocks, max_sweeps=1) == kernels.STALLED
+    with pytest.warns(
+        ConvergenceWarning,
+        match="refinement of the blocks has not converged after 1 sweeps",
+    ):
+        assert (
+            refine(stack, np.eye(6), np.full(6, 100.0), blocks, max_sweeps=1)
+            == kernels.STALLED
+        )
 
 
 def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
@@ -315,7 +382,9 @@ def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
 def test_windows_that_are_alike_end_the_search_after_a_few_sweeps(p):
     """Nothing identifies a basis there: angles never become small, but the likelihood gains next to nothing."""
     rng = np.random.default_rng(p)
-    alike = np.stack([np.cov(rng.standard_normal((p, 1000)), bias=True) for _ in range(8)])
+    alike = np.stack(
+        [np.cov(rng.standard_normal((p, 1000)), bias=True) for _ in range(8)]
+    )
     sizes = np.full(8, 1000.0)
     diagonal = joint_diagonalize(floored(alike), sizes, tolerance=1e-4, max_sweeps=50)
     assert diagonal.converged

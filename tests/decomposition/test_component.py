@@ -18,11 +18,15 @@ def fitted(world, **parameters):
 def greedy_rounds(rng, setting, rounds=200, actions=5):
     """Rounds of a fixed world in which the action of largest expected reward was chosen."""
     basis, scales, coefficients = setting
-    offered = np.einsum("mtkj,mj,pj->mtkp", rng.standard_normal((6, rounds, actions, 5)), scales, basis)
+    offered = np.einsum(
+        "mtkj,mj,pj->mtkp", rng.standard_normal((6, rounds, actions, 5)), scales, basis
+    )
     means = np.einsum("mtkp,mp->mtk", offered, coefficients)
     best = means.argmax(axis=2)[:, :, None]
     features = np.take_along_axis(offered, best[..., None], axis=2).reshape(-1, 5)
-    rewards = np.take_along_axis(means, best, axis=2).ravel() + rng.standard_normal(6 * rounds)
+    rewards = np.take_along_axis(means, best, axis=2).ravel() + rng.standard_normal(
+        6 * rounds
+    )
     return WindowedMoments.from_arrays(features, rewards, windows=6)
 
 
@@ -30,7 +34,13 @@ def hotelling_p_value(errors):
     """P-value of "the mean error is zero" from (runs, d) errors."""
     runs, d = errors.shape
     mean = errors.mean(axis=0)
-    statistic = runs * mean @ np.linalg.solve(np.cov(errors.T), mean) * (runs - d) / (d * (runs - 1))
+    statistic = (
+        runs
+        * mean
+        @ np.linalg.solve(np.cov(errors.T), mean)
+        * (runs - d)
+        / (d * (runs - 1))
+    )
     return float(stats.f.sf(statistic, d, runs - d))
 
 
@@ -50,7 +60,9 @@ def test_greedy_logs_bias_the_pooled_component_and_not_the_one_within_windows():
             [
                 split.invariant.T
                 @ (
-                    InvariantSubspaceDecomposition(split=split, component=kind).fit(log).component_
+                    InvariantSubspaceDecomposition(split=split, component=kind)
+                    .fit(log)
+                    .component_
                     - component
                 )
                 for log in logs
@@ -66,10 +78,14 @@ def test_under_greedy_logs_of_strong_rewards_the_error_within_windows_is_a_third
     """With coefficients of length one the selection bias is small and the two are closer."""
     squares = {"within-window": 0.0, "pooled": 0.0}
     for seed in range(50):
-        log = PaperWorld(logging="greedy", unit_start=False).log(3500, np.random.default_rng(seed))
+        log = PaperWorld(logging="greedy", unit_start=False).log(
+            3500, np.random.default_rng(seed)
+        )
         moments = WindowedMoments.from_arrays(log.features, log.rewards, windows=8)
         for kind in squares:
-            fit = InvariantSubspaceDecomposition(split=log.split, component=kind).fit(moments)
+            fit = InvariantSubspaceDecomposition(split=log.split, component=kind).fit(
+                moments
+            )
             squares[kind] += np.sum((fit.component_ - log.component) ** 2)
     assert np.sqrt(squares["pooled"] / squares["within-window"]) > 3.0
 
@@ -86,7 +102,10 @@ def test_the_pooled_component_is_least_squares_over_all_rounds():
     np.testing.assert_allclose(fit.component_, W @ direct, rtol=1e-9)
     inverse = np.linalg.inv(W.T @ features.T @ features @ W)
     np.testing.assert_allclose(
-        fit.component_covariance_, residual[0] / (1800 - 3) * W @ inverse @ W.T, rtol=1e-8, atol=1e-12
+        fit.component_covariance_,
+        residual[0] / (1800 - 3) * W @ inverse @ W.T,
+        rtol=1e-8,
+        atol=1e-12,
     )
 
 
@@ -102,8 +121,12 @@ def component_wald_values(component, runs, drift):
     return np.array(values)
 
 
-@pytest.mark.parametrize(("component", "drift"), [("within-window", 1.0), ("pooled", 0.0)])
-def test_the_component_covers_the_truth_as_often_as_its_covariance_says(component, drift):
+@pytest.mark.parametrize(
+    ("component", "drift"), [("within-window", 1.0), ("pooled", 0.0)]
+)
+def test_the_component_covers_the_truth_as_often_as_its_covariance_says(
+    component, drift
+):
     # Binomial(300, 0.95) to four deviations, and Kolmogorov–Smirnov: each fails with probability below 1e-3.
     # The pooled one leaves the residual part in the noise, so its covariance is exact if nothing is left.
     values = component_wald_values(component, 300, drift)
@@ -116,7 +139,9 @@ def test_the_noise_scale_and_the_smallest_eigenvalue_are_those_planted():
     fit = fitted(world)
     # The standard error of a standard deviation from n rounds is σ/√(2n): five of them.
     assert abs(fit.noise_scale_ - 0.7) < 5 * 0.7 / np.sqrt(2 * 12_000)
-    direct = np.linalg.eigvalsh(world.features.T @ world.features / len(world.features))[0]
+    direct = np.linalg.eigvalsh(
+        world.features.T @ world.features / len(world.features)
+    )[0]
     assert fit.min_eigenvalue_ == pytest.approx(direct, rel=1e-9)
 
 
@@ -147,8 +172,12 @@ def test_the_coefficients_of_each_window_are_its_least_squares():
     for window, rows in enumerate(np.split(np.arange(1800), 6)):
         design = np.column_stack([np.ones(300), world.features[rows]])
         direct, residual, _, _ = np.linalg.lstsq(design, world.rewards[rows])
-        np.testing.assert_allclose(fit.coefficients_[window], direct[1:], rtol=1e-8, atol=1e-10)
-        assert fit.window_noise_[window] == pytest.approx(residual[0] / (300 - 6), rel=1e-8)
+        np.testing.assert_allclose(
+            fit.coefficients_[window], direct[1:], rtol=1e-8, atol=1e-10
+        )
+        assert fit.window_noise_[window] == pytest.approx(
+            residual[0] / (300 - 6), rel=1e-8
+        )
 
 
 # -- using the fit --
@@ -165,8 +194,12 @@ def test_adaptation_recovers_the_planted_residual_and_prediction_uses_it():
     assert np.linalg.norm(found - delta) < 0.15
     np.testing.assert_allclose(fit.split_.invariant.T @ found, 0.0, atol=1e-12)
     np.testing.assert_allclose(fit.predict(recent), recent @ fit.component_)
-    np.testing.assert_allclose(fit.predict(recent, found), recent @ (fit.component_ + found))
-    before, after = (np.mean((rewards - fit.predict(recent, part)) ** 2) for part in (None, found))
+    np.testing.assert_allclose(
+        fit.predict(recent, found), recent @ (fit.component_ + found)
+    )
+    before, after = (
+        np.mean((rewards - fit.predict(recent, part)) ** 2) for part in (None, found)
+    )
     assert after < 0.1 * before
 
 

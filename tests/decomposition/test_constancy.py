@@ -8,7 +8,11 @@ from scipy import special, stats
 
 from invariant_bandits import WindowedMoments
 from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
-from invariant_bandits.decomposition.split import ConstancyTest, constancy_test, log_survival
+from invariant_bandits.decomposition.split import (
+    ConstancyTest,
+    constancy_test,
+    log_survival,
+)
 from worlds import drawn_paths, random_basis, random_spd, within
 
 M, D = 6, 3
@@ -31,13 +35,23 @@ def test_log_survival_is_exact_far_beyond_underflow(freedom):
     powers = np.arange(freedom // 2)
     for statistic in np.geomspace(10.0, 1e8, 40):
         half = statistic / 2.0
-        exact = special.logsumexp(powers * np.log(half) - special.gammaln(powers + 1.0)) - half
-        assert log_survival(statistic, freedom) == pytest.approx(exact, rel=2e-6, abs=1e-9)
+        exact = (
+            special.logsumexp(powers * np.log(half) - special.gammaln(powers + 1.0))
+            - half
+        )
+        assert log_survival(statistic, freedom) == pytest.approx(
+            exact, rel=2e-6, abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("freedom", [1, 5, 40])
 def test_more_evidence_never_raises_the_p_value(freedom):
-    values = np.array([log_survival(statistic, freedom) for statistic in np.linspace(0.0, 5000.0, 4001)])
+    values = np.array(
+        [
+            log_survival(statistic, freedom)
+            for statistic in np.linspace(0.0, 5000.0, 4001)
+        ]
+    )
     assert (np.diff(values) <= 0).all()
     assert values[0] == 0.0
 
@@ -48,11 +62,18 @@ def test_more_evidence_never_raises_the_p_value(freedom):
 def test_p_values_are_uniform_when_coefficients_are_constant():
     # Exact χ² here: each Kolmogorov–Smirnov p-value falls below 1e-3 with probability 1e-3 for fresh seeds.
     tests = [
-        constancy_test(drawn_paths(np.random.default_rng(seed), np.ones((M, 1)) * [1.0, -2.0, 0.5]))
+        constancy_test(
+            drawn_paths(np.random.default_rng(seed), np.ones((M, 1)) * [1.0, -2.0, 0.5])
+        )
         for seed in range(1000)
     ]
-    assert stats.kstest(np.exp([test.log_wald for test in tests]), "uniform").pvalue > 1e-3
-    assert stats.kstest(np.exp([test.log_trend for test in tests]), "uniform").pvalue > 1e-3
+    assert (
+        stats.kstest(np.exp([test.log_wald for test in tests]), "uniform").pvalue > 1e-3
+    )
+    assert (
+        stats.kstest(np.exp([test.log_trend for test in tests]), "uniform").pvalue
+        > 1e-3
+    )
 
 
 def test_p_values_from_logs_are_uniform_when_coefficients_are_constant():
@@ -62,7 +83,9 @@ def test_p_values_from_logs_are_uniform_when_coefficients_are_constant():
         rng = np.random.default_rng(seed)
         features = rng.standard_normal((6 * 60, 3)) + 5.0
         rewards = features @ [1.0, -1.0, 2.0] + rng.standard_normal(6 * 60)
-        paths, *_ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=6))
+        paths, *_ = window_paths(
+            WindowedMoments.from_arrays(features, rewards, windows=6)
+        )
         values.append(np.exp(constancy_test(paths).log_wald))
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 
@@ -71,7 +94,9 @@ def test_the_combined_p_value_keeps_the_level():
     # P(p ≤ 0.05) ≤ 0.05: Binomial(3000, 0.05) exceeds its mean by four sd with probability below 1e-3.
     # The smaller of the two p-values alone would fall below 0.05 in about 8 % of the runs.
     rejected = sum(
-        constancy_test(drawn_paths(np.random.default_rng(5000 + seed), np.zeros((M, D)))).log_p
+        constancy_test(
+            drawn_paths(np.random.default_rng(5000 + seed), np.zeros((M, D)))
+        ).log_p
         <= np.log(0.05)
         for seed in range(3000)
     )
@@ -99,7 +124,9 @@ def test_the_trend_test_sees_slow_drift_that_the_wald_test_misses():
     centres = 0.12 * np.linspace(-1.0, 1.0, 20)[:, None] * np.ones(2)
     found = {"wald": 0, "trend": 0}
     for seed in range(100):
-        test = constancy_test(drawn_paths(np.random.default_rng(seed), centres, scale=0.1))
+        test = constancy_test(
+            drawn_paths(np.random.default_rng(seed), centres, scale=0.1)
+        )
         found["wald"] += test.log_wald < np.log(0.01)
         found["trend"] += test.log_trend < np.log(0.01)
     assert found["trend"] >= found["wald"] + 20
@@ -113,9 +140,13 @@ def quadratic_trend(paths):
     left = []
     for degree in (0, 2):
         powers = np.arange(m)[:, None] ** np.arange(degree + 1.0)
-        design = np.concatenate([np.kron(powers[window], roots[window]) for window in range(m)])
+        design = np.concatenate(
+            [np.kron(powers[window], roots[window]) for window in range(m)]
+        )
         left.append(
-            np.linalg.lstsq(design, target, rcond=None)[1].sum() if len(target) > design.shape[1] else 0.0
+            np.linalg.lstsq(design, target, rcond=None)[1].sum()
+            if len(target) > design.shape[1]
+            else 0.0
         )
     return left[0] - left[1]
 
@@ -138,7 +169,9 @@ def test_the_trend_test_sees_a_bend_that_ends_where_it_began():
     centres = 0.25 * (bend - bend.mean())[:, None] * np.ones(2)
     found = {"wald": 0, "trend": 0}
     for seed in range(100):
-        test = constancy_test(drawn_paths(np.random.default_rng(seed), centres, scale=0.1))
+        test = constancy_test(
+            drawn_paths(np.random.default_rng(seed), centres, scale=0.1)
+        )
         found["wald"] += test.log_wald < np.log(0.01)
         found["trend"] += test.log_trend < np.log(0.01)
     assert found["trend"] >= 80
@@ -173,8 +206,12 @@ def test_both_tests_do_not_care_about_the_coordinates_of_the_block(seed):
 
 
 def test_coefficients_that_never_change_are_no_evidence_at_all():
-    covariances = np.stack([random_spd(D, np.random.default_rng(seed)) for seed in range(M)])
-    test = constancy_test(CoefficientPaths(np.tile([1.0, -2.0, 0.5], (M, 1)), covariances))
+    covariances = np.stack(
+        [random_spd(D, np.random.default_rng(seed)) for seed in range(M)]
+    )
+    test = constancy_test(
+        CoefficientPaths(np.tile([1.0, -2.0, 0.5], (M, 1)), covariances)
+    )
     assert test.log_wald == pytest.approx(0.0, abs=1e-9)
     assert test.log_trend == pytest.approx(0.0, abs=1e-9)
 

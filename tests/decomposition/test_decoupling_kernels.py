@@ -20,7 +20,9 @@ def test_the_inverse_is_the_inverse(size):
     found = kernels.inverse(kernels.factor(matrix))
     np.testing.assert_allclose(found, np.linalg.inv(matrix), rtol=1e-10, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_allclose(kernels.factor(matrix), np.linalg.cholesky(matrix), rtol=1e-12)
+    np.testing.assert_allclose(
+        kernels.factor(matrix), np.linalg.cholesky(matrix), rtol=1e-12
+    )
 
 
 def test_a_singular_matrix_has_a_factor_without_nan():
@@ -28,7 +30,8 @@ def test_a_singular_matrix_has_a_factor_without_nan():
 
 
 @pytest.mark.parametrize(
-    ("q", "s", "accuracy"), [(1, 1, 1e-10), (4, 3, 1e-10), (15, 20, 1e-10), (16, 20, 1e-3)]
+    ("q", "s", "accuracy"),
+    [(1, 1, 1e-10), (4, 3, 1e-10), (15, 20, 1e-10), (16, 20, 1e-3)],
 )
 def test_the_rotation_solves_its_equation(q, s, accuracy):
     """Up to 300 unknowns exactly; beyond, conjugate gradients until the squared residual has fallen to
@@ -46,7 +49,9 @@ def test_the_cayley_rotation_is_the_cayley_transform(q, s):
     X = np.block([[np.zeros((q, q)), E], [-E.T, np.zeros((s, s))]])
     identity = np.eye(q + s)
     Q = kernels.cayley(E)
-    np.testing.assert_allclose(Q, np.linalg.solve(identity - X / 2.0, identity + X / 2.0), atol=1e-12)
+    np.testing.assert_allclose(
+        Q, np.linalg.solve(identity - X / 2.0, identity + X / 2.0), atol=1e-12
+    )
     np.testing.assert_allclose(Q.T @ Q, identity, atol=1e-12)
 
 
@@ -67,7 +72,9 @@ def test_the_step_is_half_the_gradient_and_curvature_of_the_dependence_of_uncorr
     def dependence(stack, step):
         turn = np.eye(5)
         turn[np.ix_(both, both)] = kernels.cayley(step * E)
-        return kernels.dependence(np.ascontiguousarray(turn.T @ stack @ turn), sizes, first, second)
+        return kernels.dependence(
+            np.ascontiguousarray(turn.T @ stack @ turn), sizes, first, second
+        )
 
     G, _, _ = kernels.decoupling_step(coupled, sizes, first, second)
     slope = (dependence(coupled, 1e-5) - dependence(coupled, -1e-5)) / 2e-5
@@ -75,6 +82,10 @@ def test_the_step_is_half_the_gradient_and_curvature_of_the_dependence_of_uncorr
     G, L, R = kernels.decoupling_step(uncoupled, sizes, first, second)
     np.testing.assert_allclose(G, 0.0, atol=1e-12)
     bend = (
-        dependence(uncoupled, 1e-3) - 2.0 * dependence(uncoupled, 0.0) + dependence(uncoupled, -1e-3)
+        dependence(uncoupled, 1e-3)
+        - 2.0 * dependence(uncoupled, 0.0)
+        + dependence(uncoupled, -1e-3)
     ) / 1e-6
-    assert bend == pytest.approx(2.0 * np.einsum("ad,kab,bc,kcd->", E, L, E, R), rel=1e-4)
+    assert bend == pytest.approx(
+        2.0 * np.einsum("ad,kab,bc,kcd->", E, L, E, R), rel=1e-4
+    )

@@ -25,7 +25,9 @@ def logs_with_drift(rng, drift, windows=40, rounds=400, baseline=None):
         level = 0.0 if baseline is None else baseline[window]
         features.append(rows)
         rewards.append(level + rows @ coefficients + rng.normal(size=rounds))
-    return ib.WindowedMoments.from_arrays(np.vstack(features), np.concatenate(rewards), windows=windows), mean
+    return ib.WindowedMoments.from_arrays(
+        np.vstack(features), np.concatenate(rewards), windows=windows
+    ), mean
 
 
 def test_planted_drift_variances_are_recovered():
@@ -44,7 +46,9 @@ def test_the_mean_and_its_covariance_cover_the_truth():
     # χ²(4) beyond its 0.999 quantile in 5 or more of 60 runs has probability below 1e-7.
     misses = 0
     for seed in range(60):
-        moments, mean = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.1, 0.3, 0.0]))
+        moments, mean = logs_with_drift(
+            np.random.default_rng(seed), np.array([0.0, 0.1, 0.3, 0.0])
+        )
         prior = DriftPrior.from_moments(moments, np.eye(4))
         error = prior.mean - mean
         misses += error @ np.linalg.solve(prior.mean_covariance, error) > 18.5
@@ -62,7 +66,10 @@ def test_the_expectation_maximisation_never_lowers_the_likelihood():
         for one, error in zip(g, H, strict=True):
             covariance = error + np.diag(drift)
             rest = one - mean
-            total -= 0.5 * (np.linalg.slogdet(covariance)[1] + rest @ np.linalg.solve(covariance, rest))
+            total -= 0.5 * (
+                np.linalg.slogdet(covariance)[1]
+                + rest @ np.linalg.solve(covariance, rest)
+            )
         return total
 
     values = [likelihood(n) for n in (1, 2, 5, 20, 100, 400)]
@@ -73,9 +80,13 @@ def test_the_expectation_maximisation_never_lowers_the_likelihood():
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e5])
 def test_units_scale_as_they_should(scale):
     rng = np.random.default_rng(3)
-    features = rng.normal(size=(1600, 3)) * np.repeat(rng.uniform(0.5, 2.0, (8, 3)), 200, axis=0)
+    features = rng.normal(size=(1600, 3)) * np.repeat(
+        rng.uniform(0.5, 2.0, (8, 3)), 200, axis=0
+    )
     rewards = 2.0 + features @ [1.0, -1.0, 0.5] + rng.normal(size=1600)
-    plain = DriftPrior.from_moments(ib.WindowedMoments.from_arrays(features, rewards, windows=8), np.eye(3))
+    plain = DriftPrior.from_moments(
+        ib.WindowedMoments.from_arrays(features, rewards, windows=8), np.eye(3)
+    )
     other = ib.WindowedMoments.from_arrays(features * scale, rewards, windows=8)
     scaled = DriftPrior.from_moments(other, np.eye(3))
     np.testing.assert_allclose(scaled.mean * scale, plain.mean, rtol=1e-6)
@@ -103,14 +114,20 @@ def test_the_baseline_is_the_weighted_mean_of_the_intercepts_and_moves_where_chi
     noise = rng.normal(size=600)
     seen = []
     for height in np.linspace(0.0, 1.0, 101):
-        rewards = features @ [1.0, 0.5] + height * np.repeat([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], 100) + noise
+        rewards = (
+            features @ [1.0, 0.5]
+            + height * np.repeat([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], 100)
+            + noise
+        )
         levels, variances = intercepts(features, rewards, 6)
         center = np.average(levels, weights=1.0 / variances)
         p_value = stats.chi2.sf(((levels - center) ** 2 / variances).sum(), 5)
         moments = ib.WindowedMoments.from_arrays(features, rewards, windows=6)
         prior = DriftPrior.from_moments(moments, np.eye(2), iterations=1)
         assert prior.baseline == pytest.approx(center, rel=1e-9)
-        assert prior.baseline_error == pytest.approx(1.0 / (1.0 / variances).sum(), rel=1e-9)
+        assert prior.baseline_error == pytest.approx(
+            1.0 / (1.0 / variances).sum(), rel=1e-9
+        )
         assert prior.baseline_variance == pytest.approx(
             max(((levels - center) ** 2 - variances).mean(), 0.0), rel=1e-7, abs=1e-12
         )
@@ -135,9 +152,12 @@ def test_the_unit_is_the_mean_square_of_an_effect_whatever_the_basis():
 
 def test_the_default_number_of_iterations_is_enough():
     for seed in range(5):
-        moments, _ = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.05, 0.5, 0.0]))
+        moments, _ = logs_with_drift(
+            np.random.default_rng(seed), np.array([0.0, 0.05, 0.5, 0.0])
+        )
         short, long = (
-            DriftPrior.from_moments(moments, np.eye(4), **more).drift for more in ({}, {"iterations": 2000})
+            DriftPrior.from_moments(moments, np.eye(4), **more).drift
+            for more in ({}, {"iterations": 2000})
         )
         np.testing.assert_allclose(short, long, atol=1.5e-4)
 
@@ -145,20 +165,28 @@ def test_the_default_number_of_iterations_is_enough():
 def test_a_moving_baseline_is_noticed_and_a_still_one_is_not():
     rng = np.random.default_rng(1)
     still, _ = logs_with_drift(rng, np.zeros(2), windows=10)
-    moving, _ = logs_with_drift(rng, np.zeros(2), windows=10, baseline=np.linspace(0.0, 1.0, 10))
+    moving, _ = logs_with_drift(
+        rng, np.zeros(2), windows=10, baseline=np.linspace(0.0, 1.0, 10)
+    )
     assert not DriftPrior.from_moments(still, np.eye(2)).baseline_moves
     found = DriftPrior.from_moments(moving, np.eye(2))
     assert found.baseline_moves
     assert found.baseline == pytest.approx(0.5, abs=0.1)
-    assert found.baseline_variance == pytest.approx(np.var(np.linspace(0.0, 1.0, 10)), rel=0.3)
+    assert found.baseline_variance == pytest.approx(
+        np.var(np.linspace(0.0, 1.0, 10)), rel=0.3
+    )
 
 
 def test_false_alarms_about_the_baseline_are_rare():
     # Level 0.01: more than 8 of 200 has probability below 1e-4.
     alarms = 0
     for seed in range(200):
-        moments, _ = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.2]), windows=8, rounds=60)
-        alarms += DriftPrior.from_moments(moments, np.eye(2), iterations=5).baseline_moves
+        moments, _ = logs_with_drift(
+            np.random.default_rng(seed), np.array([0.0, 0.2]), windows=8, rounds=60
+        )
+        alarms += DriftPrior.from_moments(
+            moments, np.eye(2), iterations=5
+        ).baseline_moves
     assert alarms <= 8
 
 
@@ -186,7 +214,8 @@ def test_the_signal_of_a_selective_log_is_that_of_the_offered_actions():
     rewards = chosen @ gamma + rng.normal(size=20_000)
     signals = [
         DriftPrior.from_moments(
-            ib.WindowedMoments.from_arrays(chosen, rewards, windows=8, offered=sets), np.eye(3)
+            ib.WindowedMoments.from_arrays(chosen, rewards, windows=8, offered=sets),
+            np.eye(3),
         ).signal_variance
         for sets in (offered, None)
     ]

@@ -24,7 +24,10 @@ def bounded_world(seed, **settings):
     """
     rng = np.random.default_rng(seed)
     return piecewise_world(
-        rng, rounds=400, draw=lambda shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape), **settings
+        rng,
+        rounds=400,
+        draw=lambda shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape),
+        **settings,
     )
 
 
@@ -33,11 +36,20 @@ def bounded_world(seed, **settings):
 
 def test_parameters_go_in_and_out_unchanged():
     names = ["a", "b", "c", "d", "e"]
-    estimator = InvariantSubspaceDecomposition(metric="whitened", alpha=0.05, feature_names=names)
+    estimator = InvariantSubspaceDecomposition(
+        metric="whitened", alpha=0.05, feature_names=names
+    )
     assert estimator.get_params()["feature_names"] is names
     assert estimator.set_params(alpha=0.2, covariances="chosen") is estimator
-    assert (estimator.alpha, estimator.covariances, estimator.metric) == (0.2, "chosen", "whitened")
-    assert repr(InvariantSubspaceDecomposition(alpha=0.05)) == "InvariantSubspaceDecomposition(alpha=0.05)"
+    assert (estimator.alpha, estimator.covariances, estimator.metric) == (
+        0.2,
+        "chosen",
+        "whitened",
+    )
+    assert (
+        repr(InvariantSubspaceDecomposition(alpha=0.05))
+        == "InvariantSubspaceDecomposition(alpha=0.05)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +80,10 @@ def test_fit_returns_self_and_keeps_its_parameters():
 
 
 def test_fitting_again_forgets_the_first_fit():
-    first, second = (piecewise_world(np.random.default_rng(seed), residual_dim=seed) for seed in (1, 2))
+    first, second = (
+        piecewise_world(np.random.default_rng(seed), residual_dim=seed)
+        for seed in (1, 2)
+    )
     again = fitted(first).fit(second.moments)
     np.testing.assert_array_equal(again.component_, fitted(second).component_)
     assert again.n_features_in_ == 5
@@ -78,7 +93,8 @@ def test_the_default_levels_are_those_that_the_study_chose():
     given = InvariantSubspaceDecomposition().get_params()
     assert given["alpha"] == given["block_alpha"]
     assert (
-        f"tests at level {given['alpha']} (seed 2026, 400 repetitions) | missed none" in offline_study.CHOSEN
+        f"tests at level {given['alpha']} (seed 2026, 400 repetitions) | missed none"
+        in offline_study.CHOSEN
     )
 
 
@@ -90,10 +106,17 @@ def assert_consistent(fit):
     p = fit.n_features_in_
     np.testing.assert_array_equal(np.sort(np.concatenate(fit.blocks_)), np.arange(p))
     assert len(fit.blocks_) == len(fit.varies_) == len(fit.p_values_)
-    moving = sum(len(block) for block, varies in zip(fit.blocks_, fit.varies_, strict=True) if varies)
+    moving = sum(
+        len(block)
+        for block, varies in zip(fit.blocks_, fit.varies_, strict=True)
+        if varies
+    )
     assert fit.split_.residual_dim == moving
     assert ((fit.p_values_ >= 0) & (fit.p_values_ <= 1)).all()
-    assert np.linalg.eigvalsh(fit.component_covariance_)[0] >= -1e-9 * np.abs(fit.component_covariance_).max()
+    assert (
+        np.linalg.eigvalsh(fit.component_covariance_)[0]
+        >= -1e-9 * np.abs(fit.component_covariance_).max()
+    )
     assert ((fit.feature_stability_ >= 0) & (fit.feature_stability_ <= 1 + 1e-12)).all()
     assert fit.feature_stability_.sum() == pytest.approx(fit.split_.invariant_dim)
     assert np.isfinite(fit.component_).all()
@@ -104,14 +127,23 @@ def assert_consistent(fit):
 @pytest.mark.parametrize("component", ["within-window", "pooled"])
 @pytest.mark.parametrize("parameters", [{}, {"invariant_dim": 2}])
 def test_every_fit_is_consistent_with_itself(metric, component, parameters):
-    fit = fitted(piecewise_world(np.random.default_rng(2)), metric=metric, component=component, **parameters)
+    fit = fitted(
+        piecewise_world(np.random.default_rng(2)),
+        metric=metric,
+        component=component,
+        **parameters,
+    )
     assert_consistent(fit)
 
 
 def test_moments_and_arrays_give_the_same_fit():
     log = PaperWorld().log(1000, np.random.default_rng(3))
-    arrays = InvariantSubspaceDecomposition().fit(log.features, log.rewards, windows=8, offered=log.offered)
-    moments = WindowedMoments.from_arrays(log.features, log.rewards, windows=8, offered=log.offered)
+    arrays = InvariantSubspaceDecomposition().fit(
+        log.features, log.rewards, windows=8, offered=log.offered
+    )
+    moments = WindowedMoments.from_arrays(
+        log.features, log.rewards, windows=8, offered=log.offered
+    )
     from_moments = InvariantSubspaceDecomposition().fit(moments)
     np.testing.assert_array_equal(arrays.component_, from_moments.component_)
     np.testing.assert_array_equal(arrays.split_.basis, from_moments.split_.basis)
@@ -150,10 +182,20 @@ def test_the_whitened_metric_does_not_care_about_units(seed):
         world.features * units, world.rewards, windows=6
     )
     recent, rewards = world.features[-30:], world.rewards[-30:]
-    np.testing.assert_allclose(scaled.predict(recent * units), plain.predict(recent), atol=1e-9)
-    np.testing.assert_allclose(scaled.log_p_values_, plain.log_p_values_, rtol=1e-7, atol=1e-9)
-    adapted = scaled.adapt(recent * units, rewards, ridge=1e-14), plain.adapt(recent, rewards, ridge=1e-14)
-    predictions = scaled.predict(recent * units, adapted[0]), plain.predict(recent, adapted[1])
+    np.testing.assert_allclose(
+        scaled.predict(recent * units), plain.predict(recent), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        scaled.log_p_values_, plain.log_p_values_, rtol=1e-7, atol=1e-9
+    )
+    adapted = (
+        scaled.adapt(recent * units, rewards, ridge=1e-14),
+        plain.adapt(recent, rewards, ridge=1e-14),
+    )
+    predictions = (
+        scaled.predict(recent * units, adapted[0]),
+        plain.predict(recent, adapted[1]),
+    )
     np.testing.assert_allclose(*predictions, atol=1e-5)
 
 
@@ -188,9 +230,15 @@ def test_shifting_rewards_and_features_changes_nothing():
 def test_scaling_rewards_scales_the_component_and_not_the_evidence():
     world = piecewise_world(np.random.default_rng(6))
     plain = fitted(world)
-    scaled = InvariantSubspaceDecomposition().fit(world.features, 1e-6 * world.rewards, windows=world.windows)
-    np.testing.assert_allclose(scaled.component_, 1e-6 * plain.component_, rtol=1e-6, atol=1e-14)
-    np.testing.assert_allclose(scaled.log_p_values_, plain.log_p_values_, rtol=1e-6, atol=1e-9)
+    scaled = InvariantSubspaceDecomposition().fit(
+        world.features, 1e-6 * world.rewards, windows=world.windows
+    )
+    np.testing.assert_allclose(
+        scaled.component_, 1e-6 * plain.component_, rtol=1e-6, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        scaled.log_p_values_, plain.log_p_values_, rtol=1e-6, atol=1e-9
+    )
 
 
 # -- what is fixed stays fixed --
@@ -215,32 +263,48 @@ def test_given_blocks_are_kept_whole():
 @pytest.mark.parametrize("metric", ["euclidean", "whitened"])
 @pytest.mark.parametrize("invariant_dim", range(6))
 def test_a_given_invariant_dimension_is_met(invariant_dim, metric):
-    fit = fitted(piecewise_world(np.random.default_rng(9)), invariant_dim=invariant_dim, metric=metric)
+    fit = fitted(
+        piecewise_world(np.random.default_rng(9)),
+        invariant_dim=invariant_dim,
+        metric=metric,
+    )
     assert fit.split_.invariant_dim == invariant_dim
     assert_consistent(fit)
 
 
 def test_covariances_are_taken_from_where_they_were_asked():
     log = PaperWorld(logging="greedy").log(2000, np.random.default_rng(10))
-    moments = WindowedMoments.from_arrays(log.features, log.rewards, windows=8, offered=log.offered)
+    moments = WindowedMoments.from_arrays(
+        log.features, log.rewards, windows=8, offered=log.offered
+    )
     used = {
         choice: InvariantSubspaceDecomposition(covariances=choice).fit(moments)
         for choice in ("auto", "chosen")
     }
-    assert (used["auto"].covariances_used_, used["chosen"].covariances_used_) == ("offered", "chosen")
+    assert (used["auto"].covariances_used_, used["chosen"].covariances_used_) == (
+        "offered",
+        "chosen",
+    )
     assert used["auto"].split_.distance(log.split) < 0.1
-    np.testing.assert_allclose(used["auto"].window_covariances_, moments.offered.covariance())
+    np.testing.assert_allclose(
+        used["auto"].window_covariances_, moments.offered.covariance()
+    )
 
 
 def test_offering_the_same_action_four_times_is_no_new_evidence():
     log = PaperWorld(actions=1).log(1000, np.random.default_rng(22))
     single, repeated = (
         InvariantSubspaceDecomposition().fit(
-            log.features, log.rewards, windows=8, offered=np.repeat(log.offered, copies, axis=1)
+            log.features,
+            log.rewards,
+            windows=8,
+            offered=np.repeat(log.offered, copies, axis=1),
         )
         for copies in (1, 4)
     )
-    assert [len(block) for block in repeated.blocks_] == [len(block) for block in single.blocks_]
+    assert [len(block) for block in repeated.blocks_] == [
+        len(block) for block in single.blocks_
+    ]
     np.testing.assert_allclose(repeated.component_, single.component_, atol=1e-9)
 
 
@@ -255,7 +319,9 @@ def test_heavy_tails_do_not_link_unrelated_features():
         rng = np.random.default_rng(seed)
 
         def student(shape, rng=rng):
-            return rng.standard_normal(shape) * np.sqrt(3.0 / rng.chisquare(5, size=(shape[0], 1)))
+            return rng.standard_normal(shape) * np.sqrt(
+                3.0 / rng.chisquare(5, size=(shape[0], 1))
+            )
 
         world = piecewise_world(rng, rounds=400, draw=student)
         linked += len(fitted(world, block_alpha=0.1).blocks_) < 5
@@ -266,7 +332,9 @@ def test_greedy_logs_with_offered_actions_give_the_right_dimensions():
     right = 0
     for seed in range(10):
         log = PaperWorld(logging="greedy").log(3500, np.random.default_rng(seed))
-        fit = InvariantSubspaceDecomposition().fit(log.features, log.rewards, windows=8, offered=log.offered)
+        fit = InvariantSubspaceDecomposition().fit(
+            log.features, log.rewards, windows=8, offered=log.offered
+        )
         right += fit.split_.residual_dim == 3 and fit.split_.distance(log.split) < 0.05
     assert right >= 9
 
@@ -275,14 +343,22 @@ def test_greedy_logs_with_offered_actions_give_the_right_dimensions():
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "whitened"])
-@pytest.mark.parametrize(("invariant_dim", "residual_dim"), [(5, 0), (0, 5), (1, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("invariant_dim", "residual_dim"), [(5, 0), (0, 5), (1, 0), (0, 1)]
+)
 def test_all_none_and_one_feature(invariant_dim, residual_dim, metric):
     world = piecewise_world(
-        np.random.default_rng(11), invariant_dim=invariant_dim, residual_dim=residual_dim, rounds=500
+        np.random.default_rng(11),
+        invariant_dim=invariant_dim,
+        residual_dim=residual_dim,
+        rounds=500,
     )
     fit = fitted(world, metric=metric)
     assert_consistent(fit)
-    assert (fit.split_.invariant_dim, fit.split_.residual_dim) == (invariant_dim, residual_dim)
+    assert (fit.split_.invariant_dim, fit.split_.residual_dim) == (
+        invariant_dim,
+        residual_dim,
+    )
     if invariant_dim == 0:
         np.testing.assert_array_equal(fit.component_, 0.0)
     recent = world.features[-400:], world.rewards[-400:]
@@ -293,7 +369,10 @@ def test_all_none_and_one_feature(invariant_dim, residual_dim, metric):
 def test_one_offered_action_is_as_good_as_the_chosen_one():
     world = piecewise_world(np.random.default_rng(12))
     single = InvariantSubspaceDecomposition().fit(
-        world.features, world.rewards, windows=world.windows, offered=world.features[:, None, :]
+        world.features,
+        world.rewards,
+        windows=world.windows,
+        offered=world.features[:, None, :],
     )
     np.testing.assert_allclose(single.component_, fitted(world).component_, atol=1e-10)
 
@@ -307,7 +386,9 @@ def test_without_noise_nothing_that_varies_is_called_stable(metric):
         world = piecewise_world(np.random.default_rng(seed), noise=0.0)
         fit = fitted(world, metric=metric)
         assert_consistent(fit)
-        assert np.linalg.norm(fit.split_.invariant.T @ world.split.residual, ord=2) < 1e-3
+        assert (
+            np.linalg.norm(fit.split_.invariant.T @ world.split.residual, ord=2) < 1e-3
+        )
         assert fit.noise_scale_ < 1e-5
         recent = world.features[-20:], world.rewards[-20:]
         predicted = fit.predict(recent[0], fit.adapt(*recent, ridge=1e-9))
@@ -317,7 +398,9 @@ def test_without_noise_nothing_that_varies_is_called_stable(metric):
 @pytest.mark.parametrize("level", [0.0, 5.3, -1e8])
 def test_rewards_that_never_change_are_called_stable(level):
     world = piecewise_world(np.random.default_rng(13))
-    fit = InvariantSubspaceDecomposition().fit(world.features + 3.0, np.full(1800, level), windows=6)
+    fit = InvariantSubspaceDecomposition().fit(
+        world.features + 3.0, np.full(1800, level), windows=6
+    )
     assert fit.split_.residual_dim == 0
     np.testing.assert_allclose(fit.component_, 0.0, atol=1e-12 * max(1.0, abs(level)))
 

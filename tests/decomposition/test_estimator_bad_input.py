@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from invariant_bandits import InputError, InvariantSubspaceDecomposition, Split, WindowedMoments
+from invariant_bandits import (
+    InputError,
+    InvariantSubspaceDecomposition,
+    Split,
+    WindowedMoments,
+)
 from invariant_bandits.decomposition import estimator as estimator_module
 from worlds import piecewise_world
 
@@ -23,17 +28,37 @@ def repeated():
 
 
 BAD_DATA = {
-    "no rewards": ("fit takes WindowedMoments, or features and rewards, got ndarray alone", (X,), {}),
+    "no rewards": (
+        "fit takes WindowedMoments, or features and rewards, got ndarray alone",
+        (X,),
+        {},
+    ),
     "moments and rewards": ("go with arrays, not with moments", (WORLD.moments, R), {}),
-    "moments and windows": ("go with arrays, not with moments", (WORLD.moments,), {"windows": 4}),
-    "a vector of features": (r"features must have shape \(n, p\), got \(600,\)", (R, R), {}),
-    "too few rewards": (r"rewards must have shape \(600,\), got \(599,\)", (X, R[1:]), {}),
+    "moments and windows": (
+        "go with arrays, not with moments",
+        (WORLD.moments,),
+        {"windows": 4},
+    ),
+    "a vector of features": (
+        r"features must have shape \(n, p\), got \(600,\)",
+        (R, R),
+        {},
+    ),
+    "too few rewards": (
+        r"rewards must have shape \(600,\), got \(599,\)",
+        (X, R[1:]),
+        {},
+    ),
     "a missing feature": (
         r"features must be finite, got nan at index \(7, 2\)",
         (with_column(2, np.nan, [7]), R),
         {},
     ),
-    "an infinite reward": ("rewards must be finite, got inf", (X, np.full(600, np.inf)), {}),
+    "an infinite reward": (
+        "rewards must be finite, got inf",
+        (X, np.full(600, np.inf)),
+        {},
+    ),
     "offered of other features": (
         r"offered must have shape \(600, K, 5\), got \(600, 2, 4\)",
         (X, R),
@@ -55,7 +80,11 @@ BAD_DATA = {
         (X, R),
         {"times": np.arange(600), "edges": [0, 500, 400, 600]},
     ),
-    "a constant feature": ("features are constant: x3;", (with_column(3, 0.1), R), {"windows": 6}),
+    "a constant feature": (
+        "features are constant: x3;",
+        (with_column(3, 0.1), R),
+        {"windows": 6},
+    ),
     "two constant features": (
         "features are constant: x0, x3;",
         (np.where(np.isin(np.arange(5), [0, 3]), 1e8, X), R),
@@ -94,8 +123,12 @@ BAD_DATA = {
 }
 
 
-@pytest.mark.parametrize(("message", "arguments", "options"), BAD_DATA.values(), ids=BAD_DATA.keys())
-def test_bad_data_is_named_and_leaves_the_estimator_as_it_was(message, arguments, options):
+@pytest.mark.parametrize(
+    ("message", "arguments", "options"), BAD_DATA.values(), ids=BAD_DATA.keys()
+)
+def test_bad_data_is_named_and_leaves_the_estimator_as_it_was(
+    message, arguments, options
+):
     fresh = InvariantSubspaceDecomposition()
     with pytest.raises(InputError, match=message):
         fresh.fit(*arguments, **options)
@@ -125,12 +158,16 @@ def test_a_fit_that_fails_at_the_very_end_changes_nothing(monkeypatch):
 def test_a_feature_that_hardly_moves_beside_its_level_is_no_constant():
     """A milligram on a ton: its variance is 1e-18 of its square, far above what rounding leaves."""
     faint = with_column(3, 1e6 + np.round(X[:, 3] * 2**10) / 2**20)
-    fit = InvariantSubspaceDecomposition(blocks=[[0], [1], [2], [3], [4]]).fit(faint, R, windows=6)
+    fit = InvariantSubspaceDecomposition(blocks=[[0], [1], [2], [3], [4]]).fit(
+        faint, R, windows=6
+    )
     assert fit.n_features_in_ == 5
 
 
 def test_given_names_stand_in_the_message():
-    named = InvariantSubspaceDecomposition(feature_names=["price", "age", "hour", "rain", "wind"])
+    named = InvariantSubspaceDecomposition(
+        feature_names=["price", "age", "hour", "rain", "wind"]
+    )
     with pytest.raises(InputError, match="features are constant: rain;"):
         named.fit(with_column(3, 1.0), R)
     with pytest.raises(InputError, match="features are collinear: age, hour satisfy"):
@@ -138,7 +175,10 @@ def test_given_names_stand_in_the_message():
 
 
 BAD_PARAMETERS = {
-    "metric": ("metric must be one of 'euclidean', 'whitened', got 'cosine'", {"metric": "cosine"}),
+    "metric": (
+        "metric must be one of 'euclidean', 'whitened', got 'cosine'",
+        {"metric": "cosine"},
+    ),
     "covariances": ("covariances must be one of", {"covariances": "all"}),
     "offered without offered": (
         "covariances='offered' needs the offered actions",
@@ -147,9 +187,18 @@ BAD_PARAMETERS = {
     "component": ("component must be one of", {"component": "ridge"}),
     "alpha": ("alpha must lie strictly between 0 and 1, got 0", {"alpha": 0.0}),
     "alpha of words": ("alpha must be a number", {"alpha": "small"}),
-    "block_alpha": ("block_alpha must lie strictly between 0 and 1, got nan", {"block_alpha": float("nan")}),
-    "invariant_dim": ("invariant_dim must be a whole number of at least 0, got -1", {"invariant_dim": -1}),
-    "too large": ("invariant_dim must be at most the number of features, 5, got 6", {"invariant_dim": 6}),
+    "block_alpha": (
+        "block_alpha must lie strictly between 0 and 1, got nan",
+        {"block_alpha": float("nan")},
+    ),
+    "invariant_dim": (
+        "invariant_dim must be a whole number of at least 0, got -1",
+        {"invariant_dim": -1},
+    ),
+    "too large": (
+        "invariant_dim must be at most the number of features, 5, got 6",
+        {"invariant_dim": 6},
+    ),
     "blocks that overlap": (
         "blocks must name each of the 5 features exactly once",
         {"blocks": [[0, 1, 2], [2, 3]]},
@@ -158,14 +207,23 @@ BAD_PARAMETERS = {
         "blocks must name each of the 5 features exactly once",
         {"blocks": [[0, 1], [2, 3]]},
     ),
-    "blocks beyond": ("each of blocks must be feature indices below 5", {"blocks": [[0, 1, 2, 3, 5]]}),
-    "blocks of names": ("each of blocks must be feature indices", {"blocks": ["x0", "x1"]}),
+    "blocks beyond": (
+        "each of blocks must be feature indices below 5",
+        {"blocks": [[0, 1, 2, 3, 5]]},
+    ),
+    "blocks of names": (
+        "each of blocks must be feature indices",
+        {"blocks": ["x0", "x1"]},
+    ),
     "blocks that are not quite orthonormal": (
         "orthonormal bases that fill R",
         {"blocks": [np.eye(5)[:, :2] + 1e-6, np.eye(5)[:, 2:]]},
     ),
     "no sequence of blocks": ("blocks must be a sequence", {"blocks": 3}),
-    "a matrix as split": ("split must be a Split of dim 5, got array", {"split": np.eye(5)}),
+    "a matrix as split": (
+        "split must be a Split of dim 5, got array",
+        {"split": np.eye(5)},
+    ),
     "a split of other dim": (
         r"split must be a Split of dim 5, got Split\(invariant_dim=3",
         {"split": Split(np.eye(3), np.zeros((3, 0)))},
@@ -178,11 +236,16 @@ BAD_PARAMETERS = {
         "metric='whitened' finds its own subspaces",
         {"split": Split(np.eye(5), np.zeros((5, 0))), "metric": "whitened"},
     ),
-    "names": ("feature_names must have 5 entries, got 2", {"feature_names": ["a", "b"]}),
+    "names": (
+        "feature_names must have 5 entries, got 2",
+        {"feature_names": ["a", "b"]},
+    ),
 }
 
 
-@pytest.mark.parametrize(("message", "parameters"), BAD_PARAMETERS.values(), ids=BAD_PARAMETERS.keys())
+@pytest.mark.parametrize(
+    ("message", "parameters"), BAD_PARAMETERS.values(), ids=BAD_PARAMETERS.keys()
+)
 def test_bad_parameters_are_named_when_fitting(message, parameters):
     fit = InvariantSubspaceDecomposition(**parameters)
     with pytest.raises(InputError, match=message):
@@ -210,13 +273,31 @@ def test_nothing_can_be_asked_before_fitting(call):
 
 
 BAD_USES = {
-    "other features": (r"features must have shape \(n, 5\)", lambda fit: fit.predict(X[:, :4])),
-    "missing features": ("features must be finite", lambda fit: fit.predict(X * np.nan)),
-    "other residual": (r"residual must have shape \(5,\)", lambda fit: fit.predict(X, [1.0])),
-    "too few rewards": (r"rewards must have shape \(600,\)", lambda fit: fit.adapt(X, R[1:])),
+    "other features": (
+        r"features must have shape \(n, 5\)",
+        lambda fit: fit.predict(X[:, :4]),
+    ),
+    "missing features": (
+        "features must be finite",
+        lambda fit: fit.predict(X * np.nan),
+    ),
+    "other residual": (
+        r"residual must have shape \(5,\)",
+        lambda fit: fit.predict(X, [1.0]),
+    ),
+    "too few rewards": (
+        r"rewards must have shape \(600,\)",
+        lambda fit: fit.adapt(X, R[1:]),
+    ),
     "no rows": ("features is empty", lambda fit: fit.adapt(X[:0], R[:0])),
-    "no ridge": ("ridge must lie strictly between 0 and inf, got 0", lambda fit: fit.adapt(X, R, ridge=0.0)),
-    "ridge of words": ("ridge must be a number", lambda fit: fit.adapt(X, R, ridge="much")),
+    "no ridge": (
+        "ridge must lie strictly between 0 and inf, got 0",
+        lambda fit: fit.adapt(X, R, ridge=0.0),
+    ),
+    "ridge of words": (
+        "ridge must be a number",
+        lambda fit: fit.adapt(X, R, ridge="much"),
+    ),
 }
 
 

@@ -21,12 +21,17 @@ def joint_criterion(split, paths, covariances, sizes):
     """
     W, V = split
     value = sizes @ (
-        np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1]
+        np.linalg.slogdet(W.T @ covariances @ W)[1]
+        + np.linalg.slogdet(V.T @ covariances @ V)[1]
     )
     inside = paths.along(W)
     mean, _ = inside.weighted_mean()
-    for coefficients, covariance in zip(inside.coefficients, inside.covariances, strict=True):
-        value += (coefficients - mean) @ np.linalg.solve(covariance, coefficients - mean)
+    for coefficients, covariance in zip(
+        inside.coefficients, inside.covariances, strict=True
+    ):
+        value += (coefficients - mean) @ np.linalg.solve(
+            covariance, coefficients - mean
+        )
     return float(value)
 
 
@@ -39,12 +44,16 @@ def test_refining_a_disturbed_split_lowers_the_joint_criterion_and_the_error():
         sizes = world.moments.counts
         turn = slight_turn(5, rng)
         disturbed = np.hsplit(turn @ world.split.basis, [3])
-        stay, moved = refine_split([disturbed[0]], [disturbed[1]], paths, covariances, sizes)
+        stay, moved = refine_split(
+            [disturbed[0]], [disturbed[1]], paths, covariances, sizes
+        )
         refined = (np.hstack(stay), np.hstack(moved))
         assert joint_criterion(refined, paths, covariances, sizes) < joint_criterion(
             disturbed, paths, covariances, sizes
         )
-        assert Split(*refined).distance(world.split) < 0.5 * Split(*disturbed).distance(world.split)
+        assert Split(*refined).distance(world.split) < 0.5 * Split(*disturbed).distance(
+            world.split
+        )
 
 
 def refined_value(split, paths, covariances, sizes):
@@ -66,7 +75,11 @@ def far_start(seed, **settings):
     rng = np.random.default_rng(seed)
     world = piecewise_world(rng, **settings)
     moments = world.moments
-    given = window_paths(moments)[0], floored(moments.chosen.covariance()[:, :5, :5]), moments.counts
+    given = (
+        window_paths(moments)[0],
+        floored(moments.chosen.covariance()[:, :5, :5]),
+        moments.counts,
+    )
     return world, given, np.hsplit(slight_turn(5, rng, 0.3) @ world.split.basis, [3])
 
 
@@ -83,9 +96,13 @@ def test_a_step_that_is_too_long_is_halved_until_it_pays(monkeypatch):
     truth = world.split.invariant, world.split.residual
     best = refined_value(truth, *given)
     plain = kernels.solve_rotation
-    monkeypatch.setattr(kernels, "solve_rotation", lambda *system: 10.0 * plain(*system))
+    monkeypatch.setattr(
+        kernels, "solve_rotation", lambda *system: 10.0 * plain(*system)
+    )
     stay, moved = refine_split([truth[0]], [truth[1]], *given)
-    assert joint_criterion((stay[0], moved[0]), *given) - best < 0.1 * (joint_criterion(truth, *given) - best)
+    assert joint_criterion((stay[0], moved[0]), *given) - best < 0.1 * (
+        joint_criterion(truth, *given) - best
+    )
 
 
 def test_evidence_of_change_sharpens_a_split_that_covariances_alone_cannot_see():
@@ -104,10 +121,16 @@ def test_evidence_of_change_sharpens_a_split_that_covariances_alone_cannot_see()
         turn = slight_turn(4, rng)
         start = np.hsplit(turn @ basis, [3])
         stay, moved = refine_split(
-            [start[0]], [start[1]], paths, np.tile(np.eye(4), (M, 1, 1)), np.full(M, 100.0)
+            [start[0]],
+            [start[1]],
+            paths,
+            np.tile(np.eye(4), (M, 1, 1)),
+            np.full(M, 100.0),
         )
         refined = Split(stay[0], moved[0])
-        assert refined.distance(truth) < 4.6 * 0.02 * np.sqrt(2.0) / np.linalg.norm(path - path.mean())
+        assert refined.distance(truth) < 4.6 * 0.02 * np.sqrt(2.0) / np.linalg.norm(
+            path - path.mean()
+        )
         assert refined.distance(truth) < 0.5 * Split(*start).distance(truth)
 
 
@@ -125,7 +148,11 @@ def selection(world, **options):
 
 
 def side(result, varies, p=5):
-    parts = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
+    parts = [
+        block
+        for block, moves in zip(result.blocks, result.varies, strict=True)
+        if moves == varies
+    ]
     return np.hstack(parts) if parts else np.zeros((p, 0))
 
 
@@ -144,7 +171,9 @@ def test_the_planted_split_is_selected():
 def test_everything_or_nothing_may_be_invariant(residual_dim):
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        world = piecewise_world(rng, invariant_dim=5 - residual_dim, residual_dim=residual_dim, rounds=600)
+        world = piecewise_world(
+            rng, invariant_dim=5 - residual_dim, residual_dim=residual_dim, rounds=600
+        )
         assert side(selection(world), True).shape[1] == residual_dim
 
 
@@ -161,9 +190,13 @@ def test_a_fixed_invariant_dimension_is_met_exactly(invariant_dim):
 def test_a_block_that_must_be_divided_gives_up_the_direction_that_moves():
     rng = np.random.default_rng(0)
     moving = random_basis(3, rng)[:, :1]
-    paths = drawn_paths(rng, np.ones((20, 3)) + rng.standard_normal((20, 1)) @ moving.T, scale=0.02)
+    paths = drawn_paths(
+        rng, np.ones((20, 3)) + rng.standard_normal((20, 1)) @ moving.T, scale=0.02
+    )
     unit = np.tile(np.eye(3), (20, 1, 1))
-    result = select_invariant([np.eye(3)], paths, unit, np.full(20, 100.0), invariant_dim=2, refine=False)
+    result = select_invariant(
+        [np.eye(3)], paths, unit, np.full(20, 100.0), invariant_dim=2, refine=False
+    )
     assert side(result, True, 3).shape == (3, 1)
     assert abs(float(side(result, True, 3)[:, 0] @ moving[:, 0])) > 0.999
 
@@ -178,16 +211,26 @@ def test_every_remaining_block_is_insignificant_and_every_moved_one_was_not():
 
 def test_all_blocks_together_keep_the_level():
     # At most 20 % of 300 constant worlds move any of five blocks; four sd more have probability below 1e-3.
-    blocks, unit = [np.eye(5)[:, [column]] for column in range(5)], np.tile(np.eye(5), (M, 1, 1))
+    blocks, unit = (
+        [np.eye(5)[:, [column]] for column in range(5)],
+        np.tile(np.eye(5), (M, 1, 1)),
+    )
     moved = 0
     for seed in range(300):
         paths = drawn_paths(np.random.default_rng(seed), np.zeros((M, 5)))
-        moved += any(select_invariant(blocks, paths, unit, np.full(M, 100.0), alpha=0.2, refine=False).varies)
+        moved += any(
+            select_invariant(
+                blocks, paths, unit, np.full(M, 100.0), alpha=0.2, refine=False
+            ).varies
+        )
     assert moved <= 300 * 0.2 + 4 * np.sqrt(300 * 0.2 * 0.8)
 
 
 def test_a_stricter_level_never_calls_more_directions_varying():
     for seed in range(10):
         world = piecewise_world(np.random.default_rng(seed), rounds=100, drift=0.15)
-        moved = [side(selection(world, alpha=alpha), True).shape[1] for alpha in (1e-8, 1e-3, 0.1)]
+        moved = [
+            side(selection(world, alpha=alpha), True).shape[1]
+            for alpha in (1e-8, 1e-3, 0.1)
+        ]
         assert moved == sorted(moved)

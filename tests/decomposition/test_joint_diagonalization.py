@@ -22,7 +22,11 @@ def diagonalisable(rng, p, m):
 def criterion(stack, basis, weights):
     """Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, computed directly."""
     diagonal = np.diagonal(basis.T @ stack @ basis, axis1=1, axis2=2)
-    return float(weights @ (np.log(diagonal).sum(axis=1) - np.linalg.slogdet(stack)[1]) / weights.sum())
+    return float(
+        weights
+        @ (np.log(diagonal).sum(axis=1) - np.linalg.slogdet(stack)[1])
+        / weights.sum()
+    )
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(2, 6))
@@ -54,7 +58,9 @@ def test_one_matrix_gives_its_eigenvectors():
     matrix = random_spd(6, rng)
     found = joint_diagonalize(matrix[None])
     values, vectors = np.linalg.eigh(matrix)
-    np.testing.assert_allclose(np.abs(found.basis.T @ vectors[:, ::-1]), np.eye(6), atol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(found.basis.T @ vectors[:, ::-1]), np.eye(6), atol=1e-5
+    )
     np.testing.assert_allclose(np.diagonal(found.stack[0]), values[::-1], rtol=1e-9)
 
 
@@ -65,8 +71,12 @@ def test_the_result_is_consistent_with_itself(seed):
     weights = rng.uniform(1.0, 100.0, 4)
     found = joint_diagonalize(stack, weights)
     np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(5), atol=1e-12)
-    np.testing.assert_allclose(found.stack, found.basis.T @ stack @ found.basis, atol=1e-12)
-    assert found.criterion == pytest.approx(criterion(stack, found.basis, weights), abs=1e-12)
+    np.testing.assert_allclose(
+        found.stack, found.basis.T @ stack @ found.basis, atol=1e-12
+    )
+    assert found.criterion == pytest.approx(
+        criterion(stack, found.basis, weights), abs=1e-12
+    )
     assert 0.0 < found.criterion < criterion(stack, np.eye(5), weights)
 
 
@@ -82,7 +92,10 @@ def test_no_small_rotation_improves_the_result(seed):
                 turn = np.eye(4)
                 turn[[a, b], [a, b]] = np.cos(angle)
                 turn[a, b], turn[b, a] = np.sin(angle), -np.sin(angle)
-                assert criterion(stack, found.basis @ turn, weights) >= found.criterion - 1e-12
+                assert (
+                    criterion(stack, found.basis @ turn, weights)
+                    >= found.criterion - 1e-12
+                )
 
 
 def test_likelihood_sweeps_never_increase_the_criterion():
@@ -93,7 +106,9 @@ def test_likelihood_sweeps_never_increase_the_criterion():
         work, basis = np.ascontiguousarray(stack.transpose(1, 2, 0)), np.eye(6)
         values = [criterion(stack, basis, weights)]
         for _ in range(12):
-            kernels.jacobi_sweeps(work, basis, weights / weights.sum(), True, 1e-6, 1, 0.0)
+            kernels.jacobi_sweeps(
+                work, basis, weights / weights.sum(), True, 1e-6, 1, 0.0
+            )
             values.append(criterion(stack, basis, weights))
         assert (np.diff(values) <= 1e-12).all()
         assert values[-1] < 0.9 * values[0]
@@ -124,8 +139,12 @@ def test_columns_of_equal_mean_come_in_an_order_that_rounding_does_not_decide():
     spectra = np.concatenate([spectra, 2.0 - spectra])
     for seed in range(10):
         basis = random_basis(4, np.random.default_rng(seed))
-        found = joint_diagonalize([basis @ np.diag(values) @ basis.T for values in spectra])
-        np.testing.assert_allclose(np.diagonal(found.stack[0]), np.sort(spectra[0])[::-1], rtol=1e-6)
+        found = joint_diagonalize(
+            [basis @ np.diag(values) @ basis.T for values in spectra]
+        )
+        np.testing.assert_allclose(
+            np.diagonal(found.stack[0]), np.sort(spectra[0])[::-1], rtol=1e-6
+        )
 
 
 def test_turning_the_matrices_turns_the_basis():
@@ -134,8 +153,13 @@ def test_turning_the_matrices_turns_the_basis():
         _, stack = diagonalisable(rng, 5, 6)
         stack = stack + 0.02 * np.stack([random_spd(5, rng) for _ in range(6)])
         turn = random_basis(5, rng)
-        straight, turned = joint_diagonalize(stack), joint_diagonalize(turn @ stack @ turn.T)
-        np.testing.assert_allclose(np.abs(turned.basis.T @ turn @ straight.basis), np.eye(5), atol=1e-5)
+        straight, turned = (
+            joint_diagonalize(stack),
+            joint_diagonalize(turn @ stack @ turn.T),
+        )
+        np.testing.assert_allclose(
+            np.abs(turned.basis.T @ turn @ straight.basis), np.eye(5), atol=1e-5
+        )
         assert turned.criterion == pytest.approx(straight.criterion, rel=1e-9)
 
 
@@ -145,7 +169,10 @@ def test_scaling_one_matrix_or_all_weights_changes_nothing():
     weights = np.array([1.0, 2.0, 3.0])
     plain = joint_diagonalize(stack, weights)
     one = stack * np.array([1e-9, 1.0, 1.0])[:, None, None]
-    for scaled in (joint_diagonalize(stack, 1e6 * weights), joint_diagonalize(one, weights)):
+    for scaled in (
+        joint_diagonalize(stack, 1e6 * weights),
+        joint_diagonalize(one, weights),
+    ):
         np.testing.assert_allclose(scaled.basis, plain.basis, atol=1e-6)
         assert scaled.criterion == pytest.approx(plain.criterion, rel=1e-9)
 
@@ -153,7 +180,10 @@ def test_scaling_one_matrix_or_all_weights_changes_nothing():
 def test_a_weight_counts_like_repeated_matrices():
     rng = np.random.default_rng(4)
     a, b = random_spd(4, rng), random_spd(4, rng)
-    weighted, repeated = joint_diagonalize([a, b], [3.0, 1.0]), joint_diagonalize([a, a, a, b])
+    weighted, repeated = (
+        joint_diagonalize([a, b], [3.0, 1.0]),
+        joint_diagonalize([a, a, a, b]),
+    )
     assert weighted.criterion == pytest.approx(repeated.criterion, rel=1e-8)
     np.testing.assert_allclose(weighted.basis, repeated.basis, atol=1e-5)
 
@@ -175,16 +205,34 @@ def test_one_dimension_needs_no_rotation():
 
 SYMMETRIC = np.stack([np.eye(3), 2.0 * np.eye(3)])
 BAD = {
-    "one matrix": (r"matrices must have shape \(m, p, p\), got \(3, 3\)", {"matrices": np.eye(3)}),
+    "one matrix": (
+        r"matrices must have shape \(m, p, p\), got \(3, 3\)",
+        {"matrices": np.eye(3)},
+    ),
     "not square": ("matrices must be square", {"matrices": np.ones((2, 3, 4))}),
-    "not symmetric": ("matrices must be symmetric", {"matrices": [np.triu(np.ones((3, 3)))]}),
-    "not quite symmetric": ("matrices must be symmetric", {"matrices": [[[1.0, 0.5], [0.5 + 1e-6, 1.0]]]}),
+    "not symmetric": (
+        "matrices must be symmetric",
+        {"matrices": [np.triu(np.ones((3, 3)))]},
+    ),
+    "not quite symmetric": (
+        "matrices must be symmetric",
+        {"matrices": [[[1.0, 0.5], [0.5 + 1e-6, 1.0]]]},
+    ),
     "singular": ("matrices must be positive definite", {"matrices": [np.ones((3, 3))]}),
-    "indefinite": ("matrices must be positive definite", {"matrices": [np.diag([1.0, -1.0])]}),
+    "indefinite": (
+        "matrices must be positive definite",
+        {"matrices": [np.diag([1.0, -1.0])]},
+    ),
     "missing": ("matrices must be finite", {"matrices": [np.diag([1.0, np.nan])]}),
     "none": ("matrices is empty", {"matrices": np.zeros((0, 3, 3))}),
-    "too few weights": (r"weights must have shape \(2,\)", {"matrices": SYMMETRIC, "weights": [1.0]}),
-    "no weight": ("weights must be positive", {"matrices": SYMMETRIC, "weights": [1.0, 0.0]}),
+    "too few weights": (
+        r"weights must have shape \(2,\)",
+        {"matrices": SYMMETRIC, "weights": [1.0]},
+    ),
+    "no weight": (
+        "weights must be positive",
+        {"matrices": SYMMETRIC, "weights": [1.0, 0.0]},
+    ),
     "no sweeps": (
         "max_sweeps must be a whole number of at least 1",
         {"matrices": SYMMETRIC, "max_sweeps": 0},

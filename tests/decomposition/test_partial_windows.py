@@ -28,15 +28,21 @@ def silent_world(rng, *, silent=LAST_AND_MIDDLE, rounds=150, drift=0.5, basis=No
     basis = np.eye(P) if basis is None else basis
     coefficients = np.tile(rng.uniform(0.5, 1.5, P), (WINDOWS, 1))
     coefficients[:, MOVING] += drift * rng.standard_normal((WINDOWS, len(MOVING)))
-    coordinates = rng.standard_normal((WINDOWS, rounds, P)) * rng.uniform(0.5, 2.0, (WINDOWS, 1, P))
+    coordinates = rng.standard_normal((WINDOWS, rounds, P)) * rng.uniform(
+        0.5, 2.0, (WINDOWS, 1, P)
+    )
     for window, direction in silent:
         coordinates[window, :, direction] = rng.normal()
-    rewards = np.einsum("mnp,mp->mn", coordinates, coefficients) + rng.standard_normal((WINDOWS, rounds))
+    rewards = np.einsum("mnp,mp->mn", coordinates, coefficients) + rng.standard_normal(
+        (WINDOWS, rounds)
+    )
     return (coordinates @ basis.T).reshape(-1, P), rewards.ravel(), coefficients
 
 
 def silent_moments(seed, **options):
-    features, rewards, coefficients = silent_world(np.random.default_rng(seed), **options)
+    features, rewards, coefficients = silent_world(
+        np.random.default_rng(seed), **options
+    )
     return WindowedMoments.from_arrays(features, rewards, windows=WINDOWS), coefficients
 
 
@@ -45,7 +51,9 @@ def silent_moments(seed, **options):
 
 def test_a_window_tells_what_least_squares_without_the_constant_feature_tells():
     features, rewards, _ = silent_world(np.random.default_rng(0))
-    paths, noise, _ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=WINDOWS))
+    paths, noise, _ = window_paths(
+        WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
+    )
     rows = slice(7 * 150, None)
     others = np.delete(np.arange(P), 2)
     design = np.column_stack([np.ones(150), features[rows][:, others]])
@@ -71,7 +79,9 @@ def in_precision_form(paths, windows):
     roots = np.linalg.cholesky(np.linalg.inv(paths.covariances[windows]))
     seen = np.einsum("kir,ki->kr", roots, paths.coefficients[windows])
     p = paths.coefficients.shape[1]
-    partial = PartialWindows(np.array(windows), roots, seen, np.zeros(p), 1e9 * np.eye(p))
+    partial = PartialWindows(
+        np.array(windows), roots, seen, np.zeros(p), 1e9 * np.eye(p)
+    )
     return CoefficientPaths(paths.coefficients, paths.covariances, partial)
 
 
@@ -84,7 +94,9 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
     same = in_precision_form(paths, [0, 3, 6])
     directions = random_basis(4, rng)[:, :2]
     for one, other in zip(
-        paths.along(directions).weighted_mean(), same.along(directions).weighted_mean(), strict=True
+        paths.along(directions).weighted_mean(),
+        same.along(directions).weighted_mean(),
+        strict=True,
     ):
         np.testing.assert_allclose(other, one, rtol=1e-6)
     one, other = (constancy_test(each.along(directions)) for each in (paths, same))
@@ -96,7 +108,11 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
         np.testing.assert_allclose(theirs, mine, rtol=1e-8, atol=1e-12)
     mean, _, drift = one
     for mine, theirs in zip(
-        *(last_window(each, mean, drift, np.eye(4), 1.0, 0.5) for each in (paths, same)), strict=True
+        *(
+            last_window(each, mean, drift, np.eye(4), 1.0, 0.5)
+            for each in (paths, same)
+        ),
+        strict=True,
     ):
         np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-12)
 
@@ -104,7 +120,9 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
 def test_a_window_that_knows_nothing_leaves_the_last_coefficients_where_they_were_going():
     rng = np.random.default_rng(2)
     paths = drawn_paths(rng, 1.0 + rng.standard_normal((5, 2)))
-    nothing = PartialWindows(np.array([4]), np.zeros((1, 2, 1)), np.zeros((1, 1)), np.ones(2), np.eye(2))
+    nothing = PartialWindows(
+        np.array([4]), np.zeros((1, 2, 1)), np.zeros((1, 1)), np.ones(2), np.eye(2)
+    )
     silent = CoefficientPaths(paths.coefficients, paths.covariances, nothing)
     drift, lasting = np.ones(2), 2.0
     mean, _ = last_window(silent, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, lasting)
@@ -122,12 +140,16 @@ def right_splits(silent, seeds):
     for seed in seeds:
         rng = np.random.default_rng(seed)
         basis = random_basis(P, rng)
-        features, rewards, coefficients = silent_world(rng, silent=silent, rounds=60, basis=basis)
+        features, rewards, coefficients = silent_world(
+            rng, silent=silent, rounds=60, basis=basis
+        )
         fit = InvariantSubspaceDecomposition().fit(features, rewards, windows=WINDOWS)
         truth = ib.Split(basis[:, :4], basis[:, 4:])
         if fit.split_.residual_dim == 2 and fit.split_.distance(truth) < 0.5:
             right += 1
-            errors.append(np.linalg.norm(fit.component_ - basis[:, :4] @ coefficients[0, :4]))
+            errors.append(
+                np.linalg.norm(fit.component_ - basis[:, :4] @ coefficients[0, :4])
+            )
     return right, np.mean(errors)
 
 
@@ -137,7 +159,9 @@ def test_the_split_is_found_as_often_as_with_regular_windows():
     """
     regular, error = right_splits((), range(40))
     silent, silent_error = right_splits(LAST_AND_MIDDLE, range(40))
-    assert silent >= regular - 7  # four standard errors of a difference of counts that are both about 37
+    assert (
+        silent >= regular - 7
+    )  # four standard errors of a difference of counts that are both about 37
     assert silent >= 30
     assert silent_error < 1.2 * error
 
@@ -150,7 +174,10 @@ def test_the_test_of_constancy_keeps_its_level():
     for seed in range(logs):
         moments, _ = silent_moments(seed)
         paths, *_ = window_paths(moments)
-        rejected += sum(constancy_test(paths.along(np.eye(P)[:, [j]])).log_p < np.log(0.05) for j in range(4))
+        rejected += sum(
+            constancy_test(paths.along(np.eye(P)[:, [j]])).log_p < np.log(0.05)
+            for j in range(4)
+        )
     assert within(rejected, 4 * logs, 0.045)
 
 
@@ -161,7 +188,8 @@ def test_coefficients_and_drift_are_recovered():
         prior = ib.DriftPrior.from_moments(moments, np.eye(P))
         drifts.append(prior.drift)
         apart.append(
-            (prior.mean - coefficients.mean(axis=0))[:4] / np.sqrt(np.diagonal(prior.mean_covariance)[:4])
+            (prior.mean - coefficients.mean(axis=0))[:4]
+            / np.sqrt(np.diagonal(prior.mean_covariance)[:4])
         )
         assert prior.informing.tolist() == [8, 8, 7, 8, 8, 7]
     # EM's variance is that of 7 or 8 draws about their mean, 0.25·7/8; known to 7 % from 60 × 8 draws.
@@ -202,7 +230,10 @@ def test_short_and_empty_windows_are_kept():
 
 def test_a_block_that_one_window_tells_cannot_be_tested_and_counts_as_varying():
     features, rewards, _ = silent_world(
-        np.random.default_rng(5), silent=[(window, 0) for window in range(7)], drift=0.0, rounds=300
+        np.random.default_rng(5),
+        silent=[(window, 0) for window in range(7)],
+        drift=0.0,
+        rounds=300,
     )
     fit = InvariantSubspaceDecomposition(blocks=[[j] for j in range(P)]).fit(
         features, rewards, windows=WINDOWS
@@ -211,19 +242,29 @@ def test_a_block_that_one_window_tells_cannot_be_tested_and_counts_as_varying():
     np.testing.assert_allclose(np.abs(fit.split_.residual[0]), 1.0, atol=1e-9)
     assert fit.testable_.tolist() == [True] * 5 + [False]
     assert any(
-        "block 6 cannot be tested, because fewer than two windows inform some direction" in one
+        "block 6 cannot be tested, because fewer than two windows inform some direction"
+        in one
         for one in fit.findings_
     )
-    assert "windows 1, 2, 3, 4, 5, 6, 7 do not tell the coefficients of x0; the others do" in fit.summary()
+    assert (
+        "windows 1, 2, 3, 4, 5, 6, 7 do not tell the coefficients of x0; the others do"
+        in fit.summary()
+    )
 
 
 def test_the_drift_of_a_direction_that_few_windows_tell_raises_no_alarm():
-    moments, _ = silent_moments(6, silent=[(window, 0) for window in range(4)], rounds=300)
+    moments, _ = silent_moments(
+        6, silent=[(window, 0) for window in range(4)], rounds=300
+    )
     prior = ib.DriftPrior.from_moments(moments, np.eye(P))
     assert prior.informing[0] == 4
     policy = ib.AutoISD(prior)
     assert policy.explain().no_alarm_because == ""
-    everywhere = [(window, j) for j in range(P) for window in (j % 2, 2 + j % 2, 4 + j % 2, 6 + j % 2)]
+    everywhere = [
+        (window, j)
+        for j in range(P)
+        for window in (j % 2, 2 + j % 2, 4 + j % 2, 6 + j % 2)
+    ]
     moments, _ = silent_moments(6, silent=everywhere, rounds=300)
     policy = ib.AutoISD(ib.DriftPrior.from_moments(moments, np.eye(P)))
     reason = "no direction is informed by more than 4 of 8 windows, it takes 5"

@@ -24,7 +24,9 @@ from invariant_bandits.decomposition.drift_prior import DriftPrior
 
 
 def statistics_of(log, **options):
-    return ArmStatistics.from_rounds(log.contexts, log.arms, log.rewards, windows=log.windows, **options)
+    return ArmStatistics.from_rounds(
+        log.contexts, log.arms, log.rewards, windows=log.windows, **options
+    )
 
 
 def prior_of(log, **options):
@@ -56,9 +58,9 @@ def test_linear_statistics_are_those_of_least_squares(coding):
     phi = statistics.layout.features(log.contexts, log.arms)
     at = log.windows == 2
     expected = np.linalg.lstsq(phi[at], log.rewards[at], rcond=None)[0]
-    assert np.linalg.solve(statistics.information[2], statistics.scores[2]) == pytest.approx(
-        expected, abs=1e-8
-    )
+    assert np.linalg.solve(
+        statistics.information[2], statistics.scores[2]
+    ) == pytest.approx(expected, abs=1e-8)
 
 
 def test_the_logistic_fit_is_the_penalised_likeliest_and_its_sums_add():
@@ -68,7 +70,9 @@ def test_the_logistic_fit_is_the_penalised_likeliest_and_its_sums_add():
 
     def evaluate(theta):
         halves = (slice(0, 1111), slice(1111, None))
-        return sum_logit([(phi[s], log.rewards[s], log.windows[s]) for s in halves], theta, 3)
+        return sum_logit(
+            [(phi[s], log.rewards[s], log.windows[s]) for s in halves], theta, 3
+        )
 
     found = fit_logistic(evaluate, layout)
     whole = sum_logit([(phi, log.rewards, log.windows)], found.theta, 3)
@@ -92,7 +96,9 @@ def test_an_arm_all_of_whose_rounds_are_clicks_has_a_finite_fit():
     order = rng.permutation(1000)
     rewards = np.where(arms == 1, 1.0, (rng.random(1000) < 0.3).astype(float))
     prior = DriftPrior.from_arms(
-        ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4)
+        ArmStatistics.from_rounds(
+            contexts[order], arms[order], rewards[order], windows=4
+        )
     )
     assert np.isfinite(prior.mean).all()
     assert 1.0 < prior.mean[2] < 15.0
@@ -108,7 +114,9 @@ def test_the_drifting_effects_are_named_and_no_others(clicks):
     """
     planted, exact = {(0, 1), (2, 2)}, 0
     for seed in range(12):
-        effects = prior_of(arm_log(seed, clicks=clicks, drifting=planted, rounds=16_000)).effects
+        effects = prior_of(
+            arm_log(seed, clicks=clicks, drifting=planted, rounds=16_000)
+        ).effects
         found = {(one.arm, one.coefficient) for one in effects if one.drifts}
         assert planted <= found
         exact += found == planted
@@ -117,7 +125,11 @@ def test_the_drifting_effects_are_named_and_no_others(clicks):
 
 def test_without_drift_few_effects_look_as_if_they_drifted():
     """At most 1 % of p-values below 1 %, nominally: 600 of them, 16 or more with probability below 0.1 %."""
-    values = [one.p_value for seed in range(40) for one in prior_of(arm_log(seed, rounds=6000)).effects]
+    values = [
+        one.p_value
+        for seed in range(40)
+        for one in prior_of(arm_log(seed, rounds=6000)).effects
+    ]
     assert len(values) == 600
     assert sum(value < 0.01 for value in values) <= 15
     assert sum(value < 0.5 for value in values) >= 20
@@ -131,7 +143,10 @@ def test_coefficients_of_an_arm_launched_late_are_covered():
     for seed in range(40):
         log = arm_log(seed, active=active, windows=9, rounds=9000, drifting=[(0, 1)])
         own = [one for one in prior_of(log).effects if one.arm == 3]
-        inside += [abs(one.estimate - log.truth[-1, 3, one.coefficient]) <= 2.0 * one.error for one in own]
+        inside += [
+            abs(one.estimate - log.truth[-1, 3, one.coefficient]) <= 2.0 * one.error
+            for one in own
+        ]
     assert len(inside) == 120
     assert np.mean(inside) >= 0.88
 
@@ -139,10 +154,17 @@ def test_coefficients_of_an_arm_launched_late_are_covered():
 def test_arms_in_another_order_are_the_same_arms():
     statistics = statistics_of(arm_log(5, drifting=[(1, 1)]))
     order = np.array([2, 0, 3, 1])
-    one, other = DriftPrior.from_arms(statistics), DriftPrior.from_arms(reordered(statistics, order))
-    assert other.layout.by_arm(other.mean) == pytest.approx(one.layout.by_arm(one.mean)[order], abs=1e-6)
+    one, other = (
+        DriftPrior.from_arms(statistics),
+        DriftPrior.from_arms(reordered(statistics, order)),
+    )
+    assert other.layout.by_arm(other.mean) == pytest.approx(
+        one.layout.by_arm(one.mean)[order], abs=1e-6
+    )
     assert other.population.spread == pytest.approx(one.population.spread, rel=1e-5)
-    mine, theirs = (prior.layout.by_arm(prior.population.evidence) for prior in (one, other))
+    mine, theirs = (
+        prior.layout.by_arm(prior.population.evidence) for prior in (one, other)
+    )
     assert theirs == pytest.approx(mine[:, order], abs=1e-5)
     common = one.layout.dim
     assert other.population.evidence[:, common:] == pytest.approx(
@@ -165,7 +187,9 @@ def test_a_new_arm_is_one_that_was_never_played():
         np.sqrt(np.diagonal(known.mean_covariance)), rel=0.02
     )
     new = grown.layout.arm(4)
-    assert grown.mean[new] == pytest.approx(prior_of(log).population.typical_arm(grown.mean[:12]))
+    assert grown.mean[new] == pytest.approx(
+        prior_of(log).population.typical_arm(grown.mean[:12])
+    )
     assert (np.diagonal(grown.mean_covariance)[new] > grown.population.spread).all()
     assert grown.drift[new] == pytest.approx(grown.population.typical_drift)
 
@@ -188,13 +212,18 @@ def test_a_catalogue_predicts_an_arm_never_played():
     arms = rng.integers(10, size=20_000)
     rewards = 2.0 * features[arms, 0] + 0.1 * contexts[:, 1] + rng.normal(size=20_000)
     plain = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards))
-    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards, catalogue=features))
+    prior = DriftPrior.from_arms(
+        ArmStatistics.from_rounds(contexts, arms, rewards, catalogue=features)
+    )
     assert prior.population.likeness > 0.5
     new = replace(prior.layout, arms=11).arm(10)
     for feature in (-1.0, 2.0):
         known, unknown = prior.with_arm([feature]), plain.with_arm()
         assert known.mean[new][0] == pytest.approx(2.0 * feature, abs=0.6)
-        assert np.diagonal(known.mean_covariance)[new][0] < 0.5 * np.diagonal(unknown.mean_covariance)[new][0]
+        assert (
+            np.diagonal(known.mean_covariance)[new][0]
+            < 0.5 * np.diagonal(unknown.mean_covariance)[new][0]
+        )
 
 
 def test_slopes_can_be_shared():
@@ -203,7 +232,9 @@ def test_slopes_can_be_shared():
     arms = rng.integers(30, size=8000)
     levels = rng.normal(size=30)
     rewards = levels[arms] + contexts[:, 1:] @ [1.0, -0.5] + 0.5 * rng.normal(size=8000)
-    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards, coding="shared"))
+    prior = DriftPrior.from_arms(
+        ArmStatistics.from_rounds(contexts, arms, rewards, coding="shared")
+    )
     assert prior.layout == ArmLayout(30, 1, 2)
     assert prior.mean[-2:] == pytest.approx([1.0, -0.5], abs=0.05)
     assert prior.mean[:30] == pytest.approx(levels, abs=0.2)
@@ -238,7 +269,9 @@ def test_bad_rounds_are_refused_by_name(change, words):
     }
     given |= change
     with pytest.raises(InputError, match=words):
-        ArmStatistics.from_rounds(given.pop("contexts"), given.pop("arms"), given.pop("rewards"), **given)
+        ArmStatistics.from_rounds(
+            given.pop("contexts"), given.pop("arms"), given.pop("rewards"), **given
+        )
 
 
 def test_features_of_a_new_arm_need_features_of_the_others():
@@ -252,20 +285,30 @@ def test_expectation_maximisation_arm_by_arm_gives_the_same_numbers(link):
     rng = np.random.default_rng(4)
     n, arms, width = 4000, 5, 4
     contexts = np.column_stack([np.ones(n), rng.normal(size=(n, width - 1))])
-    played = np.where(np.arange(n) < 500, rng.integers(arms - 1, size=n), rng.integers(arms, size=n))
-    rewards = (contexts @ rng.normal(size=(width, arms)))[np.arange(n), played] + rng.normal(size=n)
+    played = np.where(
+        np.arange(n) < 500, rng.integers(arms - 1, size=n), rng.integers(arms, size=n)
+    )
+    rewards = (contexts @ rng.normal(size=(width, arms)))[
+        np.arange(n), played
+    ] + rng.normal(size=n)
     rewards = rewards if link == "identity" else (rewards > 0.0).astype(float)
     statistics = ArmStatistics.from_rounds(contexts, played, rewards, windows=8)
-    precision = drift_prior._Population(statistics, np.eye(arms)).precision(np.full(width, 0.5), 1.0)
+    precision = drift_prior._Population(statistics, np.eye(arms)).precision(
+        np.full(width, 0.5), 1.0
+    )
     own = rng.uniform(0.0, 0.1, arms * width)
     own[3] = 1e-14
-    along = np.hstack([statistics.common_directions, rng.normal(size=(arms * width, 2))])
+    along = np.hstack(
+        [statistics.common_directions, rng.normal(size=(arms * width, 2))]
+    )
     sizes = rng.uniform(0.0, 0.1, along.shape[1])
     sizes[0] = 1e-300
     by_blocks = ArmBlocks(statistics).step(own, along, sizes, precision)
     whole = drift_prior._whole_step(statistics, own, along, sizes, precision)
     for found, wanted in zip(by_blocks, whole, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10 * np.abs(wanted).max())
+        np.testing.assert_allclose(
+            found, wanted, rtol=1e-8, atol=1e-10 * np.abs(wanted).max()
+        )
 
 
 def test_the_noise_is_known_from_few_rounds_per_coefficient():
@@ -273,6 +316,10 @@ def test_the_noise_is_known_from_few_rounds_per_coefficient():
     rng = np.random.default_rng(5)
     contexts = np.column_stack([np.ones(400), rng.normal(size=(400, 19))])
     played = rng.integers(5, size=400)
-    rewards = (contexts @ rng.normal(size=(20, 5)))[np.arange(400), played] + 2.0 * rng.normal(size=400)
-    statistics = ArmStatistics.from_rounds(contexts, played, rewards, windows=8, link="identity")
+    rewards = (contexts @ rng.normal(size=(20, 5)))[
+        np.arange(400), played
+    ] + 2.0 * rng.normal(size=400)
+    statistics = ArmStatistics.from_rounds(
+        contexts, played, rewards, windows=8, link="identity"
+    )
     assert 3.0 < statistics.noise_variance < 5.2  # 4 ± 0.4: 200 degrees of freedom

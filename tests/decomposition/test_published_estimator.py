@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from invariant_bandits import InputError, InvariantSubspaceDecomposition, ISDLinUCB, WindowedMoments
+from invariant_bandits import (
+    InputError,
+    InvariantSubspaceDecomposition,
+    ISDLinUCB,
+    WindowedMoments,
+)
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import turning_world
@@ -16,13 +21,18 @@ def published_estimator(**parameters):
 
 def test_the_estimator_takes_over_what_the_recipe_finds():
     features, rewards, _, _ = turning_world(0)
-    fit, found = published_estimator().fit(features, rewards), published_decomposition(features, rewards)
+    fit, found = (
+        published_estimator().fit(features, rewards),
+        published_decomposition(features, rewards),
+    )
     np.testing.assert_array_equal(fit.split_.basis, found.split.basis)
     np.testing.assert_array_equal(fit.component_, found.component)
     np.testing.assert_array_equal(fit.statistics_, found.statistics)
     assert (fit.threshold_, fit.noise_scale_) == (found.threshold, found.noise_scale)
     assert fit.coefficients_.shape == (25, 5)
-    assert fit.min_eigenvalue_ == pytest.approx(np.linalg.eigvalsh(features.T @ features / 12000)[0])
+    assert fit.min_eigenvalue_ == pytest.approx(
+        np.linalg.eigvalsh(features.T @ features / 12000)[0]
+    )
     recent = fit.adapt(features[-200:], rewards[-200:])
     np.testing.assert_allclose(fit.split_.invariant.T @ recent, 0.0, atol=1e-12)
 
@@ -33,7 +43,9 @@ def test_a_clone_is_unfitted_and_fits_the_same():
     copy = clone(original)
     assert copy.get_params()["recipe"] == "published"
     assert not hasattr(copy, "split_")
-    np.testing.assert_array_equal(copy.fit(features, rewards).component_, original.component_)
+    np.testing.assert_array_equal(
+        copy.fit(features, rewards).component_, original.component_
+    )
 
 
 def test_fitting_by_another_recipe_leaves_nothing_of_the_first():
@@ -50,14 +62,21 @@ def test_fitting_by_another_recipe_leaves_nothing_of_the_first():
 
 def test_the_summary_shows_statistics_and_says_that_nothing_was_tested():
     features, rewards, _, _ = turning_world(3)
-    fit = published_estimator(feature_names=["price", "age", "hour", "rain", "wind"]).fit(features, rewards)
+    fit = published_estimator(
+        feature_names=["price", "age", "hour", "rain", "wind"]
+    ).fit(features, rewards)
     text = fit.summary()
     assert "published recipe" in text
-    assert "rounds 12,000 in 25 overlapping windows, 5 features, basis from chosen actions" in text
+    assert (
+        "rounds 12,000 in 25 overlapping windows, 5 features, basis from chosen actions"
+        in text
+    )
     assert "drifting: 2 of 5 dimensions   no drift detected: 3" in text
     assert f"stable below {fit.threshold_:.3g}" in text
     assert "no p-values" in text
-    rows = [line for line in text.splitlines() if " stable  " in line or " varies  " in line]
+    rows = [
+        line for line in text.splitlines() if " stable  " in line or " varies  " in line
+    ]
     assert len(rows) == len(fit.blocks_)
     for row, varies, statistic in zip(rows, fit.varies_, fit.statistics_, strict=True):
         assert ("varies" in row) == varies
@@ -84,18 +103,32 @@ def test_a_policy_can_be_built_from_the_fit(drifting):
     np.testing.assert_allclose(scores.mean, features[:4] @ fit.component_, atol=1e-10)
     assert (scores.width > 0.0).all()
     if drifting:
-        coordinates = fit.split_.invariant.T @ fit.component_covariance_ @ fit.split_.invariant
-        np.testing.assert_allclose(policy.component_precision @ coordinates, np.eye(3), atol=1e-9)
+        coordinates = (
+            fit.split_.invariant.T @ fit.component_covariance_ @ fit.split_.invariant
+        )
+        np.testing.assert_allclose(
+            policy.component_precision @ coordinates, np.eye(3), atol=1e-9
+        )
 
 
 # -- what is refused --
 
 X, R, TRUE_SPLIT, _ = turning_world(5, rounds=400)
 BAD = {
-    "moments": ("needs rows: .* got WindowedMoments alone", {}, (WindowedMoments.from_arrays(X, R),), {}),
+    "moments": (
+        "needs rows: .* got WindowedMoments alone",
+        {},
+        (WindowedMoments.from_arrays(X, R),),
+        {},
+    ),
     "no rewards": ("needs rows: .* got ndarray alone", {}, (X,), {}),
     "windows": ("own windows .* give no windows", {}, (X, R), {"windows": 8}),
-    "offered": ("uses chosen actions only", {}, (X, R), {"offered": np.stack([X, X], axis=1)}),
+    "offered": (
+        "uses chosen actions only",
+        {},
+        (X, R),
+        {"offered": np.stack([X, X], axis=1)},
+    ),
     "a vector": (r"features must have shape \(n, p\), got \(400,\)", {}, (R, R), {}),
     "a missing feature": (
         r"features must be finite, got nan at index \(7, 2\)",
@@ -103,21 +136,36 @@ BAD = {
         (np.where(np.arange(2000).reshape(400, 5) == 37, np.nan, X), R),
         {},
     ),
-    "too few rewards": (r"rewards must have shape \(400,\), got \(399,\)", {}, (X, R[1:]), {}),
+    "too few rewards": (
+        r"rewards must have shape \(400,\), got \(399,\)",
+        {},
+        (X, R[1:]),
+        {},
+    ),
     "an infinite reward": (
         r"rewards must be finite, got inf at index \(3\)",
         {},
         (X, np.where(np.arange(400) == 3, np.inf, R)),
         {},
     ),
-    "too few rows": (r"at least 20\(p \+ 1\) = 120 rows .* got 119", {}, (X[:119], R[:119]), {}),
+    "too few rows": (
+        r"at least 20\(p \+ 1\) = 120 rows .* got 119",
+        {},
+        (X[:119], R[:119]),
+        {},
+    ),
     "a constant feature": (
         "features are constant: wind;",
         {"feature_names": ["price", "age", "hour", "rain", "wind"]},
         (np.where(np.arange(5) == 4, 2.0, X), R),
         {},
     ),
-    "a repeated feature": ("features are collinear: x0, x1 satisfy", {}, (X[:, [0, 0, 2, 3, 4]], R), {}),
+    "a repeated feature": (
+        "features are collinear: x0, x1 satisfy",
+        {},
+        (X[:, [0, 0, 2, 3, 4]], R),
+        {},
+    ),
     "names of other features": (
         "feature_names must have 5 entries, got 2",
         {"feature_names": ["a", "b"]},
@@ -130,9 +178,24 @@ BAD = {
         (X, R),
         {},
     ),
-    "offered covariances": ("covariances with recipe='published'", {"covariances": "offered"}, (X, R), {}),
-    "a fixed dimension": ("invariant_dim cannot be fixed", {"invariant_dim": 3}, (X, R), {}),
-    "fixed blocks": ("blocks cannot be fixed", {"blocks": [[0, 1], [2, 3, 4]]}, (X, R), {}),
+    "offered covariances": (
+        "covariances with recipe='published'",
+        {"covariances": "offered"},
+        (X, R),
+        {},
+    ),
+    "a fixed dimension": (
+        "invariant_dim cannot be fixed",
+        {"invariant_dim": 3},
+        (X, R),
+        {},
+    ),
+    "fixed blocks": (
+        "blocks cannot be fixed",
+        {"blocks": [[0, 1], [2, 3, 4]]},
+        (X, R),
+        {},
+    ),
     "a fixed split": ("split cannot be fixed", {"split": TRUE_SPLIT}, (X, R), {}),
     "an unknown recipe": (
         "recipe must be one of 'windowed', 'published', got 'own'",

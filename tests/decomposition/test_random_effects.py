@@ -24,7 +24,13 @@ def regular_windows(rng, windows, p):
     H = roots @ roots.swapaxes(1, 2) / p + 0.1 * np.eye(p)
     g = rng.normal(size=p) + rng.normal(size=(windows, p)) * np.linspace(0.0, 2.0, p)
     information = np.linalg.inv(H)
-    return g, H, SimpleNamespace(information=information, scores=np.einsum("mpq,mq->mp", information, g))
+    return (
+        g,
+        H,
+        SimpleNamespace(
+            information=information, scores=np.einsum("mpq,mq->mp", information, g)
+        ),
+    )
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 30])
@@ -48,14 +54,18 @@ def test_a_walk_is_filtered_as_conditioning_on_all_windows():
     root = rng.normal(size=(p, p))
     drift, prior = root @ root.T, np.diag([1.0, 0.5, 2.0])
     steps = np.minimum.outer(np.arange(m), np.arange(m))
-    joint = np.kron(np.ones((m, m)), np.linalg.inv(prior) + drift) + np.kron(steps, 6.0 / m * drift)
+    joint = np.kron(np.ones((m, m)), np.linalg.inv(prior) + drift) + np.kron(
+        steps, 6.0 / m * drift
+    )
     observed = joint.copy()
     for i in range(m):
         observed[i * p : (i + 1) * p, i * p : (i + 1) * p] += H[i]
     gain = np.linalg.solve(observed, joint[:, -p:]).T
     mean, covariance = walk_end(windows, prior, drift)
     np.testing.assert_allclose(mean, gain @ g.ravel(), rtol=1e-8)
-    left = joint[-p:, -p:] - gain @ joint[:, -p:] + 3.0 / m * drift  # the walk goes on for half a window
+    left = (
+        joint[-p:, -p:] - gain @ joint[:, -p:] + 3.0 / m * drift
+    )  # the walk goes on for half a window
     np.testing.assert_allclose(covariance, left, rtol=1e-8, atol=1e-10)
 
 
@@ -69,14 +79,18 @@ def test_the_filter_is_conditioning_on_all_windows():
     vague = np.diag([1.0, 2.0, 3.0])
     kept = np.exp(-1.0 / (m * lasting))
     decay = kept ** np.abs(np.subtract.outer(np.arange(m), np.arange(m)))
-    joint = np.kron(decay, np.diag(factor * drift)) + np.kron(np.ones((m, m)), VAGUE * vague)
+    joint = np.kron(decay, np.diag(factor * drift)) + np.kron(
+        np.ones((m, m)), VAGUE * vague
+    )
     observed = joint + np.zeros_like(joint)
     for i in range(m):
         observed[i * p : (i + 1) * p, i * p : (i + 1) * p] += noise[i]
     gain = np.linalg.solve(observed, joint[:, -p:]).T
     wanted = mean + gain @ (g - mean).ravel()
     left = joint[-p:, -p:] - gain @ joint[:, -p:]
-    found, covariance = last_window(CoefficientPaths(g, noise), mean, drift, vague, factor, lasting)
+    found, covariance = last_window(
+        CoefficientPaths(g, noise), mean, drift, vague, factor, lasting
+    )
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
     np.testing.assert_allclose(covariance, left, rtol=1e-8, atol=1e-10)
 
@@ -89,7 +103,9 @@ def test_where_a_walk_has_ended_is_closer_than_its_mean():
     for seed in range(20):
         world = StressEpisodes(drift="walk", step=0.02, residual_dim=10)
         episode = world.draw(1, np.random.default_rng(seed))
-        prior = DriftPrior.from_moments(episode.moments, episode.past.decomposition.basis_)
+        prior = DriftPrior.from_moments(
+            episode.moments, episode.past.decomposition.basis_
+        )
         end = prior.basis.T @ episode.coefficients[0]
         off = np.linalg.norm(prior.last_means - end, axis=1)
         closer += off.min() < 0.7 * np.linalg.norm(prior.mean - end)

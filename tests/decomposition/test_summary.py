@@ -41,7 +41,9 @@ def test_the_summary_states_dimensions_verdicts_evidence_and_names():
     verdicts = re.compile(r" +\d+ +\d+  (stable|drifts|no drift detected) ")
     rows = [line for line in text.splitlines() if verdicts.match(line)]
     assert len(rows) == len(fit.blocks_)
-    for row, block, varies, log_p in zip(rows, fit.blocks_, fit.varies_, fit.log_p_values_, strict=True):
+    for row, block, varies, log_p in zip(
+        rows, fit.blocks_, fit.varies_, fit.log_p_values_, strict=True
+    ):
         assert ("drifts" in row) == varies
         assert p_value_words(log_p) in row
         main = names[int(np.argmax((fit.basis_[:, block] ** 2).sum(axis=1)))]
@@ -57,7 +59,8 @@ def test_offered_actions_from_a_uniform_policy_leave_nothing_to_warn_of_in_most_
     probability 2e-3.
     """
     quiet = sum(
-        not fit_of(PaperWorld().log(4000, np.random.default_rng(seed))).findings_ for seed in range(20)
+        not fit_of(PaperWorld().log(4000, np.random.default_rng(seed))).findings_
+        for seed in range(20)
     )
     assert quiet >= 12
 
@@ -72,16 +75,22 @@ def test_chosen_actions_of_a_uniform_policy_are_noted_mildly():
 def test_chosen_actions_of_a_selective_policy_are_warned_of(logging):
     log = PaperWorld(logging=logging).log(3500, np.random.default_rng(2))
     assert has_finding(
-        fit_of(log, offered=False), "only chosen actions were used, and their features are far"
+        fit_of(log, offered=False),
+        "only chosen actions were used, and their features are far",
     )
     assert has_finding(
-        fit_of(log, covariances="chosen"), "only chosen actions were used, and their features are far"
+        fit_of(log, covariances="chosen"),
+        "only chosen actions were used, and their features are far",
     )
     assert not has_finding(fit_of(log), "chosen actions")
 
 
-@pytest.mark.parametrize(("shift", "warned"), [(np.sqrt(0.25), True), (np.sqrt(0.05), False)])
-def test_features_count_as_far_from_centred_from_a_squared_shift_of_a_tenth(shift, warned):
+@pytest.mark.parametrize(
+    ("shift", "warned"), [(np.sqrt(0.25), True), (np.sqrt(0.05), False)]
+)
+def test_features_count_as_far_from_centred_from_a_squared_shift_of_a_tenth(
+    shift, warned
+):
     """Standard normal features about a mean of this length: 4000 rounds know its square to about 0.01."""
     rng = np.random.default_rng(9)
     features = rng.standard_normal((4000, 5)) + shift / np.sqrt(5.0)
@@ -110,7 +119,10 @@ def test_few_rounds_per_window_are_warned_of():
     log = PaperWorld().log(8 * 50, np.random.default_rng(3))
     assert not has_finding(fit_of(log), "few rounds per window")
     fewer = PaperWorld().log(8 * 49, np.random.default_rng(3))
-    assert has_finding(fit_of(fewer), "few rounds per window: 49 for 10 features; 50 or more are better")
+    assert has_finding(
+        fit_of(fewer),
+        "few rounds per window: 49 for 10 features; 50 or more are better",
+    )
 
 
 def test_the_shortest_window_is_the_one_that_is_warned_of():
@@ -124,9 +136,12 @@ def test_the_shortest_window_is_the_one_that_is_warned_of():
 
 def test_heavy_tails_are_warned_of():
     assert has_finding(
-        fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))), "heavy-tailed"
+        fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))),
+        "heavy-tailed",
     )
-    assert not has_finding(fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed")
+    assert not has_finding(
+        fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed"
+    )
 
 
 def test_tails_count_as_heavy_from_half_beyond_the_gaussian_on():
@@ -135,7 +150,9 @@ def test_tails_count_as_heavy_from_half_beyond_the_gaussian_on():
     moments.chosen.count[:] = 1000.0
     for weight, warned in ((1.4, False), (1.6, True)):
         fit.tail_weights_ = weight + np.linspace(-0.3, 0.3, 8)
-        warnings = [finding for finding in findings(fit, moments) if "heavy-tailed" in finding]
+        warnings = [
+            finding for finding in findings(fit, moments) if "heavy-tailed" in finding
+        ]
         assert bool(warnings) == warned
         assert not warnings or f"inflated {weight}-fold" in warnings[0]
 
@@ -153,8 +170,13 @@ def test_evidence_near_the_line_is_called_weak_and_only_then():
         (far | near, True),
         (far, False),
     ):
-        fit.log_p_values_ = np.log(np.where(fit.varies_, p_values["varying"], p_values["stable"]))
-        assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
+        fit.log_p_values_ = np.log(
+            np.where(fit.varies_, p_values["varying"], p_values["stable"])
+        )
+        assert (
+            any("weak evidence" in finding for finding in findings(fit, moments))
+            == expected
+        )
 
 
 def test_a_search_that_has_not_converged_is_reported():
@@ -197,7 +219,12 @@ def test_the_drift_of_a_block_is_the_standard_deviation_that_was_planted():
     estimates, stable = [], []
     for seed in range(20):
         world = piecewise_world(
-            np.random.default_rng(seed), invariant_dim=2, residual_dim=1, windows=40, rounds=200, drift=0.5
+            np.random.default_rng(seed),
+            invariant_dim=2,
+            residual_dim=1,
+            windows=40,
+            rounds=200,
+            drift=0.5,
         )
         fit = InvariantSubspaceDecomposition(split=world.split).fit(world.moments)
         estimates.append(block_spread(fit, 1)[0])
@@ -208,9 +235,13 @@ def test_the_drift_of_a_block_is_the_standard_deviation_that_was_planted():
 
 def test_the_drift_of_one_direction_is_the_estimate_of_dersimonian_and_laird():
     """Few windows of very different lengths, where a degree of freedom more or less shows."""
-    world = piecewise_world(np.random.default_rng(12), invariant_dim=1, residual_dim=1, windows=4)
+    world = piecewise_world(
+        np.random.default_rng(12), invariant_dim=1, residual_dim=1, windows=4
+    )
     edges = [0, 30, 200, 230, 1200]
-    moments = WindowedMoments.from_arrays(world.features, world.rewards, times=np.arange(1200), edges=edges)
+    moments = WindowedMoments.from_arrays(
+        world.features, world.rewards, times=np.arange(1200), edges=edges
+    )
     fit = InvariantSubspaceDecomposition(split=world.split).fit(moments)
     paths = direction_paths(fit, fit.blocks_[1])
     weights, values = 1.0 / paths.covariances[:, 0, 0], paths.coefficients[:, 0]
@@ -223,11 +254,17 @@ def test_the_drift_of_one_direction_is_the_estimate_of_dersimonian_and_laird():
 def test_between_three_and_five_features_are_named_the_heaviest_first():
     names = ["price", "age", "hour", "rain", "wind", "snow", "tide"]
     basis = np.linalg.qr(np.diag([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]) + 0.1)[0]
-    world = piecewise_world(np.random.default_rng(13), invariant_dim=6, residual_dim=1, basis=basis)
-    fit = InvariantSubspaceDecomposition(split=world.split, feature_names=names).fit(world.moments)
+    world = piecewise_world(
+        np.random.default_rng(13), invariant_dim=6, residual_dim=1, basis=basis
+    )
+    fit = InvariantSubspaceDecomposition(split=world.split, feature_names=names).fit(
+        world.moments
+    )
     for block, shown in ((0, 5), (1, 3)):
         weight = (fit.basis_[:, fit.blocks_[block]] ** 2).sum(axis=1)
-        heaviest = sorted(names, key=lambda name, weight=weight: -weight[names.index(name)])
+        heaviest = sorted(
+            names, key=lambda name, weight=weight: -weight[names.index(name)]
+        )
         assert main_features(fit, block).split(", ") == heaviest[:shown]
 
 
@@ -235,7 +272,9 @@ def test_the_stated_error_is_the_standard_error_in_one_window():
     world = piecewise_world(np.random.default_rng(7), rounds=400)
     fit = InvariantSubspaceDecomposition(split=world.split).fit(world.moments)
     direct = direction_paths(fit, fit.blocks_[0]).covariances
-    harmonic = np.mean([np.trace(np.linalg.inv(covariance)) / 3 for covariance in direct])
+    harmonic = np.mean(
+        [np.trace(np.linalg.inv(covariance)) / 3 for covariance in direct]
+    )
     assert block_spread(fit, 0)[1] == pytest.approx(1.0 / np.sqrt(harmonic), rel=1e-9)
 
 
@@ -244,4 +283,6 @@ def test_coefficients_are_the_basis_times_their_paths(metric):
     world = piecewise_world(np.random.default_rng(8))
     fit = InvariantSubspaceDecomposition(metric=metric).fit(world.moments)
     coordinates = direction_paths(fit, np.arange(5)).coefficients
-    np.testing.assert_allclose(coordinates @ fit.basis_.T, fit.coefficients_, atol=1e-10)
+    np.testing.assert_allclose(
+        coordinates @ fit.basis_.T, fit.coefficients_, atol=1e-10
+    )

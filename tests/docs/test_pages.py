@@ -18,7 +18,8 @@ CHECKED_BELOW = ("docs/tutorials/feature-rows.md", "docs/how-to/service.md")
 RUN = [
     page
     for page in PAGES
-    if name(page) not in CHECKED_BELOW and any(block.runs for block in pages.blocks(page))
+    if name(page) not in CHECKED_BELOW
+    and any(block.runs for block in pages.blocks(page))
 ]
 LONGEST_LINE = 100
 PRIVATE_WORDS = re.compile(
@@ -40,7 +41,9 @@ def test_the_blocks_of_a_page_run_in_an_empty_folder(page, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_what_does_not_run_is_checked(page):
     for block in pages.blocks(page):
-        assert block.language in pages.LANGUAGES, f"line {block.line}: {block.language!r}"
+        assert block.language in pages.LANGUAGES, (
+            f"line {block.line}: {block.language!r}"
+        )
         pages.check_data(block)
         if block.language == "console":
             pages.check_console(block.text)
@@ -60,7 +63,12 @@ def test_commands_in_a_sentence_or_a_table_have_known_options(page):
 
 
 def test_a_wrong_option_target_or_extra_is_noticed():
-    for wrong in ("invariant-bandits fit --nonsense", "make nonsense", "pip install 'x[nonsense]'", "rm x"):
+    for wrong in (
+        "invariant-bandits fit --nonsense",
+        "make nonsense",
+        "pip install 'x[nonsense]'",
+        "rm x",
+    ):
         with pytest.raises(AssertionError):
             pages.check_console(f"$ {wrong}\n")
 
@@ -70,9 +78,13 @@ def test_a_wrong_option_target_or_extra_is_noticed():
 def test_the_page_on_feature_rows_finds_the_three_planted_directions(tmp_path):
     runner = pages.Runner(tmp_path)
     names = runner.run(pages.ROOT / "docs" / "tutorials" / "feature-rows.md")
-    assert ib.Model.load(tmp_path / "weekly.model").decomposition.split_.residual_dim == 3
+    assert (
+        ib.Model.load(tmp_path / "weekly.model").decomposition.split_.residual_dim == 3
+    )
     assert ib.Model.load(tmp_path / "small.model").names == ("x0", "x1", "x2")
-    assert "auto-isd against what the log did: yes, by" in " ".join(runner.output.getvalue().split())
+    assert "auto-isd against what the log did: yes, by" in " ".join(
+        runner.output.getvalue().split()
+    )
     assert names["action"] in range(3)
 
 

@@ -15,20 +15,28 @@ def test_the_citation_names_the_paper_and_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == ib.__version__
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    authors = [each["family-names"] for each in citation["preferred-citation"]["authors"]]
+    authors = [
+        each["family-names"] for each in citation["preferred-citation"]["authors"]
+    ]
     assert authors == ["Lazzaretto", "Peters", "Pfister"]
 
 
 def test_the_workflow_runs_both_commands_of_the_readme():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "checks.yaml").read_text())
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "checks.yaml").read_text()
+    )
     commands = workflow["jobs"]["checks"]["strategy"]["matrix"]["command"]
-    assert all(f"$ {command} " in (ROOT / "README.md").read_text() for command in commands)
+    assert all(
+        f"$ {command} " in (ROOT / "README.md").read_text() for command in commands
+    )
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {command.removeprefix("make ") for command in commands} <= set(targets)
 
 
 def test_hooks_run_what_the_checks_run():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0][
+        "hooks"
+    ]
     assert [hook["entry"].split()[:2] for hook in hooks] == [
         [".venv/bin/ruff", word] for word in ("check", "format")
     ]
@@ -43,4 +51,8 @@ def test_short_files_stay_short():
 
 def test_the_security_policy_says_what_is_promised_and_how_to_report():
     titles = re.findall(r"^## (.+)$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
-    assert titles == ["What the service promises", "What it does not promise", "How to report"]
+    assert titles == [
+        "What the service promises",
+        "What it does not promise",
+        "How to report",
+    ]

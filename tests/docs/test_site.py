@@ -21,9 +21,21 @@ OPTIONS = ("--quiet", "--fail-on-warning", "--keep-going", "--nitpicky")
 def site(tmp_path_factory):
     """The folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", *OPTIONS, "-b", "html", "-d", folder / "state"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        *OPTIONS,
+        "-b",
+        "html",
+        "-d",
+        folder / "state",
+    ]
     done = subprocess.run(
-        [*command, ROOT / "docs", folder / "html"], capture_output=True, text=True, check=False
+        [*command, ROOT / "docs", folder / "html"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return folder / "html"
@@ -39,7 +51,9 @@ def test_every_public_name_has_a_place_in_the_reference(site):
     with (site / "objects.inv").open("rb") as file:
         inventory = InventoryFile.load(file, "", lambda base, uri: uri)
     listed = {
-        name for kind in ("py:class", "py:function", "py:exception") for name in inventory.get(kind, {})
+        name
+        for kind in ("py:class", "py:function", "py:exception")
+        for name in inventory.get(kind, {})
     }
     assert {f"invariant_bandits.{name}" for name in ib.__all__} <= listed
 

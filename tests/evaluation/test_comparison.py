@@ -46,7 +46,9 @@ def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_h
     ]
     for name in result.policies:
         words = result.verdict(name)
-        assert words.startswith("no difference can be seen" if name == "uniform" else "yes, by 1."), (
+        assert words.startswith(
+            "no difference can be seen" if name == "uniform" else "yes, by 1."
+        ), (
             name,
             words,
         )
@@ -58,13 +60,18 @@ def test_the_same_comparison_for_any_number_of_processes():
     heard = []
     one, two = (
         ib.compare(
-            uniform_log(1000), some("linucb-cold", "frozen"), jobs=jobs, progress=lambda *at: heard.append(at)
+            uniform_log(1000),
+            some("linucb-cold", "frozen"),
+            jobs=jobs,
+            progress=lambda *at: heard.append(at),
         )
         for jobs in (1, 2)
     )
     assert one.rows() == two.rows()
     assert one.summary() == two.summary()
-    assert heard == [(done, 11) for done in range(1, 12)] * 2  # nine settings are tried first
+    assert (
+        heard == [(done, 11) for done in range(1, 12)] * 2
+    )  # nine settings are tried first
 
 
 def test_the_later_part_never_reaches_the_fit():
@@ -74,11 +81,17 @@ def test_the_later_part_never_reaches_the_fit():
     feedback = uniform_log(1000)
     rewards = feedback.rewards.copy()
     rewards[500:] = -rewards[500:]
-    changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards).with_uniform_propensities()
-    before, after = (ib.compare(item, some("frozen", "linucb-cold")) for item in (feedback, changed))
+    changed = Feedback.from_arrays(
+        of_rounds(feedback), feedback.actions, rewards
+    ).with_uniform_propensities()
+    before, after = (
+        ib.compare(item, some("frozen", "linucb-cold")) for item in (feedback, changed)
+    )
     assert before.agreement["frozen"] == after.agreement["frozen"]
     assert before.agreement["linucb-cold"] != after.agreement["linucb-cold"]
-    assert before.line("frozen", "IPS").value.value == pytest.approx(-after.line("frozen", "IPS").value.value)
+    assert before.line("frozen", "IPS").value.value == pytest.approx(
+        -after.line("frozen", "IPS").value.value
+    )
 
 
 def test_with_full_information_the_value_is_what_the_policy_earns():
@@ -87,7 +100,11 @@ def test_with_full_information_the_value_is_what_the_policy_earns():
     rewards = world.means(offered) + rng.standard_normal((1000, 1))
     feedback = Feedback.from_full_information(offered, rewards, seed=2)
     result = ib.compare(
-        feedback, {"linucb-cold": lambda past: ib.LinUCB(past.dim), "uniform": lambda: ib.Uniform(DIM)}
+        feedback,
+        {
+            "linucb-cold": lambda past: ib.LinUCB(past.dim),
+            "uniform": lambda: ib.Uniform(DIM),
+        },
     )
     assert [item.estimator for item in result.lines] == ["exact", "exact"]
     policy, earned, baseline = ib.LinUCB(DIM), [], feedback.rewards[:500].mean()
@@ -97,7 +114,9 @@ def test_with_full_information_the_value_is_what_the_policy_earns():
         earned.append(values[action])
     line = result.line("linucb-cold")
     assert line.value.value == pytest.approx(np.mean(earned), rel=1e-14)
-    assert line.against_log.value == pytest.approx(np.mean(earned) - feedback.rewards[500:].mean(), rel=1e-12)
+    assert line.against_log.value == pytest.approx(
+        np.mean(earned) - feedback.rewards[500:].mean(), rel=1e-12
+    )
     assert result.line("uniform").against_reference.high < 0.0
     assert result.calibration is None
 
@@ -105,10 +124,19 @@ def test_with_full_information_the_value_is_what_the_policy_earns():
 def test_without_propensities_nothing_is_concluded_and_the_ways_out_are_named():
     result = ib.compare(bare(uniform_log(1000)), some("frozen", "uniform"))
     assert result.lines == ()
-    assert result.verdict("frozen") == "cannot be known, because the log has no propensities"
+    assert (
+        result.verdict("frozen")
+        == "cannot be known, because the log has no propensities"
+    )
     assert result.agreement["uniform"] == pytest.approx(1 / ACTIONS)
-    assert result.logged.value == logged_value(uniform_log(1000).between(500, 1000)).value
-    for words in ("uniform", "have propensities estimated", "direct method's assumption"):
+    assert (
+        result.logged.value == logged_value(uniform_log(1000).between(500, 1000)).value
+    )
+    for words in (
+        "uniform",
+        "have propensities estimated",
+        "direct method's assumption",
+    ):
         assert words in result.notes[0]
 
 
@@ -124,13 +152,19 @@ def test_what_the_caller_allows_is_used_and_said():
     assert learned.verdict("frozen").startswith("yes, by 1.")
     assert "logistic" in learned.notes[0]
     direct = ib.compare(log, some("frozen"), with_direct=True)
-    assert direct.verdict("frozen").startswith("if the direct method's assumption holds: yes, by 1.")
+    assert direct.verdict("frozen").startswith(
+        "if the direct method's assumption holds: yes, by 1."
+    )
     assert "Note: direct: assumes that rewards are linear" in direct.summary()
 
 
 def test_wrong_propensities_stop_every_verdict_that_rests_on_them():
-    log = World(logging=np.array([1.0, 1.0, 0.0])).log(2000, np.random.default_rng(3))[0]
-    result = ib.compare(bare(log), some("frozen"), propensities="uniform", with_direct=True)
+    log = World(logging=np.array([1.0, 1.0, 0.0])).log(2000, np.random.default_rng(3))[
+        0
+    ]
+    result = ib.compare(
+        bare(log), some("frozen"), propensities="uniform", with_direct=True
+    )
     assert result.calibration.flagged
     for kind in ESTIMATORS:
         assert not result.line("frozen", kind).against_log.concludes
@@ -142,9 +176,13 @@ def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
     offered = np.random.default_rng(0).standard_normal((400, ACTIONS, 2))
     twice = np.concatenate([offered, offered[:, :, :1]], axis=2)
     feedback = Feedback.from_arrays(
-        twice, np.arange(400) % ACTIONS, twice[np.arange(400), np.arange(400) % ACTIONS, 0]
+        twice,
+        np.arange(400) % ACTIONS,
+        twice[np.arange(400), np.arange(400) % ACTIONS, 0],
     )
-    result = ib.compare(feedback, some("auto-isd", "linucb-cold"), propensities="uniform")
+    result = ib.compare(
+        feedback, some("auto-isd", "linucb-cold"), propensities="uniform"
+    )
     words = "not evaluated: auto-isd could not be fitted or played, because features are collinear: x0, x2"
     assert result.verdict("auto-isd").startswith(words)
     assert "rewards are equal" not in result.verdict("auto-isd")
@@ -156,13 +194,19 @@ def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
 
 def test_a_maker_that_makes_no_policy_is_named():
     result = ib.compare(uniform_log(200), {"none": lambda past: None})
-    assert "must return a policy with select, update, got NoneType" in result.verdict("none")
+    assert "must return a policy with select, update, got NoneType" in result.verdict(
+        "none"
+    )
 
 
 def test_the_first_part_may_end_at_a_time():
     log = uniform_log(400)
     timed = Feedback.from_arrays(
-        of_rounds(log), log.actions, log.rewards, times=np.arange(400), propensities=log.propensities
+        of_rounds(log),
+        log.actions,
+        log.rewards,
+        times=np.arange(400),
+        propensities=log.propensities,
     )
     result = ib.compare(timed, some("uniform"), fit_until=100)
     assert (result.fitted_rounds, result.logged.rounds) == (100, 300)
@@ -196,7 +240,11 @@ def test_rows_hold_what_the_lines_hold_and_the_table_names_everyone():
 
 @pytest.mark.parametrize(
     ("center", "words"),
-    [(0.5, "yes, by 0.5"), (-0.5, "no, it would have lost 0.5"), (0.0, "no difference can be seen")],
+    [
+        (0.5, "yes, by 0.5"),
+        (-0.5, "no, it would have lost 0.5"),
+        (0.0, "no difference can be seen"),
+    ],
 )
 def test_verdicts_say_which_side_of_zero_the_interval_is_on(center, words):
     gains = center + 0.1 * np.tile([1.0, -1.0, 2.0, -2.0], 50)
@@ -224,7 +272,10 @@ def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
     assert baseline == log.rewards.mean()
     gram = log.features.T @ log.features + 0.1 * np.eye(DIM)
     ridge = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
-    policies = {name: maker(past) for name, maker in some("linucb-warm", "frozen", "linucb-cold").items()}
+    policies = {
+        name: maker(past)
+        for name, maker in some("linucb-warm", "frozen", "linucb-cold").items()
+    }
     np.testing.assert_allclose(policies["linucb-warm"].coefficients, ridge, rtol=1e-10)
     assert policies["linucb-cold"].rounds == 0
     for features in np.random.default_rng(1).standard_normal((100, ACTIONS, DIM)):
@@ -234,7 +285,9 @@ def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
 def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
     """Noise of 1 over 8,000 rounds of drifting rewards: its standard error is 0.008."""
     logs = PaperWorld(drift=0.0).log(8000, np.random.default_rng(0))
-    past = ib.Past.from_feedback(Feedback.from_arrays(logs.offered, logs.actions, logs.rewards), 10)
+    past = ib.Past.from_feedback(
+        Feedback.from_arrays(logs.offered, logs.actions, logs.rewards), 10
+    )
     assert past.noise_scale == pytest.approx(1.0, abs=0.032)
 
 
@@ -258,7 +311,9 @@ def test_bad_input_is_named(message, changes):
 def test_a_name_that_is_not_there_is_refused_with_those_that_are():
     result = ib.compare(uniform_log(400), some("frozen", "uniform"))
     for ask in (result.verdict, result.line):
-        with pytest.raises(ib.InputError, match="policy must be one of frozen, uniform, got 'frosen'"):
+        with pytest.raises(
+            ib.InputError, match="policy must be one of frozen, uniform, got 'frosen'"
+        ):
             ask("frosen")
 
 
@@ -282,20 +337,26 @@ def test_a_class_of_ones_own_is_compared_as_certain_of_its_choices():
     expected = (ACTIONS * (later.actions == ACTIONS - 1) * later.rewards).mean()
     assert result.line("last", "IPS").value.value == pytest.approx(expected)
     assert not result.failures
-    assert ib.simulate({"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0).regret["last"].shape == (
+    assert ib.simulate(
+        {"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0
+    ).regret["last"].shape == (
         2,
         20,
     )
     full = Feedback.from_full_information(
         of_rounds(log), np.zeros((3000, ACTIONS)) + np.arange(ACTIONS), seed=0
     )
-    assert ib.compare(full, {"last": AlwaysLast}).line("last").value.value == ACTIONS - 1
+    assert (
+        ib.compare(full, {"last": AlwaysLast}).line("last").value.value == ACTIONS - 1
+    )
 
     class Beyond(AlwaysLast):
         def select(self, features):
             return len(features)
 
-    assert "select must return an action from 0 to" in ib.compare(log, {"beyond": Beyond}).verdict("beyond")
+    assert "select must return an action from 0 to" in ib.compare(
+        log, {"beyond": Beyond}
+    ).verdict("beyond")
 
 
 def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
@@ -303,11 +364,16 @@ def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
     plt = pytest.importorskip("matplotlib.pyplot")
     result = ib.compare(uniform_log(1000), some("frozen", "uniform"))
     assert str(result) == result.summary()
-    assert repr(result) == "Comparison(frozen, uniform; by DR, SNIPS, IPS, replay; 500 rounds)"
+    assert (
+        repr(result)
+        == "Comparison(frozen, uniform; by DR, SNIPS, IPS, replay; 500 rounds)"
+    )
     frame = result.to_frame()
     assert len(frame) == 2 * 4 * 3
     one = frame[
-        (frame.policy == "frozen") & (frame.estimator == "DR") & (frame.quantity == "against log")
+        (frame.policy == "frozen")
+        & (frame.estimator == "DR")
+        & (frame.quantity == "against log")
     ].iloc[0]
     assert (one.value, one.low) == (
         result.line("frozen").against_log.value,
@@ -324,18 +390,36 @@ def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
 def test_a_frame_is_compared_as_what_is_read_from_it():
     rng = np.random.default_rng(5)
     arm = rng.choice(["a", "b", "c"], size=900)
-    columns = {"arm": arm, "x": rng.normal(size=900), "reward": (arm == "b") + rng.normal(size=900)}
+    columns = {
+        "arm": arm,
+        "x": rng.normal(size=900),
+        "reward": (arm == "b") + rng.normal(size=900),
+    }
     frame = pd.DataFrame(columns | {"propensity": 1.0 / 3.0})
     asked = {"policies": ["linucb-cold", "uniform"], "estimators": ["DR"], "windows": 4}
     read = ib.read_feedback(frame, windows=4)
-    values = [ib.compare(log, **asked).line("linucb-cold").value for log in (frame, read, read.feedback)]
+    values = [
+        ib.compare(log, **asked).line("linucb-cold").value
+        for log in (frame, read, read.feedback)
+    ]
     assert values[0].value == values[1].value == values[2].value
 
 
 def test_features_of_a_labelled_log_are_called_by_their_names():
     """An arm that was launched after the rounds that policies are fitted on has no data there."""
     rng = np.random.default_rng(6)
-    arm = np.where(np.arange(1200) < 800, rng.choice(["a", "b"], 1200), rng.choice(["a", "new"], 1200))
-    columns = {"arm": arm, "x": rng.normal(size=1200), "reward": rng.normal(size=1200), "propensity": 0.5}
-    result = ib.compare(pd.DataFrame(columns), ["isd-linucb", "uniform"], estimators=["DR"], windows=4)
+    arm = np.where(
+        np.arange(1200) < 800,
+        rng.choice(["a", "b"], 1200),
+        rng.choice(["a", "new"], 1200),
+    )
+    columns = {
+        "arm": arm,
+        "x": rng.normal(size=1200),
+        "reward": rng.normal(size=1200),
+        "propensity": 0.5,
+    }
+    result = ib.compare(
+        pd.DataFrame(columns), ["isd-linucb", "uniform"], estimators=["DR"], windows=4
+    )
     assert "features are constant: new, new × x" in result.failures["isd-linucb"]

@@ -7,7 +7,10 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.estimators import replayed_rounds, target_probabilities
+from invariant_bandits.evaluation.estimators import (
+    replayed_rounds,
+    target_probabilities,
+)
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft, softmax
 
@@ -45,16 +48,27 @@ def test_ips_and_snips_are_the_weighted_means_of_the_textbook():
     feedback = small()
     target = np.array([0.5, 0.5, 0.0, 1.0, 0.2, 0.4, 0.4, 1.0, 0.0])
     weights = np.array([1.0, 4.0, 1.0, 0.0])
-    np.testing.assert_allclose(estimators.importance_weights(feedback, target), weights, rtol=1e-15)
-    assert estimators.ips(feedback, target).value == pytest.approx(weights @ [1, 2, 3, 4] / 4, rel=1e-14)
-    assert estimators.snips(feedback, target).value == pytest.approx(weights @ [1, 2, 3, 4] / 6, rel=1e-14)
+    np.testing.assert_allclose(
+        estimators.importance_weights(feedback, target), weights, rtol=1e-15
+    )
+    assert estimators.ips(feedback, target).value == pytest.approx(
+        weights @ [1, 2, 3, 4] / 4, rel=1e-14
+    )
+    assert estimators.snips(feedback, target).value == pytest.approx(
+        weights @ [1, 2, 3, 4] / 6, rel=1e-14
+    )
 
 
 def test_a_followed_policy_learns_every_logged_round_and_a_replayed_one_the_accepted_rounds_only():
     followed, replayed = FirstAction(), FirstAction()
     chances = target_probabilities(followed, small(), baseline=1.0)
     np.testing.assert_array_equal(chances, [1, 0, 1, 0, 1, 0, 0, 1, 0])
-    assert followed.told == [(0.0, 0.0, 2, 0), (3.0, 1.0, 2, 1), (4.0, 2.0, 3, 0), (8.0, 3.0, 2, 1)]
+    assert followed.told == [
+        (0.0, 0.0, 2, 0),
+        (3.0, 1.0, 2, 1),
+        (4.0, 2.0, 3, 0),
+        (8.0, 3.0, 2, 1),
+    ]
     even = small().with_propensities(np.full(4, 0.5))
     np.testing.assert_array_equal(replayed_rounds(replayed, even), [0, 2])
     assert replayed.told == [(0.0, 1.0, 2, 0), (4.0, 3.0, 3, 0)]
@@ -75,14 +89,19 @@ def test_a_round_is_decided_before_it_is_learned():
 
 def test_playing_with_full_information_earns_the_rewards_of_the_own_choices():
     rng = np.random.default_rng(2)
-    offered, rewards = rng.standard_normal((200, ACTIONS, DIM)), rng.standard_normal((200, ACTIONS))
+    offered, rewards = (
+        rng.standard_normal((200, ACTIONS, DIM)),
+        rng.standard_normal((200, ACTIONS)),
+    )
     feedback = Feedback.from_full_information(offered, rewards, seed=0)
     policy, by_hand = ib.LinUCB(DIM), []
     for features, values in zip(offered, rewards, strict=True):
         action = policy.select(features)
         policy.update(features[action], values[action])
         by_hand.append(values[action])
-    assert estimators.exact(feedback, ib.LinUCB(DIM)).value == pytest.approx(np.mean(by_hand), rel=1e-14)
+    assert estimators.exact(feedback, ib.LinUCB(DIM)).value == pytest.approx(
+        np.mean(by_hand), rel=1e-14
+    )
 
 
 def test_shifting_all_rewards_shifts_snips_and_doubly_robust_with_its_model():
@@ -96,13 +115,17 @@ def test_shifting_all_rewards_shifts_snips_and_doubly_robust_with_its_model():
         (estimators.snips, [{}, {}]),
         (estimators.doubly_robust, [earlier, earlier.shifted(-1e4)]),
     ):
-        options = [{"earlier": item} if isinstance(item, Feedback) else item for item in more]
+        options = [
+            {"earlier": item} if isinstance(item, Feedback) else item for item in more
+        ]
         plain, moved = (
             estimator(later, target, **options[0]),
             estimator(later.shifted(-1e4), target, **options[1]),
         )
         for name in ("value", "low", "high"):
-            assert getattr(moved, name) - 1e4 == pytest.approx(getattr(plain, name), abs=1e-7)
+            assert getattr(moved, name) - 1e4 == pytest.approx(
+                getattr(plain, name), abs=1e-7
+            )
 
 
 # -- doubly robust: one right model is enough --
@@ -117,10 +140,17 @@ def off_by(estimate, truth):
 
 def test_doubly_robust_is_right_with_wrong_propensities_and_a_right_reward_model():
     """Off by 4 standard errors with probability 1e-4; IPS, with the same propensities, by more than 20."""
-    feedback, _ = World(logging=np.array([1.0, 1.0, 0.0])).log(LARGE, np.random.default_rng(11))
+    feedback, _ = World(logging=np.array([1.0, 1.0, 0.0])).log(
+        LARGE, np.random.default_rng(11)
+    )
     offered = of_rounds(feedback)
-    wrong = feedback.with_propensities(0.5 * softmax(offered @ [0.2, -0.5, 0.5]) + 0.5 / ACTIONS)
-    target, truth = best_of(GAMMA)(offered).ravel(), World().value(best_of(GAMMA), 4 * LARGE)
+    wrong = feedback.with_propensities(
+        0.5 * softmax(offered @ [0.2, -0.5, 0.5]) + 0.5 / ACTIONS
+    )
+    target, truth = (
+        best_of(GAMMA)(offered).ravel(),
+        World().value(best_of(GAMMA), 4 * LARGE),
+    )
     assert off_by(estimators.doubly_robust(wrong, target), truth) < 4.0
     assert off_by(estimators.ips(wrong, target), truth) > 20.0
 
@@ -146,7 +176,8 @@ def test_predictions_use_nothing_but_the_past():
     rewards[150:] += 10.0 * feedback.features[150:, 0]
     changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards)
     before, after = (
-        estimators.predict_rewards(item).values.reshape(300, ACTIONS) for item in (feedback, changed)
+        estimators.predict_rewards(item).values.reshape(300, ACTIONS)
+        for item in (feedback, changed)
     )
     np.testing.assert_array_equal(before[:160], after[:160])
     assert (before[160:] != after[160:]).all()
@@ -169,7 +200,10 @@ def test_a_target_that_the_log_never_plays_is_refused():
     rng = np.random.default_rng(3)
     offered = rng.standard_normal((4000, ACTIONS, DIM))
     feedback = Feedback.from_arrays(
-        offered, rng.integers(2, size=4000), rng.standard_normal(4000), propensities=np.full(4000, 0.5)
+        offered,
+        rng.integers(2, size=4000),
+        rng.standard_normal(4000),
+        propensities=np.full(4000, 0.5),
     )
     partly = np.tile([0.4, 0.4, 0.0, 0.2], 4000)
     never = np.tile([0.0, 0.0, 0.0, 1.0], 4000)
@@ -220,7 +254,9 @@ def test_few_effective_rounds_and_heavy_weights_are_refused():
         "one round carries 17 % of the weight",
     ]
     _, reasons = estimators.support(rng.uniform(1.0, 2.0, size=1000))
-    assert reasons == ("the mean weight is 1.49 instead of 1: the propensities are too small",)
+    assert reasons == (
+        "the mean weight is 1.49 instead of 1: the propensities are too small",
+    )
 
 
 def test_without_propensities_there_is_no_weight():
@@ -237,7 +273,8 @@ def test_without_propensities_there_is_no_weight():
 
 
 @pytest.mark.parametrize(
-    "target", [np.full(400, 0.3), np.tile([1.5, -0.5, 0.0, 0.0], 100), np.full(399, 0.25)]
+    "target",
+    [np.full(400, 0.3), np.tile([1.5, -0.5, 0.0, 0.0], 100), np.full(399, 0.25)],
 )
 def test_a_target_that_is_no_probability_is_refused(target):
     feedback, _ = World().log(100, np.random.default_rng(0))
@@ -247,5 +284,7 @@ def test_a_target_that_is_no_probability_is_refused(target):
 
 def test_a_policy_of_other_dimension_is_refused():
     feedback, _ = World().log(10, np.random.default_rng(0))
-    with pytest.raises(ib.InputError, match=r"features must have shape \(K, 5\), got \(4, 3\)"):
+    with pytest.raises(
+        ib.InputError, match=r"features must have shape \(K, 5\), got \(4, 3\)"
+    ):
         target_probabilities(ib.LinUCB(5), feedback)

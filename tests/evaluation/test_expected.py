@@ -28,7 +28,9 @@ def rows_log(seed=0):
     drift = np.repeat(rng.normal(size=8), ROUNDS // 8)
     actions = rng.integers(ACTIONS, size=ROUNDS)
     means = 5.0 + offered @ [1.0, -1.0, 0.0] + drift[:, None] * offered[:, :, 2]
-    times = np.datetime64("2024-01-01", "s") + np.arange(ROUNDS) * (24 * 7 * 86400 // ROUNDS)
+    times = np.datetime64("2024-01-01", "s") + np.arange(ROUNDS) * (
+        24 * 7 * 86400 // ROUNDS
+    )
     rewards = means[np.arange(ROUNDS), actions] + rng.normal(size=ROUNDS)
     columns = {
         "round": np.repeat(np.arange(ROUNDS), ACTIONS),
@@ -44,7 +46,9 @@ LOG = rows_log()
 
 
 def value_of(policy, **options):
-    fitting = {name: options[name] for name in ("exploration", "confidence") if name in options}
+    fitting = {
+        name: options[name] for name in ("exploration", "confidence") if name in options
+    }
     model = ib.fit_logs(LOG, policy=policy, **options)
     return expected_value(model, LOG, **fitting)
 
@@ -57,7 +61,10 @@ def test_the_line_is_the_fitted_policys_and_frozen_stands_beside_it(policy):
 
 
 def test_a_policy_without_a_line_of_its_own_in_any_table_has_a_value_too():
-    assert [line["policy"] for line in value_of("epsilon-greedy")["lines"]] == ["epsilon-greedy", "frozen"]
+    assert [line["policy"] for line in value_of("epsilon-greedy")["lines"]] == [
+        "epsilon-greedy",
+        "frozen",
+    ]
     assert [line["policy"] for line in value_of("frozen")["lines"]] == ["frozen"]
 
 
@@ -65,10 +72,13 @@ def test_options_of_the_fit_reach_the_value():
     """Cold LinUCB that explores 50 times too much earns less than one that does not; so do wild
     confidences.
     """
-    calm, wild = (value_of("linucb-cold", exploration=e)["lines"][0]["gain"] for e in (0.1, 50.0))
+    calm, wild = (
+        value_of("linucb-cold", exploration=e)["lines"][0]["gain"] for e in (0.1, 50.0)
+    )
     assert calm > wild + 0.2
     sure, unsure = (
-        value_of("linucb-cold", exploration=3.0, confidence=c)["lines"][0]["gain"] for c in (0.5, 1e-12)
+        value_of("linucb-cold", exploration=3.0, confidence=c)["lines"][0]["gain"]
+        for c in (0.5, 1e-12)
     )
     assert sure != unsure
 
@@ -77,7 +87,11 @@ def test_the_value_is_that_of_a_comparison_by_hand():
     value = value_of("auto-isd", confidence=0.05, windows=5)
     feedback = read_feedback(LOG, windows=5).feedback
     contender = Contender("auto-isd", {"confidence": 0.05})
-    by_hand = ib.compare(feedback, {"AutoISD": contender}, windows=5).line("AutoISD").against_log
+    by_hand = (
+        ib.compare(feedback, {"AutoISD": contender}, windows=5)
+        .line("AutoISD")
+        .against_log
+    )
     assert value["lines"][0]["gain"] == by_hand.value
     other = value_of("auto-isd", confidence=0.05, windows=12)
     assert other["lines"][0]["gain"] != by_hand.value
@@ -96,13 +110,17 @@ def test_calendar_windows_are_those_of_the_model(monkeypatch):
     assert expected_value(model, LOG)["known"]
     (edges,) = seen
     inner = set(edges[1:-1].tolist())
-    assert len(inner) == 3  # the first twelve weeks hold three edges of three weeks inside
+    assert (
+        len(inner) == 3
+    )  # the first twelve weeks hold three edges of three weeks inside
     assert inner <= set(model.moments.edges.tolist())
 
 
 def test_models_without_an_intercept_are_told_features_and_rewards_from_their_means():
     shifted = LOG.set_column(
-        LOG.schema.get_field_index("x0"), "x0", pa.array(LOG.column("x0").to_numpy() + 100.0)
+        LOG.schema.get_field_index("x0"),
+        "x0",
+        pa.array(LOG.column("x0").to_numpy() + 100.0),
     )
     gains = []
     for log in (LOG, shifted):
@@ -142,7 +160,9 @@ def test_comparing_builds_every_policy_once_and_decomposes_once(monkeypatch):
             return start(cls, past, **options)
 
         monkeypatch.setattr(kind, "from_past", classmethod(starting))
-    ib.compare(read_feedback(LOG).feedback, ["auto-isd", "isd-linucb"], settings="published")
+    ib.compare(
+        read_feedback(LOG).feedback, ["auto-isd", "isd-linucb"], settings="published"
+    )
     assert built == {"AutoISD": 1, "ISDLinUCB": 1}
     assert fits == {"all": 1}
 
@@ -164,7 +184,9 @@ def test_another_number_of_windows_is_why_evaluate_may_say_another_gain():
     gains = {}
     for windows in (6, 12):
         read = read_feedback(LOG, model.schema, windows=windows)
-        line = ib.compare(read.feedback, ["auto-isd", "frozen"], windows=read.windows).line("auto-isd")
+        line = ib.compare(
+            read.feedback, ["auto-isd", "frozen"], windows=read.windows
+        ).line("auto-isd")
         gains[windows] = line.against_log.value
     assert value["lines"][0]["gain"] == pytest.approx(gains[6], rel=1e-12)
     assert value["lines"][0]["gain"] != pytest.approx(gains[12], rel=1e-6)

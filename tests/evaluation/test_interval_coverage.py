@@ -19,7 +19,11 @@ from invariant_bandits.evaluation.estimators import (
     snips,
     target_probabilities,
 )
-from invariant_bandits.evaluation.intervals import block_sums, estimated, student_quantile
+from invariant_bandits.evaluation.intervals import (
+    block_sums,
+    estimated,
+    student_quantile,
+)
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
 from studies.intervals_study import bootstrap_interval, draw_log, true_values
 
@@ -43,12 +47,22 @@ def coverage(hits):
 FIXED = {
     "linear rewards, the best action": (World(), best_of(GAMMA), 1000),
     "bent rewards, a softmax": (World(bend=1.0), soft(2.0 * GAMMA), 1000),
-    "logs that prefer the wrong actions": (World(logging=np.array([-1.5, 1.0, 0.0])), best_of(GAMMA), 1000),
-    "rewards that depend on their neighbours": (World(memory=0.8), best_of(GAMMA), 3000),
+    "logs that prefer the wrong actions": (
+        World(logging=np.array([-1.5, 1.0, 0.0])),
+        best_of(GAMMA),
+        1000,
+    ),
+    "rewards that depend on their neighbours": (
+        World(memory=0.8),
+        best_of(GAMMA),
+        3000,
+    ),
 }
 
 
-@pytest.mark.parametrize(("world", "target", "rounds"), FIXED.values(), ids=FIXED.keys())
+@pytest.mark.parametrize(
+    ("world", "target", "rounds"), FIXED.values(), ids=FIXED.keys()
+)
 def test_weighted_estimates_cover_the_value_of_a_fixed_policy(world, target, rounds):
     truth = world.value(target)
     hits = {name: [] for name in WEIGHTED}
@@ -91,7 +105,10 @@ def test_replay_and_weights_are_right_where_rounds_offer_different_numbers_of_ac
     for run in range(LOGS):
         rng = np.random.default_rng((71, run))
         counts = rng.choice([2, 6], size=600)
-        offered, actions = rng.standard_normal((counts.sum(), DIM)), rng.integers(counts)
+        offered, actions = (
+            rng.standard_normal((counts.sum(), DIM)),
+            rng.integers(counts),
+        )
         rewards = np.where(counts == 6, 3.0, 0.0) + rng.standard_normal(600)
         feedback = ib.Feedback.from_arrays(
             offered, actions, rewards, counts=counts
@@ -150,7 +167,10 @@ def mean_rewards_online(make, world, rounds, episodes):
     total = np.zeros(rounds)
     for episode in range(episodes):
         rng = np.random.default_rng((99, episode))
-        offered, noise = rng.standard_normal((rounds, ACTIONS, DIM)), rng.standard_normal(rounds)
+        offered, noise = (
+            rng.standard_normal((rounds, ACTIONS, DIM)),
+            rng.standard_normal(rounds),
+        )
         means, policy = world.means(offered), make()
         for t in range(rounds):
             action = policy.select(offered[t])
@@ -187,10 +207,15 @@ def test_paired_differences_cover_the_difference_of_two_policies_and_are_narrowe
     hits, ratios = [], []
     for run in range(LOGS):
         feedback, _ = world.log(1000, np.random.default_rng((51, run)))
-        first, second = (doubly_robust(feedback, goal(of_rounds(feedback)).ravel()) for goal in goals)
+        first, second = (
+            doubly_robust(feedback, goal(of_rounds(feedback)).ravel()) for goal in goals
+        )
         difference = first.minus(second)
         hits.append(covers(difference, truth))
-        ratios.append(difference.standard_error / np.hypot(first.standard_error, second.standard_error))
+        ratios.append(
+            difference.standard_error
+            / np.hypot(first.standard_error, second.standard_error)
+        )
     coverage({"difference": hits})
     assert np.mean(ratios) < 0.9
 
@@ -231,10 +256,16 @@ def test_memory_that_is_long_against_a_block_is_counted_across_blocks():
     series = signal.lfilter([1.0], [1.0, -memory], shocks, zi=memory * first)[0]
     apart = np.arange(1, rounds)
     variance = (rounds + 2.0 * ((rounds - apart) * memory**apart).sum()) / rounds**2
-    estimates = [estimated(sample, ones, effective_sample=float(rounds)) for sample in series]
+    estimates = [
+        estimated(sample, ones, effective_sample=float(rounds)) for sample in series
+    ]
     sums = np.array([block_sums(sample - sample.mean()) for sample in series]) / rounds
     assert (30 / 29 * (sums**2).sum(axis=1)).mean() / variance < 0.9
-    assert 0.95 < np.mean([estimate.standard_error**2 for estimate in estimates]) / variance < 1.15
+    assert (
+        0.95
+        < np.mean([estimate.standard_error**2 for estimate in estimates]) / variance
+        < 1.15
+    )
     coverage({"blocks": [covers(estimate, 0.0) for estimate in estimates]})
 
 
@@ -244,7 +275,10 @@ def test_memory_that_is_long_against_a_block_is_counted_across_blocks():
 def rare_estimates(log):
     """By every estimator: the value of the target, and its difference to the log."""
     logged = logged_value(log.feedback)
-    values = {name: estimator(log.feedback, log.target) for name, estimator in WEIGHTED.items()}
+    values = {
+        name: estimator(log.feedback, log.target)
+        for name, estimator in WEIGHTED.items()
+    }
     values["replay"] = accepted_value(log.feedback, log.accepted)
     return {name: (value, logged) for name, value in values.items()}
 
@@ -266,8 +300,15 @@ def test_rare_rewards_are_covered_where_what_was_seen_alone_misses(world):
             assert not (difference.concludes and difference.high < 0.0)
             now = covers(value, target) and covers(difference, target - played)
             low, high = bootstrap_interval([value.contributions])
-            student = abs(value.value - target) <= student_quantile(4000, 0.95) * value.standard_error
-            for kind, hit in (("now", now), ("bootstrap", low <= target <= high), ("student", student)):
+            student = (
+                abs(value.value - target)
+                <= student_quantile(4000, 0.95) * value.standard_error
+            )
+            for kind, hit in (
+                ("now", now),
+                ("bootstrap", low <= target <= high),
+                ("student", student),
+            ):
                 hits[kind].setdefault(name, []).append(hit)
     coverage(hits["now"])
     assert all(np.mean(hits["student"][name]) < 0.75 for name in WEIGHTED)

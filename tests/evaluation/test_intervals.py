@@ -58,8 +58,13 @@ def block_ratio(values, sums):
 def shared_by_blocks(values, independent, B, quarter):
     """How many times the variance exceeds that of independent blocks, by the sums of quarters of blocks."""
     q = [sum(values[quarter * j : quarter * (j + 1)]) for j in range(4 * B)]
-    Q = {h: sum(q[j] * q[j + h] for j in range(4 * B - h)) / (4 * B - h) for h in (1, 4, 5, 6, 7)}
-    return 1 + max(0, 4 * (B - 1) * (Q[1] - max(0, (Q[4] + Q[5] + Q[6] + Q[7]) / 4)) / independent)
+    Q = {
+        h: sum(q[j] * q[j + h] for j in range(4 * B - h)) / (4 * B - h)
+        for h in (1, 4, 5, 6, 7)
+    }
+    return 1 + max(
+        0, 4 * (B - 1) * (Q[1] - max(0, (Q[4] + Q[5] + Q[6] + Q[7]) / 4)) / independent
+    )
 
 
 def by_hand(parts, confidence=0.95):
@@ -71,8 +76,15 @@ def by_hand(parts, confidence=0.95):
     size = n // B
 
     def sums(values):
-        found = [np.sqrt(B / (B - 1)) * sum(values[size * b : size * (b + 1)]) for b in range(B)]
-        F = shared_by_blocks(values, sum(s**2 for s in found), B, size // 4) if size >= 4 else 1.0
+        found = [
+            np.sqrt(B / (B - 1)) * sum(values[size * b : size * (b + 1)])
+            for b in range(B)
+        ]
+        F = (
+            shared_by_blocks(values, sum(s**2 for s in found), B, size // 4)
+            if size >= 4
+            else 1.0
+        )
         return [np.sqrt(F) * s for s in found]
 
     signs, alpha = (1, -1)[: len(parts)], (1 - confidence) / 2
@@ -80,13 +92,17 @@ def by_hand(parts, confidence=0.95):
     value = sum(sign * item for sign, item in zip(signs, values, strict=True))
     z, up, down, reach = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     clusters = []
-    for sign, one, (gains, weights, residuals, reaches) in zip(signs, values, parts, strict=True):
+    for sign, one, (gains, weights, residuals, reaches) in zip(
+        signs, values, parts, strict=True
+    ):
         for t in range(n):
             z[t] += sign * (gains[t] - one * weights[t]) / sum(weights)
             up[t] += sign * reaches[t] / sum(weights) * excess(residuals, 1)
             down[t] -= sign * reaches[t] / sum(weights) * excess(residuals, -1)
             reach[t] += sign * reaches[t] / sum(weights)
-        clusters.append(max(1, block_ratio(np.array(residuals) - np.mean(residuals), sums)))
+        clusters.append(
+            max(1, block_ratio(np.array(residuals) - np.mean(residuals), sums))
+        )
     rho = sum(reach) ** 2 / (n * sum(reach**2))
     D = max(1, block_ratio(z, sums), 1 + (max(clusters) - 1) * rho)
     u_up, u_down = max(0, *up, *down), min(0, *up, *down)
@@ -106,7 +122,9 @@ ONES = np.ones(8)
 def test_the_interval_of_a_value_is_what_the_formulas_say(confidence):
     value = WEIGHTS @ CLICKS / WEIGHTS.sum()
     found = of(WEIGHTS * CLICKS, WEIGHTS, CLICKS, WEIGHTS, confidence=confidence)
-    expected = by_hand([(WEIGHTS * CLICKS, WEIGHTS, CLICKS - value, WEIGHTS)], confidence)
+    expected = by_hand(
+        [(WEIGHTS * CLICKS, WEIGHTS, CLICKS - value, WEIGHTS)], confidence
+    )
     assert [getattr(found, name) for name in ENDS] == pytest.approx(expected, rel=1e-10)
 
 
@@ -115,26 +133,45 @@ def test_the_interval_of_a_difference_is_what_the_formulas_say(rewards):
     weighted = of(WEIGHTS * rewards, ONES, rewards, WEIGHTS, expected=0.0)
     logged = of(rewards, ONES, rewards, ONES)
     expected = by_hand(
-        [(WEIGHTS * rewards, ONES, rewards, WEIGHTS), (rewards, ONES, rewards - rewards.mean(), ONES)],
+        [
+            (WEIGHTS * rewards, ONES, rewards, WEIGHTS),
+            (rewards, ONES, rewards - rewards.mean(), ONES),
+        ],
     )
-    assert [getattr(weighted.minus(logged), name) for name in ENDS] == pytest.approx(expected, rel=1e-10)
+    assert [getattr(weighted.minus(logged), name) for name in ENDS] == pytest.approx(
+        expected, rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_an_unseen_reward_counts_on_either_side_of_a_difference(sign):
     """Five rewards in 240 rounds, all where the weight is small: the next one may be where it is large."""
     rng = np.random.default_rng(4)
-    rewards, weights, ones = np.zeros(240), rng.choice([0.2, 8.0], size=240, p=[0.9, 0.1]), np.ones(240)
+    rewards, weights, ones = (
+        np.zeros(240),
+        rng.choice([0.2, 8.0], size=240, p=[0.9, 0.1]),
+        np.ones(240),
+    )
     rewards[np.flatnonzero(weights < 1.0)[[3, 40, 41, 90, 150]]] = sign
     weighted = of(weights * rewards, ones, rewards, weights, expected=0.0)
     logged = of(rewards, ones, rewards, ones)
-    parts = [(weights * rewards, ones, rewards, weights), (rewards, ones, rewards - rewards.mean(), ones)]
-    for item, other, order in ((weighted, logged, parts), (logged, weighted, parts[::-1])):
+    parts = [
+        (weights * rewards, ones, rewards, weights),
+        (rewards, ones, rewards - rewards.mean(), ones),
+    ]
+    for item, other, order in (
+        (weighted, logged, parts),
+        (logged, weighted, parts[::-1]),
+    ):
         difference = item.minus(other)
-        assert [getattr(difference, name) for name in ENDS] == pytest.approx(by_hand(order), rel=1e-10)
+        assert [getattr(difference, name) for name in ENDS] == pytest.approx(
+            by_hand(order), rel=1e-10
+        )
     plain = stats.t(29).ppf(0.975) * weighted.minus(logged).standard_error
     found = weighted.minus(logged)
-    assert (found.high - found.value if sign > 0.0 else found.value - found.low) > 2.0 * plain
+    assert (
+        found.high - found.value if sign > 0.0 else found.value - found.low
+    ) > 2.0 * plain
 
 
 def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
@@ -146,11 +183,18 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
         estimators.accepted_value(feedback, np.arange(0, 600, 3)),
     )
     every_third = (np.arange(600) % 3 == 0).astype(float)
-    snips, direct = estimators.snips(feedback, target), estimators.direct(feedback, target)
+    snips, direct = (
+        estimators.snips(feedback, target),
+        estimators.direct(feedback, target),
+    )
     expected = {
         "IPS": (estimators.ips(feedback, target), rewards, weights),
         "SNIPS": (snips, rewards - snips.value, weights),
-        "DR": (estimators.doubly_robust(feedback, target), rewards - predicted, weights),
+        "DR": (
+            estimators.doubly_robust(feedback, target),
+            rewards - predicted,
+            weights,
+        ),
         "replay": (accepted, rewards - accepted.value, every_third),
         "the log": (logged, rewards - rewards.mean(), np.ones(600)),
         "direct": (
@@ -160,7 +204,9 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
         ),
     }
     for name, (found, residuals, reach) in expected.items():
-        np.testing.assert_allclose(found.contributions.residuals, residuals, err_msg=name)
+        np.testing.assert_allclose(
+            found.contributions.residuals, residuals, err_msg=name
+        )
         np.testing.assert_allclose(found.contributions.reach, reach, err_msg=name)
     full = Feedback.from_full_information(
         of_rounds(feedback), np.tile(rewards[:, None], (1, ACTIONS)), seed=0
@@ -172,13 +218,15 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
 
 def test_an_unseen_reward_is_as_large_as_those_that_make_the_variance_less_what_gaussian_ones_are():
     """One residual of 1 among 100: 1 − √(2/π)/10. Of a million Gaussian ones: 0 ± 0.002."""
-    assert unseen_sizes(np.eye(100)[7]) == pytest.approx((1.0 - np.sqrt(2.0 / np.pi) / 10.0, 0.0))
+    assert unseen_sizes(np.eye(100)[7]) == pytest.approx(
+        (1.0 - np.sqrt(2.0 / np.pi) / 10.0, 0.0)
+    )
     assert unseen_sizes(-3.0 * np.eye(100)[7]) == pytest.approx(
         (0.0, 3.0 - 3.0 * np.sqrt(2.0 / np.pi) / 10.0)
     )
-    assert unseen_sizes(np.random.default_rng(0).standard_normal(1_000_000)) == pytest.approx(
-        (0.0, 0.0), abs=0.01
-    )
+    assert unseen_sizes(
+        np.random.default_rng(0).standard_normal(1_000_000)
+    ) == pytest.approx((0.0, 0.0), abs=0.01)
     assert unseen_sizes(np.zeros(10)) == (0.0, 0.0)
 
 
@@ -201,7 +249,10 @@ def test_what_neighbouring_blocks_share_is_counted_and_a_slow_drift_is_not():
     other.
     """
     rng = np.random.default_rng(11)
-    independent = [dependence_of_blocks(item - item.mean()) for item in rng.standard_normal((100, 4000))]
+    independent = [
+        dependence_of_blocks(item - item.mean())
+        for item in rng.standard_normal((100, 4000))
+    ]
     assert min(independent) == 1.0
     assert np.mean(independent) < 1.05
     wave = np.cos(2.0 * np.pi * (np.arange(4000) + 0.5) / 4000)
@@ -216,7 +267,9 @@ def test_quarters_that_are_alike_across_boundaries_only_are_found_by_hand():
     quarters = np.zeros(120)
     quarters[[3, 4, 43, 44, 83, 84]] = 1.0
     expected = 1.0 + 4.0 * 29 * (3 / 119) / (6 * 30 / 29)
-    assert dependence_of_blocks(np.repeat(quarters / 10.0, 10)) == pytest.approx(expected)
+    assert dependence_of_blocks(np.repeat(quarters / 10.0, 10)) == pytest.approx(
+        expected
+    )
     assert dependence_of_blocks(quarters) == pytest.approx(expected)
     quarters[[4, 44, 84]] = -1.0
     assert dependence_of_blocks(quarters) == 1.0
@@ -238,13 +291,18 @@ def a_log(seed=0, rounds=600):
 
 def with_rewards(feedback, rewards):
     return Feedback.from_arrays(
-        of_rounds(feedback), feedback.actions, rewards, propensities=feedback.propensities
+        of_rounds(feedback),
+        feedback.actions,
+        rewards,
+        propensities=feedback.propensities,
     )
 
 
 def rare(feedback):
     """The same rounds with a reward in about 3 % of them."""
-    return with_rewards(feedback, np.where(feedback.rewards > 3.6, feedback.rewards, 0.0))
+    return with_rewards(
+        feedback, np.where(feedback.rewards > 3.6, feedback.rewards, 0.0)
+    )
 
 
 ALL = (estimators.ips, estimators.snips, estimators.doubly_robust, estimators.direct)
@@ -259,14 +317,21 @@ def test_rewards_in_other_units_give_the_interval_in_other_units(estimator):
             scaled = estimator(with_rewards(log, factor * log.rewards), target)
             assert scaled.concludes
             for name in ENDS:
-                assert getattr(scaled, name) == pytest.approx(factor * getattr(plain, name), rel=1e-6)
+                assert getattr(scaled, name) == pytest.approx(
+                    factor * getattr(plain, name), rel=1e-6
+                )
 
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_costs_have_the_mirrored_interval_of_rewards(estimator):
     log, target = rare(a_log()[0]), a_log()[1]
-    rewards, costs = estimator(log, target), estimator(with_rewards(log, -log.rewards), target)
-    assert (-costs.high, -costs.low) == pytest.approx((rewards.low, rewards.high), rel=1e-9)
+    rewards, costs = (
+        estimator(log, target),
+        estimator(with_rewards(log, -log.rewards), target),
+    )
+    assert (-costs.high, -costs.low) == pytest.approx(
+        (rewards.low, rewards.high), rel=1e-9
+    )
     assert rewards.high - rewards.value > 1.05 * (rewards.value - rewards.low)
 
 
@@ -275,16 +340,25 @@ def test_a_shift_of_all_rewards_shifts_snips_and_leaves_its_difference_to_the_lo
     for log in (feedback, rare(feedback)):
         moved = log.shifted(-50.0)
         plain, shifted = estimators.snips(log, target), estimators.snips(moved, target)
-        differences = plain.minus(estimators.logged_value(log)), shifted.minus(estimators.logged_value(moved))
+        differences = (
+            plain.minus(estimators.logged_value(log)),
+            shifted.minus(estimators.logged_value(moved)),
+        )
         for name in ENDS:
-            assert getattr(shifted, name) == pytest.approx(getattr(plain, name) + 50.0, rel=1e-10)
-            assert getattr(differences[1], name) == pytest.approx(getattr(differences[0], name), abs=1e-9)
+            assert getattr(shifted, name) == pytest.approx(
+                getattr(plain, name) + 50.0, rel=1e-10
+            )
+            assert getattr(differences[1], name) == pytest.approx(
+                getattr(differences[0], name), abs=1e-9
+            )
 
 
 def test_neither_the_order_of_rounds_within_a_quarter_of_a_block_nor_the_direction_of_time_matters():
     rng = np.random.default_rng(5)
     rewards, weights = (rng.random(600) < 0.1).astype(float), rng.exponential(size=600)
-    inside = np.concatenate([5 * quarter + rng.permutation(5) for quarter in range(120)])
+    inside = np.concatenate(
+        [5 * quarter + rng.permutation(5) for quarter in range(120)]
+    )
     plain = of(weights * rewards, weights, rewards, weights)
     for order in (inside, np.arange(600)[::-1]):
         w, r = weights[order], rewards[order]
@@ -299,8 +373,12 @@ def test_the_order_of_blocks_does_not_matter_where_they_are_too_short_for_quarte
     rewards, weights = (rng.random(90) < 0.3).astype(float), rng.exponential(size=90)
     order = (3 * rng.permutation(30)[:, None] + np.arange(3)).ravel()
     plain = of(weights * rewards, weights, rewards, weights)
-    moved = of((weights * rewards)[order], weights[order], rewards[order], weights[order])
-    assert [getattr(moved, name) for name in ENDS] == pytest.approx([getattr(plain, name) for name in ENDS])
+    moved = of(
+        (weights * rewards)[order], weights[order], rewards[order], weights[order]
+    )
+    assert [getattr(moved, name) for name in ENDS] == pytest.approx(
+        [getattr(plain, name) for name in ENDS]
+    )
 
 
 def test_a_policy_does_not_differ_from_itself():
@@ -315,9 +393,13 @@ def test_a_policy_does_not_differ_from_itself():
 def test_a_higher_confidence_never_gives_a_narrower_interval():
     feedback, target = a_log()
     found = [
-        estimators.snips(rare(feedback), target, confidence=level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)
+        estimators.snips(rare(feedback), target, confidence=level)
+        for level in (0.5, 0.8, 0.95, 0.99, 0.9999)
     ]
-    lows, highs = np.array([item.low for item in found]), np.array([item.high for item in found])
+    lows, highs = (
+        np.array([item.low for item in found]),
+        np.array([item.high for item in found]),
+    )
     assert (np.diff(lows) < 0.0).all()
     assert (np.diff(highs) > 0.0).all()
 
@@ -332,7 +414,11 @@ def test_rewards_that_are_all_equal_say_nothing_of_others():
         found = estimator(constant, target)
         assert (found.low, found.high) == (-np.inf, np.inf)
         assert "all rewards are equal" in str(found)
-    assert not estimators.snips(constant, target).minus(estimators.logged_value(constant)).concludes
+    assert (
+        not estimators.snips(constant, target)
+        .minus(estimators.logged_value(constant))
+        .concludes
+    )
     full = Feedback.from_full_information(np.ones((50, 2, 1)), np.ones((50, 2)), seed=0)
     assert "all rewards are equal" in str(estimators.exact(full, ib.Uniform(1)))
 
@@ -340,7 +426,9 @@ def test_rewards_that_are_all_equal_say_nothing_of_others():
 def test_few_rewards_of_many_sizes_are_refused_and_few_clicks_are_not():
     rewards = np.zeros(4000)
     rewards[:19] = np.arange(1, 20)
-    assert reasons_in_rewards(rewards) == ("19 rewards differ from 0, 20 are needed to know their sizes",)
+    assert reasons_in_rewards(rewards) == (
+        "19 rewards differ from 0, 20 are needed to know their sizes",
+    )
     rewards[19] = 20.0
     assert reasons_in_rewards(rewards) == ()
     assert reasons_in_rewards(1.0 * (np.arange(4000) == 7)) == ()
@@ -357,7 +445,9 @@ def test_the_size_of_rewards_is_no_reason_to_refuse():
 
 def test_an_end_that_is_not_finite_never_concludes():
     rewards = np.tile([1.0, 2.0, 3.0], 100)
-    endless = of(rewards, np.ones(300), rewards, np.ones(300), model_errors=np.array([[np.inf]]))
+    endless = of(
+        rewards, np.ones(300), rewards, np.ones(300), model_errors=np.array([[np.inf]])
+    )
     huge = of(rewards * 5e307, np.ones(300), rewards * 5e307, np.ones(300))
     for found in (endless, huge):
         assert found.reasons == ("the interval has no finite end",)
@@ -374,8 +464,12 @@ def test_the_error_of_a_model_is_added_in_quadrature_at_each_end():
     found = of(rewards, ones, rewards, ones, model_errors=errors)
     more = stats.t(29).ppf(0.975) * 0.06
     assert found.standard_error == pytest.approx(np.hypot(plain.standard_error, 0.06))
-    assert found.high - found.value == pytest.approx(np.hypot(plain.high - plain.value, more))
-    assert found.value - found.low == pytest.approx(np.hypot(plain.value - plain.low, more))
+    assert found.high - found.value == pytest.approx(
+        np.hypot(plain.high - plain.value, more)
+    )
+    assert found.value - found.low == pytest.approx(
+        np.hypot(plain.value - plain.low, more)
+    )
 
 
 def test_an_estimator_that_only_gives_gains_and_weights_has_an_interval_that_is_not_narrower():
@@ -383,15 +477,25 @@ def test_an_estimator_that_only_gives_gains_and_weights_has_an_interval_that_is_
     clicks = with_rewards(feedback, (feedback.rewards > 3.0).astype(float))
     weights = estimators.importance_weights(clicks, target)
     bare = estimated(
-        weights * clicks.rewards, np.ones(2000), effective_sample=500.0, confidence=0.95, reasons=()
+        weights * clicks.rewards,
+        np.ones(2000),
+        effective_sample=500.0,
+        confidence=0.95,
+        reasons=(),
     )
     known, logged = estimators.ips(clicks, target), estimators.logged_value(clicks)
     assert bare.concludes
     assert bare.value == known.value
     assert bare.high - bare.low == pytest.approx(known.high - known.low, rel=0.2)
-    assert bare.minus(logged).high >= known.minus(logged).high - 0.2 * known.standard_error
-    itself = bare.minus(estimated(weights * clicks.rewards, np.ones(2000), effective_sample=500.0))
-    assert itself.low < 0.0 < itself.high  # an unseen reward could reach one of two such estimates only
+    assert (
+        bare.minus(logged).high >= known.minus(logged).high - 0.2 * known.standard_error
+    )
+    itself = bare.minus(
+        estimated(weights * clicks.rewards, np.ones(2000), effective_sample=500.0)
+    )
+    assert (
+        itself.low < 0.0 < itself.high
+    )  # an unseen reward could reach one of two such estimates only
 
 
 def test_differences_of_differences_and_of_other_rounds_are_refused():
@@ -412,9 +516,14 @@ def test_a_difference_among_many_is_that_of_a_higher_confidence():
     first, second = rng.normal(1.0, 1.0, (2, 400))
     ones = np.ones(400)
     pair = [of(gains, ones, gains, ones) for gains in (first, second)]
-    sure = [of(gains, ones, gains, ones, confidence=1.0 - 0.05 / 28) for gains in (first, second)]
+    sure = [
+        of(gains, ones, gains, ones, confidence=1.0 - 0.05 / 28)
+        for gains in (first, second)
+    ]
     among, alone = pair[0].minus(pair[1], among=28), sure[0].minus(sure[1])
-    assert [getattr(among, end) for end in ENDS] == pytest.approx([getattr(alone, end) for end in ENDS])
+    assert [getattr(among, end) for end in ENDS] == pytest.approx(
+        [getattr(alone, end) for end in ENDS]
+    )
     assert among.low < pair[0].minus(pair[1]).low
 
 

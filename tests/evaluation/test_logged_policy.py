@@ -56,7 +56,9 @@ def test_positions_matter_where_both_logs_have_them():
     by_position = ib.value_of_logged(own, other)
     alike = ib.value_of_logged(own, other.drop_columns(["position"]))
     for name in ("DR", "SNIPS"):
-        assert by_position.estimates[name].low <= TRUTH <= by_position.estimates[name].high
+        assert (
+            by_position.estimates[name].low <= TRUTH <= by_position.estimates[name].high
+        )
         assert by_position.estimates[name].low > mixed
         assert alike.estimates[name].high < TRUTH
     assert by_position.covers("SNIPS")
@@ -86,13 +88,17 @@ def test_arms_that_the_other_log_does_not_have_are_said():
 def test_a_log_without_propensities_is_refused():
     rng = np.random.default_rng(4)
     with pytest.raises(ib.InputError, match="from_log has no propensities"):
-        ib.value_of_logged(log(rng, SHARES), log(rng, UNIFORM).drop_columns(["propensity_score"]))
+        ib.value_of_logged(
+            log(rng, SHARES), log(rng, UNIFORM).drop_columns(["propensity_score"])
+        )
 
 
 def test_a_log_without_labels_is_refused():
     rng = np.random.default_rng(5)
     plain = pa.table({"reward": rng.normal(size=50), "x": rng.normal(size=50)})
-    with pytest.raises(ib.InputError, match="policy_log must have a column with labels"):
+    with pytest.raises(
+        ib.InputError, match="policy_log must have a column with labels"
+    ):
         ib.value_of_logged(plain, log(rng, UNIFORM))
 
 
@@ -102,13 +108,18 @@ def open_bandit_dataset():
     """
     told = os.environ.get("OPEN_BANDIT_DATASET")
     found = importlib.util.find_spec("obp")
-    inside = None if found is None or found.origin is None else Path(found.origin).parent / "dataset" / "obd"
+    inside = (
+        None
+        if found is None or found.origin is None
+        else Path(found.origin).parent / "dataset" / "obd"
+    )
     folder = Path(told) if told else inside
     return folder if folder is not None and folder.is_dir() else None
 
 
 @pytest.mark.skipif(
-    open_bandit_dataset() is None, reason="OPEN_BANDIT_DATASET is not set, and obp is not installed"
+    open_bandit_dataset() is None,
+    reason="OPEN_BANDIT_DATASET is not set, and obp is not installed",
 )
 @pytest.mark.parametrize("campaign", ["all", "men", "women"])
 def test_the_open_bandit_dataset(campaign):

@@ -22,7 +22,9 @@ def wrong_trial(rounds=6000, seed=0):
 
 
 def test_of_labelled_arms_the_arm_and_the_column_are_named():
-    read = ib.read_feedback(pa.table(wrong_trial()), {"time": "visit", "arm": "dose", "keep": ["age"]})
+    read = ib.read_feedback(
+        pa.table(wrong_trial()), {"time": "visit", "arm": "dose", "keep": ["age"]}
+    )
     doubt = ib.compare(read.feedback, ["greedy"]).calibration.doubt
     assert "high × age" in doubt or "low × age" in doubt
 
@@ -31,10 +33,19 @@ def test_of_labelled_arms_the_arm_and_the_column_are_named():
 def test_of_feature_rows_the_column_is_named(named):
     columns = wrong_trial()
     chosen = columns["dose"] == "high"
-    rows = {name: np.repeat(columns[name], 2) for name in ("visit", "age", "propensity", "response")}
+    rows = {
+        name: np.repeat(columns[name], 2)
+        for name in ("visit", "age", "propensity", "response")
+    }
     is_high = np.tile([True, False], len(chosen))
-    rows |= {"round": np.repeat(np.arange(len(chosen)), 2), "is_high": is_high.astype(float)}
-    rows |= {"chosen": is_high == np.repeat(chosen, 2), "high_age": is_high * rows.pop("age")}
+    rows |= {
+        "round": np.repeat(np.arange(len(chosen)), 2),
+        "is_high": is_high.astype(float),
+    }
+    rows |= {
+        "chosen": is_high == np.repeat(chosen, 2),
+        "high_age": is_high * rows.pop("age"),
+    }
     read = ib.read_feedback(pa.table(rows), {"time": "visit"})
     feedback = (
         read.feedback

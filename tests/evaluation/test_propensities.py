@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.propensities import calibration, estimate_propensities, fit_choices
+from invariant_bandits.evaluation.propensities import (
+    calibration,
+    estimate_propensities,
+    fit_choices,
+)
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, World, of_rounds, softmax
@@ -20,8 +24,12 @@ def logistic_log(rounds, rng, theta=THETA, counts=None):
     parts = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
     actions = np.array([luck[rows].argmax() for rows in parts])
     raised = np.exp(offered @ theta)
-    right = raised / np.repeat(np.add.reduceat(raised, np.cumsum(counts) - counts), counts)
-    return Feedback.from_arrays(offered, actions, np.zeros(rounds), counts=counts), right
+    right = raised / np.repeat(
+        np.add.reduceat(raised, np.cumsum(counts) - counts), counts
+    )
+    return Feedback.from_arrays(
+        offered, actions, np.zeros(rounds), counts=counts
+    ), right
 
 
 def test_the_choice_model_recovers_its_planted_coefficients():
@@ -38,7 +46,9 @@ def test_the_fit_is_where_the_penalised_likelihood_is_flat():
     raised = np.exp(feedback.offered @ theta)
     chances = raised / np.repeat(feedback.sums_per_round(raised), feedback.counts)
     expected = feedback.sums_per_round(chances[:, None] * feedback.offered)
-    away = feedback.offered - np.repeat(feedback.sums_per_round(feedback.offered) / ACTIONS, ACTIONS, axis=0)
+    away = feedback.offered - np.repeat(
+        feedback.sums_per_round(feedback.offered) / ACTIONS, ACTIONS, axis=0
+    )
     slope = (feedback.features - expected).sum(axis=0) - (away**2).mean(axis=0) * theta
     np.testing.assert_allclose(slope, 0.0, atol=1e-3)
 
@@ -46,7 +56,9 @@ def test_the_fit_is_where_the_penalised_likelihood_is_flat():
 def test_choices_that_a_feature_decides_keep_finite_coefficients_and_the_floor():
     rng = np.random.default_rng(2)
     offered = rng.standard_normal((400, 3, 2))
-    feedback = Feedback.from_arrays(offered, offered[:, :, 0].argmax(axis=1), np.zeros(400))
+    feedback = Feedback.from_arrays(
+        offered, offered[:, :, 0].argmax(axis=1), np.zeros(400)
+    )
     assert np.isfinite(fit_choices([feedback])).all()
     estimates = estimate_propensities(feedback, floor=0.01)
     assert estimates.min() >= 0.01
@@ -58,16 +70,24 @@ def test_estimates_of_a_block_use_choices_before_it_only():
     actions = feedback.actions.copy()
     actions[800:] = 0
     changed = Feedback.from_arrays(of_rounds(feedback), actions, feedback.rewards)
-    np.testing.assert_array_equal(estimate_propensities(feedback), estimate_propensities(changed))
+    np.testing.assert_array_equal(
+        estimate_propensities(feedback), estimate_propensities(changed)
+    )
     actions[300] = (actions[300] + 1) % ACTIONS
-    sooner = estimate_propensities(Feedback.from_arrays(of_rounds(feedback), actions, feedback.rewards))
-    assert (sooner[400 * ACTIONS :] != estimate_propensities(feedback)[400 * ACTIONS :]).any()
+    sooner = estimate_propensities(
+        Feedback.from_arrays(of_rounds(feedback), actions, feedback.rewards)
+    )
+    assert (
+        sooner[400 * ACTIONS :] != estimate_propensities(feedback)[400 * ACTIONS :]
+    ).any()
 
 
 # -- calibration --
 
 LOGS = 400
-ALLOWED = 0.01 + 3.0 * np.sqrt(0.01 * 0.99 / LOGS)  # passed with probability 0.998 by a test of level 0.01
+ALLOWED = 0.01 + 3.0 * np.sqrt(
+    0.01 * 0.99 / LOGS
+)  # passed with probability 0.998 by a test of level 0.01
 
 
 def flagged_share(change, *, logged_only, rounds=1000):
@@ -84,12 +104,19 @@ def flagged_share(change, *, logged_only, rounds=1000):
 
 @pytest.mark.parametrize("logged_only", [True, False])
 def test_right_propensities_are_not_flagged_more_often_than_the_level(logged_only):
-    assert flagged_share(lambda feedback: feedback.offered_propensities, logged_only=logged_only) <= ALLOWED
+    assert (
+        flagged_share(
+            lambda feedback: feedback.offered_propensities, logged_only=logged_only
+        )
+        <= ALLOWED
+    )
 
 
 WRONG = {
     "uniform ones": lambda feedback: np.full(len(feedback.offered), 1 / ACTIONS),
-    "one feature forgotten": lambda feedback: softmax(of_rounds(feedback) @ [0.5, 0.0, 0.0]),
+    "one feature forgotten": lambda feedback: softmax(
+        of_rounds(feedback) @ [0.5, 0.0, 0.0]
+    ),
     "too sure": lambda feedback: softmax(of_rounds(feedback) @ [1.0, 1.0, 0.0]),
 }
 
@@ -103,7 +130,9 @@ def test_wrong_propensities_are_flagged_almost_surely(change, logged_only):
 
 def test_propensities_that_do_not_add_up_are_flagged_and_named():
     feedback, _ = World().log(500, np.random.default_rng(0))
-    result = calibration(feedback.with_propensities(0.9 * feedback.offered_propensities))
+    result = calibration(
+        feedback.with_propensities(0.9 * feedback.offered_propensities)
+    )
     assert result.flagged
     assert result.worst.kind == "sum"
     assert "WRONG: sum over a round, furthest is off by -10.0 %" in result.summary()
@@ -114,7 +143,9 @@ def test_propensities_of_logged_actions_multiplied_by_a_constant_are_flagged():
     result = calibration(feedback.with_propensities(0.8 * feedback.propensities))
     assert result.flagged
     (all_actions,) = (check for check in result.checks if check.kind == "all")
-    assert all_actions.observed == pytest.approx(1.25, abs=4 * all_actions.standard_error)
+    assert all_actions.observed == pytest.approx(
+        1.25, abs=4 * all_actions.standard_error
+    )
 
 
 def test_actions_that_are_never_played_are_found_from_logged_propensities_alone():
@@ -132,8 +163,12 @@ def test_actions_that_are_never_played_are_found_from_logged_propensities_alone(
 
 
 def test_bins_compare_predicted_with_observed_frequencies():
-    feedback, _ = World(logging=np.array([1.0, 1.0, 0.0])).log(20_000, np.random.default_rng(5))
-    bins = [check for check in calibration(feedback, bins=5).checks if check.kind == "bin"]
+    feedback, _ = World(logging=np.array([1.0, 1.0, 0.0])).log(
+        20_000, np.random.default_rng(5)
+    )
+    bins = [
+        check for check in calibration(feedback, bins=5).checks if check.kind == "bin"
+    ]
     chances, chosen = feedback.offered_propensities, np.zeros(len(feedback.offered))
     chosen[feedback.logged_rows] = 1.0
     edges = np.quantile(chances, np.linspace(0, 1, 6))
@@ -149,7 +184,9 @@ def test_estimated_propensities_of_a_logistic_log_pass_and_those_of_a_log_that_s
     """
     rng = np.random.default_rng(6)
     feedback, _ = logistic_log(4000, rng)
-    assert not calibration(feedback.with_propensities(estimate_propensities(feedback))).flagged
+    assert not calibration(
+        feedback.with_propensities(estimate_propensities(feedback))
+    ).flagged
     first, second = logistic_log(2000, rng)[0], logistic_log(2000, rng, theta=-THETA)[0]
     both = Feedback.from_arrays(
         np.concatenate([of_rounds(first), of_rounds(second)]),
@@ -163,11 +200,15 @@ def test_bad_input_is_named():
     feedback, _ = logistic_log(50, np.random.default_rng(0))
     with pytest.raises(ib.InputError, match="propensities are missing"):
         calibration(feedback)
-    with pytest.raises(ib.InputError, match="at least 10 rounds are needed for 5 blocks, got 6"):
+    with pytest.raises(
+        ib.InputError, match="at least 10 rounds are needed for 5 blocks, got 6"
+    ):
         estimate_propensities(feedback.between(0, 6))
     with pytest.raises(ib.InputError, match="floor must lie strictly between 0 and 1"):
         estimate_propensities(feedback, floor=0.0)
-    with pytest.raises(ib.InputError, match="bins must be a whole number of at least 2"):
+    with pytest.raises(
+        ib.InputError, match="bins must be a whole number of at least 2"
+    ):
         calibration(feedback.with_uniform_propensities(), bins=1)
 
 
@@ -180,7 +221,11 @@ def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to
     constant = np.full((8000, 3, 1), 0.1)
     offered = np.concatenate([context, rng.normal(size=(8000, 3, 1)), constant], axis=2)
     rounds = Feedback.from_arrays(offered, rng.integers(3, size=8000), np.zeros(8000))
-    for propensities in (np.full(24_000, 1 / 3), np.full(24_000, 0.333), np.full(8000, 1 / 3)):
+    for propensities in (
+        np.full(24_000, 1 / 3),
+        np.full(24_000, 0.333),
+        np.full(8000, 1 / 3),
+    ):
         found = calibration(rounds.with_propensities(propensities))
         z = {check.name: check.z for check in found.checks}
         assert z["feature 2"] == 0.0
@@ -194,11 +239,17 @@ def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to
 
 def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
     rng = np.random.default_rng(6)
-    rounds = Feedback.from_arrays(rng.normal(size=(4000, 3, 1)), rng.integers(3, size=4000), np.zeros(4000))
+    rounds = Feedback.from_arrays(
+        rng.normal(size=(4000, 3, 1)), rng.integers(3, size=4000), np.zeros(4000)
+    )
     found = calibration(rounds.with_propensities(np.full(12_000, 0.33)))
     assert not found.flagged
     assert found.harmless.name == "sum over a round, furthest"
-    assert found.summary().splitlines()[-1].startswith("nothing that matters speaks against them")
+    assert (
+        found.summary()
+        .splitlines()[-1]
+        .startswith("nothing that matters speaks against them")
+    )
     assert "sum over a round, furthest is off by -1.0 %" in found.words
     right = calibration(rounds.with_uniform_propensities())
     assert right.harmless is None
@@ -231,8 +282,12 @@ def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
     n, arms = 2000, 34
     shares = np.arange(1.0, arms + 1.0) / (arms * (arms + 1) / 2)
     context = np.repeat(np.exp(6.0 * rng.normal(size=(n, 1, 20))), arms, axis=1)
-    offered = np.concatenate([np.broadcast_to(np.eye(arms), (n, arms, arms)), context / 3.0], axis=2)
-    log = ib.Feedback.from_arrays(offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n))
+    offered = np.concatenate(
+        [np.broadcast_to(np.eye(arms), (n, arms, arms)), context / 3.0], axis=2
+    )
+    log = ib.Feedback.from_arrays(
+        offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n)
+    )
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 40_000)
     found = np.asarray(estimate_propensities(log, blocks=2)).reshape(n, arms)

@@ -12,7 +12,9 @@ def log(rounds, features=(1.0, 3.0), seed=0):
     rng = np.random.default_rng(seed)
     offered = rng.normal(size=(rounds, 2, len(features))) * features
     actions = rng.integers(2, size=rounds)
-    rewards = 2.0 + offered[np.arange(rounds), actions].sum(axis=1) + rng.normal(size=rounds)
+    rewards = (
+        2.0 + offered[np.arange(rounds), actions].sum(axis=1) + rng.normal(size=rounds)
+    )
     return Feedback.from_arrays(offered, actions, rewards)
 
 
@@ -23,7 +25,10 @@ def test_slopes_are_ridge_regression_within_blocks_with_a_ridge_worth_p_rounds()
     earlier, later = log(10), log(8, seed=1)
     gram, cross = np.zeros((2, 2)), np.zeros(2)
     for start in range(0, 10, 2):
-        rows, rewards = earlier.features[start : start + 2], earlier.rewards[start : start + 2]
+        rows, rewards = (
+            earlier.features[start : start + 2],
+            earlier.rewards[start : start + 2],
+        )
         away = rows - rows.mean(axis=0)
         gram, cross = gram + away.T @ away, cross + away.T @ (rewards - rewards.mean())
     ridge = np.diag(2 * np.diagonal(gram) / 10)
@@ -42,11 +47,17 @@ def test_slopes_are_ridge_regression_within_blocks_with_a_ridge_worth_p_rounds()
 def test_the_ridge_is_free_of_units():
     earlier, later = log(40), log(20, seed=1)
     scaled = [
-        Feedback.from_arrays(item.offered * [1000.0, 0.01], item.actions, item.rewards, counts=item.counts)
+        Feedback.from_arrays(
+            item.offered * [1000.0, 0.01],
+            item.actions,
+            item.rewards,
+            counts=item.counts,
+        )
         for item in (earlier, later)
     ]
     np.testing.assert_allclose(
-        predict_rewards(later, earlier).values, predict_rewards(scaled[1], scaled[0]).values
+        predict_rewards(later, earlier).values,
+        predict_rewards(scaled[1], scaled[0]).values,
     )
 
 

@@ -33,21 +33,29 @@ def rounds(propensities, n=1500, seed=0):
     chances = np.exp(0.7 * offered[:, 0])
     chances /= np.repeat(np.add.reduceat(chances, starts), counts)
     uniform = np.repeat(rng.random(n), counts)
-    below = np.cumsum(chances) - np.repeat(np.cumsum(chances)[starts] - chances[starts], counts)
-    actions = np.minimum(np.add.reduceat(below < uniform, starts, dtype=np.int64), counts - 1)
+    below = np.cumsum(chances) - np.repeat(
+        np.cumsum(chances)[starts] - chances[starts], counts
+    )
+    actions = np.minimum(
+        np.add.reduceat(below < uniform, starts, dtype=np.int64), counts - 1
+    )
     every = offered @ [1.0, -1.0, 0.5] + rng.normal(size=len(offered))
     given = {"logged": chances[starts + actions], "all": chances, "none": None}
     rewards = every[starts + actions]
     if propensities == "full":
         return ib.Feedback.from_full_information(offered, every, counts=counts, seed=1)
-    return ib.Feedback.from_arrays(offered, actions, rewards, counts=counts, propensities=given[propensities])
+    return ib.Feedback.from_arrays(
+        offered, actions, rewards, counts=counts, propensities=given[propensities]
+    )
 
 
 def stored(feedback):
     """The same rounds, all that has a value per offered action in files."""
     names = ("offered", "offered_propensities", "offered_rewards")
     changes = {
-        name: collect_rows([getattr(feedback, name)]) for name in names if getattr(feedback, name) is not None
+        name: collect_rows([getattr(feedback, name)])
+        for name in names
+        if getattr(feedback, name) is not None
     }
     assert all(isinstance(rows, StoredRows) for rows in changes.values())
     return replace(feedback, **changes)
@@ -69,10 +77,18 @@ def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
             assert other[name] == pytest.approx(row[name], rel=1e-9, abs=1e-9), where
     assert result.agreement == pytest.approx(expected.agreement)
     if expected.calibration is not None:
-        for check, other in zip(expected.calibration.checks, result.calibration.checks, strict=True):
+        for check, other in zip(
+            expected.calibration.checks, result.calibration.checks, strict=True
+        ):
             assert check.name == other.name
-            assert (check.expected, check.observed, check.standard_error) == pytest.approx(
-                (other.expected, other.observed, other.standard_error), rel=1e-9, abs=1e-9
+            assert (
+                check.expected,
+                check.observed,
+                check.standard_error,
+            ) == pytest.approx(
+                (other.expected, other.observed, other.standard_error),
+                rel=1e-9,
+                abs=1e-9,
             )
 
 
@@ -80,11 +96,16 @@ def test_parts_are_whole_rounds_in_order(little_memory):
     feedback = stored(rounds("all"))
     parts = list(feedback.parts())
     assert len(parts) > 50
-    assert all(isinstance(part.offered, np.ndarray) and part.offered.size <= 300 for part in parts)
+    assert all(
+        isinstance(part.offered, np.ndarray) and part.offered.size <= 300
+        for part in parts
+    )
     np.testing.assert_array_equal(
         np.concatenate([part.offered for part in parts]), np.asarray(feedback.offered)
     )
-    np.testing.assert_array_equal(np.concatenate([part.rewards for part in parts]), feedback.rewards)
+    np.testing.assert_array_equal(
+        np.concatenate([part.rewards for part in parts]), feedback.rewards
+    )
     shares = np.concatenate([part.offered_propensities for part in parts])
     np.testing.assert_array_equal(shares, np.asarray(feedback.offered_propensities))
 
@@ -102,7 +123,9 @@ def test_choices_do_not_depend_on_where_the_rounds_are(monkeypatch):
     played = played_rows(ib.LinUCB(3), full)
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
-    np.testing.assert_array_equal(replayed_rounds(ib.LinUCB(3), stored(log), seed=3), accepted)
+    np.testing.assert_array_equal(
+        replayed_rounds(ib.LinUCB(3), stored(log), seed=3), accepted
+    )
     np.testing.assert_array_equal(played_rows(ib.LinUCB(3), stored(full)), played)
 
 
@@ -111,8 +134,12 @@ def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     expected = estimate_propensities(log)
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
-    np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3)
-    monkeypatch.setattr("invariant_bandits.evaluation.propensities.CURVATURE_PARTS", 10_000)
+    np.testing.assert_allclose(
+        np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3
+    )
+    monkeypatch.setattr(
+        "invariant_bandits.evaluation.propensities.CURVATURE_PARTS", 10_000
+    )
     every_part = estimate_propensities(stored(log))
     np.testing.assert_allclose(np.asarray(every_part), expected, rtol=1e-8)
 
@@ -133,9 +160,15 @@ def table(feedback, order):
 @pytest.mark.parametrize("latest", [None, 400])
 @pytest.mark.parametrize("sorted_by_time", [True, False])
 def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_by_time):
-    order = np.arange(1500) if sorted_by_time else np.random.default_rng(5).permutation(1500)
+    order = (
+        np.arange(1500)
+        if sorted_by_time
+        else np.random.default_rng(5).permutation(1500)
+    )
     log = table(rounds("logged"), order)
-    log = pa.concat_tables(log.slice(start, 97) for start in range(0, log.num_rows, 97))  # many batches
+    log = pa.concat_tables(
+        log.slice(start, 97) for start in range(0, log.num_rows, 97)
+    )  # many batches
     expected = ib.read_feedback(log, latest=latest, windows=4)
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
@@ -144,13 +177,22 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
     assert isinstance(found.feedback.offered, StoredRows)
     assert found.notes == expected.notes
     for name in ("counts", "actions", "rewards", "times", "propensities"):
-        np.testing.assert_array_equal(getattr(found.feedback, name), getattr(expected.feedback, name))
-    np.testing.assert_allclose(np.asarray(found.feedback.offered), expected.feedback.offered, rtol=1e-12)
+        np.testing.assert_array_equal(
+            getattr(found.feedback, name), getattr(expected.feedback, name)
+        )
+    np.testing.assert_allclose(
+        np.asarray(found.feedback.offered), expected.feedback.offered, rtol=1e-12
+    )
 
 
 def test_the_price_of_a_sample_is_said():
-    notes = ib.read_feedback(table(rounds("logged"), np.arange(1500)), latest=375, windows=4).notes
-    assert "only the last 375 of 1,500 rounds were taken: intervals are about 2 times as wide" in notes[0]
+    notes = ib.read_feedback(
+        table(rounds("logged"), np.arange(1500)), latest=375, windows=4
+    ).notes
+    assert (
+        "only the last 375 of 1,500 rounds were taken: intervals are about 2 times as wide"
+        in notes[0]
+    )
 
 
 def test_contributions_of_many_rounds_are_let_go():

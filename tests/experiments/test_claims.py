@@ -11,7 +11,10 @@ from invariant_bandits.simulation.loop import SimulationResult
 
 def result(finals, rounds=None, observations=None):
     """A result whose policies have these regret paths (n, R)."""
-    paths = {name: np.atleast_2d(np.asarray(values, dtype=float)) for name, values in finals.items()}
+    paths = {
+        name: np.atleast_2d(np.asarray(values, dtype=float))
+        for name, values in finals.items()
+    }
     count = next(iter(paths.values())).shape[1]
     at = np.arange(1, count + 1) if rounds is None else np.asarray(rounds)
     return SimulationResult(paths, at, {}, observations=observations or {})
@@ -28,10 +31,19 @@ def growing_as(exponent, n=60, seed=0):
 
 
 def sublinear(cell="cell"):
-    return Claim("c", "s", "q", statistics.growth_exponent(cell, "policy"), Bound(high=1.0), (cell,))
+    return Claim(
+        "c",
+        "s",
+        "q",
+        statistics.growth_exponent(cell, "policy"),
+        Bound(high=1.0),
+        (cell,),
+    )
 
 
-@pytest.mark.parametrize(("exponent", "word"), [(0.5, claims.HOLDS), (1.3, claims.FAILS)])
+@pytest.mark.parametrize(
+    ("exponent", "word"), [(0.5, claims.HOLDS), (1.3, claims.FAILS)]
+)
 def test_the_growth_exponent_that_was_planted_is_found(exponent, word):
     verdict = sublinear().judge({"cell": growing_as(exponent)})
     assert verdict.value == pytest.approx(exponent, abs=1e-9)
@@ -49,17 +61,23 @@ def test_a_statistic_on_its_bound_is_undecided():
         Bound(high=float(values.mean())),
         ("cell",),
     )
-    assert claim.judge({"cell": result({"policy": column(values)})}).word == claims.UNDECIDED
+    assert (
+        claim.judge({"cell": result({"policy": column(values)})}).word
+        == claims.UNDECIDED
+    )
 
 
 @pytest.mark.parametrize(
-    ("shift", "word"), [(-0.02, claims.UNDECIDED), (-0.5, claims.FAILS), (0.5, claims.HOLDS)]
+    ("shift", "word"),
+    [(-0.02, claims.UNDECIDED), (-0.5, claims.FAILS), (0.5, claims.HOLDS)],
 )
 def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
     """The standard error of the mean is 0.03: a bound that much below it is missed, but not beyond doubt."""
     values = np.random.default_rng(1).normal(1.0, 0.2, size=40)
     bound = Bound(high=float(values.mean()) + shift)
-    claim = Claim("c", "s", "q", lambda sample: sample.mean("cell", "policy"), bound, ("cell",))
+    claim = Claim(
+        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), bound, ("cell",)
+    )
     assert claim.judge({"cell": result({"policy": column(values)})}).word == word
 
 
@@ -68,10 +86,14 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     1e-4.
     """
     rng = np.random.default_rng(2)
-    claim = Claim("c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(), ("cell",))
+    claim = Claim(
+        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(), ("cell",)
+    )
     covered = 0
     for _ in range(200):
-        verdict = claim.judge({"cell": result({"policy": column(rng.normal(3.0, 1.0, 40))})})
+        verdict = claim.judge(
+            {"cell": result({"policy": column(rng.normal(3.0, 1.0, 40))})}
+        )
         covered += verdict.low <= 3.0 <= verdict.high
     assert 170 <= covered <= 199
 
@@ -96,15 +118,23 @@ def test_a_straight_line_is_straight_and_an_arch_is_not():
     straight = statistics.straightness(cells, "policy")
     assert straight(Sample(line)) > 0.999
     assert straight(Sample(arch)) < 0.1
-    assert statistics.trend(cells, "policy")(Sample(line)) == pytest.approx(3.0, abs=0.02)
-    assert statistics.ratio_of_trends(cells, "policy", "rival")(Sample(line)) == pytest.approx(0.3, abs=0.002)
+    assert statistics.trend(cells, "policy")(Sample(line)) == pytest.approx(
+        3.0, abs=0.02
+    )
+    assert statistics.ratio_of_trends(cells, "policy", "rival")(
+        Sample(line)
+    ) == pytest.approx(0.3, abs=0.002)
 
 
 def test_the_largest_and_smallest_ratio_are_those_of_the_worst_and_best_cell():
     _, line = sweep(lambda x: 3 * x + 1, noise=0.0)
     names = tuple(line)
-    assert statistics.largest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(7 / 20)
-    assert statistics.smallest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(25 / 80)
+    assert statistics.largest_ratio(names, "policy", "rival")(
+        Sample(line)
+    ) == pytest.approx(7 / 20)
+    assert statistics.smallest_ratio(names, "policy", "rival")(
+        Sample(line)
+    ) == pytest.approx(25 / 80)
 
 
 def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest():
@@ -147,13 +177,24 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
     """The ratio of two policies that move together has no spread; drawn apart it would have."""
     values = column(np.random.default_rng(4).uniform(1, 9, 30))
     found = {"cell": result({"policy": 2 * values, "rival": values})}
-    claim = Claim("c", "s", "q", statistics.ratio("cell", "policy", "rival"), Bound(high=3.0), ("cell",))
+    claim = Claim(
+        "c",
+        "s",
+        "q",
+        statistics.ratio("cell", "policy", "rival"),
+        Bound(high=3.0),
+        ("cell",),
+    )
     verdict = claim.judge(found)
     assert (verdict.low, verdict.high) == pytest.approx((2.0, 2.0))
 
 
-@pytest.mark.parametrize(("covered", "holds"), [(1.0, {"covered"}), (0.0, {"not covered"})])
-def test_the_claims_of_coverage_fail_where_sets_miss_and_are_not_the_papers(covered, holds):
+@pytest.mark.parametrize(
+    ("covered", "holds"), [(1.0, {"covered"}), (0.0, {"not covered"})]
+)
+def test_the_claims_of_coverage_fail_where_sets_miss_and_are_not_the_papers(
+    covered, holds
+):
     """Every run covered, or every run with a miss: only the claim that says so holds."""
     from invariant_bandits.experiments.figures import guarantees
 

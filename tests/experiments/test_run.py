@@ -37,7 +37,10 @@ def whole(tmp_path_factory):
 
 
 def stored_bytes(folder):
-    return {path.name: path.read_bytes() for path in sorted((folder / "cells").glob("*.parquet"))}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted((folder / "cells").glob("*.parquet"))
+    }
 
 
 @pytest.mark.system
@@ -53,25 +56,35 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(whole, tmp_path):
         "import sys; from pathlib import Path; from invariant_bandits.experiments import run as reproduction;"
         f"reproduction.play([{EXPERIMENT!r}], Path(sys.argv[1]), jobs=2, **{RUN!r})"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], start_new_session=True
+    )
     deadline = time.monotonic() + 300
-    while not stored_bytes(tmp_path) and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not stored_bytes(tmp_path)
+        and process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.001)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    survived = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").glob("*.parquet")}
+    survived = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "cells").glob("*.parquet")
+    }
     assert 1 <= len(survived) < 4
     with pytest.raises(InputError, match="not finished"):
         reproduction.read(tmp_path)
     reproduction.play([EXPERIMENT], tmp_path, jobs=1, **RUN)
     assert stored_bytes(tmp_path) == stored_bytes(whole)
-    assert all(path.stat().st_mtime_ns == written for path, written in survived.items()), (
-        "a finished cell was replayed"
-    )
+    assert all(
+        path.stat().st_mtime_ns == written for path, written in survived.items()
+    ), "a finished cell was replayed"
 
 
 def test_a_report_plays_nothing(whole, monkeypatch):
-    monkeypatch.setattr(cells, "simulate", lambda *_, **__: pytest.fail("a report played a cell"))
+    monkeypatch.setattr(
+        cells, "simulate", lambda *_, **__: pytest.fail("a report played a cell")
+    )
     found = reproduction.read(whole)
     reproduction.write_figures(found, whole)
     text = reproduction.write_report(found, whole).read_text()
@@ -111,8 +124,12 @@ def test_an_unknown_experiment_is_named_with_those_there_are():
 
 
 def small(policies=(LINUCB,), **options):
-    world = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2)
-    return Cell("small", replace(world, **options), 20, {name: NAMED[name] for name in policies})
+    world = PaperEpisodes(
+        PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2
+    )
+    return Cell(
+        "small", replace(world, **options), 20, {name: NAMED[name] for name in policies}
+    )
 
 
 def test_a_cell_is_played_again_when_anything_about_it_changes(tmp_path):
@@ -123,19 +140,33 @@ def test_a_cell_is_played_again_when_anything_about_it_changes(tmp_path):
         (small(violation=1.0), 3, 1),
         (small(), 4, 1),
         (small(), 3, 2),
-        (replace(small(), policies={LINUCB: Contender("LinUCB", {"exploration": 0.1})}), 3, 1),
+        (
+            replace(
+                small(), policies={LINUCB: Contender("LinUCB", {"exploration": 0.1})}
+            ),
+            3,
+            1,
+        ),
     ]
     for cell, replications, seed in changed:
-        fresh = cells.run([cell], tmp_path / "fresh", replications=replications, seed=seed)["small"]
-        found = cells.run([cell], tmp_path, replications=replications, seed=seed)["small"]
+        fresh = cells.run(
+            [cell], tmp_path / "fresh", replications=replications, seed=seed
+        )["small"]
+        found = cells.run([cell], tmp_path, replications=replications, seed=seed)[
+            "small"
+        ]
         np.testing.assert_array_equal(found.regret[LINUCB], fresh.regret[LINUCB])
-    identities = {small().identity(3, 1)} | {cell.identity(n, seed) for cell, n, seed in changed}
+    identities = {small().identity(3, 1)} | {
+        cell.identity(n, seed) for cell, n, seed in changed
+    }
     assert len(identities) == 5
 
 
 def test_adding_a_policy_does_not_change_the_rounds_of_the_others(tmp_path):
     alone = cells.run([small()], tmp_path / "a", replications=3, seed=1)["small"]
-    both = cells.run([small((LINUCB, AUTO))], tmp_path / "b", replications=3, seed=1)["small"]
+    both = cells.run([small((LINUCB, AUTO))], tmp_path / "b", replications=3, seed=1)[
+        "small"
+    ]
     np.testing.assert_array_equal(alone.regret[LINUCB], both.regret[LINUCB])
 
 
@@ -164,7 +195,9 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = reproduction.write_report(found, tmp_path).read_text()
     assert all(f'id="{name}"' in text for name in (each.name for each in EXPERIMENTS))
-    assert [number for number in range(2, 8) if f"Figure {number}" not in text] == []  # 1 is the scheme
+    assert [
+        number for number in range(2, 8) if f"Figure {number}" not in text
+    ] == []  # 1 is the scheme
     csv, *tables = reproduction.write_tables(found, tmp_path, latex=True)
     rows = csv.read_text().splitlines()
     assert len(rows) == 1 + sum(len(result.regret) for result in found.results.values())
@@ -173,7 +206,11 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     for path in tables:
         written = path.read_text()
         assert written.isascii(), path  # any LaTeX can read it
-        body = written.split("\\toprule\n")[1].split("\\bottomrule")[0].replace("\\midrule\n", "")
+        body = (
+            written.split("\\toprule\n")[1]
+            .split("\\bottomrule")[0]
+            .replace("\\midrule\n", "")
+        )
         assert {len(re.findall(r"(?<!\\)&", line)) for line in body.splitlines()} == {
             len(re.search(r"tabular}{(\w+)}", written)[1]) - 1
         }
@@ -184,10 +221,14 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
     reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6)
     first = sorted((whole / "cells").glob("*.parquet"))[0]
     (other / "cells" / first.name).write_bytes(first.read_bytes())
-    with pytest.raises(InputError, match=f"{first.name} is missing, damaged or of another run"):
+    with pytest.raises(
+        InputError, match=f"{first.name} is missing, damaged or of another run"
+    ):
         reproduction.read(other)
     notices = []
-    reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=notices.append)
+    reproduction.play(
+        [EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=notices.append
+    )
     assert len(notices) == 1
     assert first.name in notices[0]
     assert reproduction.read(other).run.seed == 6
@@ -206,7 +247,11 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
         assert "another run is writing" in held.stdout
         assert not (tmp_path / "run.json").exists()
     free = subprocess.run(
-        [sys.executable, "-c", RIVAL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", RIVAL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert "free" in free.stdout
 
@@ -239,7 +284,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.system
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux ends children with their parent"
+)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_parent(how, tmp_path):
     parent = subprocess.Popen(

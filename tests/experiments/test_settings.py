@@ -15,13 +15,20 @@ import invariant_bandits
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.cells import Cell, grid_of
 from invariant_bandits.experiments.figures import changing, guarantees, stationary
-from invariant_bandits.experiments.figures.experiment import PublishedResult, cells_of, chosen
+from invariant_bandits.experiments.figures.experiment import (
+    PublishedResult,
+    cells_of,
+    chosen,
+)
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.loop import SimulationResult, play
 
-PUBLISHED_SEEDS = {"dimension-3": 11509275548041198532, "lower-bound-1": 3625748503073508419}
+PUBLISHED_SEEDS = {
+    "dimension-3": 11509275548041198532,
+    "lower-bound-1": 3625748503073508419,
+}
 
 
 def drawn(cell, seed=0):
@@ -68,7 +75,9 @@ def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
 def test_the_violated_part_has_moved_by_the_distance_on_the_axis(breach, size):
     episode = drawn(changing.VIOLATED[breach][size])
     stable = episode.logs.split.invariant
-    moved = np.linalg.norm((episode.coefficients - episode.logs.component) @ stable, axis=1)
+    moved = np.linalg.norm(
+        (episode.coefficients - episode.logs.component) @ stable, axis=1
+    )
     assert moved[-1] == pytest.approx(size)
     assert moved[0] == pytest.approx(size if breach == "jump" else 0.0, abs=1e-12)
 
@@ -86,14 +95,22 @@ def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
     made = {name: contender(episode.past) for name, contender in cells.NAMED.items()}
     for name in (cells.LINUCB, cells.ISD_ORACLE, cells.ISD_ESTIMATED, cells.GREEDY):
-        assert (made[name].ridge, made[name].confidence, made[name].memory) == (0.1, 1 / 50, FOREVER)
+        assert (made[name].ridge, made[name].confidence, made[name].memory) == (
+            0.1,
+            1 / 50,
+            FOREVER,
+        )
     assert made[cells.SW_LINUCB].memory == SlidingWindow(50)
     assert made[cells.D_LINUCB].memory.discount == 0.999
     assert made[cells.ISD_KNOWN].component_precision is None
-    np.testing.assert_array_equal(made[cells.ISD_KNOWN].component, episode.logs.component)
+    np.testing.assert_array_equal(
+        made[cells.ISD_KNOWN].component, episode.logs.component
+    )
     assert made[cells.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
     assert 0.0 < made[cells.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
-    assert made[cells.ISD_PUBLISHED].split.distance(made[cells.ISD_ESTIMATED].split) > 1e-6
+    assert (
+        made[cells.ISD_PUBLISHED].split.distance(made[cells.ISD_ESTIMATED].split) > 1e-6
+    )
     lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
     assert lifted.memory == SlidingWindow(25)
 
@@ -116,8 +133,12 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
     def watched(noise_scale):
         from invariant_bandits.policies.linear import LinUCB
 
-        policy = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
-        twin = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
+        policy = LinUCB(
+            10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0
+        )
+        twin = LinUCB(
+            10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0
+        )
         coverage = cells.OBSERVERS["coverage"]
         probe = coverage.watch(policy, episode)
         np.testing.assert_array_equal(play(probe, episode), play(twin, episode))
@@ -183,12 +204,16 @@ def test_changed_code_makes_a_stored_cell_another_one(tmp_path):
     assert len(set(done.stdout.split())) == 1 + len(CHANGED)
 
 
-def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(monkeypatch):
+def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
+    monkeypatch,
+):
     cell = Cell("c", PaperEpisodes(), 10, {"LinUCB": cells.NAMED["LinUCB"]})
     before = cell.identity(2, 1)
     used = {path.relative_to(PACKAGE).parts[0] for path in cells.sources()}
     assert used.isdisjoint({"cli", "reports", "evaluation", "testing.py", "model.py"})
-    monkeypatch.setattr("invariant_bandits.experiments.cells.fingerprint", lambda modules: "changed")
+    monkeypatch.setattr(
+        "invariant_bandits.experiments.cells.fingerprint", lambda modules: "changed"
+    )
     assert cell.identity(2, 1) != before
 
 
@@ -206,7 +231,12 @@ def test_the_stored_settings_of_every_cell_rebuild_it(cell):
     again = Cell.from_settings(cell.name, stored)
     assert again == cell
     assert again.seed(5) == cell.seed(5)
-    world = grid_of({"environment": {"kind": stored["environment"]["kind"]}, "policies": {"linucb": {}}})
+    world = grid_of(
+        {
+            "environment": {"kind": stored["environment"]["kind"]},
+            "policies": {"linucb": {}},
+        }
+    )
     assert type(world.cells[0].environment) is type(cell.environment)
 
 
@@ -217,7 +247,11 @@ def test_a_cell_of_a_grid_is_rebuilt_from_a_result_that_was_read_back(tmp_path):
         "seed": 3,
         "policies": {"LinUCB": {}, "sw-linucb": {"window": 3}},
     }
-    config["environment"] = {"logged": 60, "online": "abrupt", "world": {"blocks": [2, 1], "varying": 1}}
+    config["environment"] = {
+        "logged": 60,
+        "online": "abrupt",
+        "world": {"blocks": [2, 1], "varying": 1},
+    }
     (cell,) = grid_of(config).cells
     cells.run([cell], tmp_path, replications=2, seed=3)
     noted = SimulationResult.load(tmp_path / f"{cell.name}.parquet").settings
@@ -227,11 +261,17 @@ def test_a_cell_of_a_grid_is_rebuilt_from_a_result_that_was_read_back(tmp_path):
 
 def test_seeds_do_not_depend_on_the_names_that_are_stored():
     """The seeds of the published results, from before names and seeds were told apart."""
-    assert stationary.DIMENSION_CELLS[3].seed(20261116) == PUBLISHED_SEEDS["dimension-3"]
-    assert guarantees.HYPERCUBE_CELLS[1].seed(20261116) == PUBLISHED_SEEDS["lower-bound-1"]
+    assert (
+        stationary.DIMENSION_CELLS[3].seed(20261116) == PUBLISHED_SEEDS["dimension-3"]
+    )
+    assert (
+        guarantees.HYPERCUBE_CELLS[1].seed(20261116) == PUBLISHED_SEEDS["lower-bound-1"]
+    )
 
 
-@pytest.mark.parametrize("cell", [stationary.DIMENSION_CELLS[3], stationary.LOGGED_CELLS[1000]])
+@pytest.mark.parametrize(
+    "cell", [stationary.DIMENSION_CELLS[3], stationary.LOGGED_CELLS[1000]]
+)
 def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
     maker = cell.policies["SW-linUCB, window T"]
     assert dict(maker.options) == {"window": "horizon"}

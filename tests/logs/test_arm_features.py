@@ -32,21 +32,31 @@ CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
 
 
 def all_three():
-    partial = ArmFeatures(CONTEXT, ("a", "b", "c"), "partial", CATALOGUE, ("price", "size"), own_slopes=1)
+    partial = ArmFeatures(
+        CONTEXT, ("a", "b", "c"), "partial", CATALOGUE, ("price", "size"), own_slopes=1
+    )
     return *both(), partial
 
 
 def both():
     own = ArmFeatures(CONTEXT, ("a", "b", "c"), "own", CATALOGUE, ("price", "size"))
-    return own, ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"), crossed=2)
+    return own, ArmFeatures(
+        CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"), crossed=2
+    )
 
 
 def test_rows_when_serving_are_those_of_the_log():
     features = read_moments(LOG.table()).feature_map
     batch = next(read_rounds(LOG.table(), feature_map=features))
     at = 17
-    context = {"age": LOG.contexts[at, 0], "hour": LOG.contexts[at, 1], "country": LOG.country[at]}
-    offered = batch.offered_arms[: batch.offered_counts[: at + 1].sum()][-batch.offered_counts[at] :]
+    context = {
+        "age": LOG.contexts[at, 0],
+        "hour": LOG.contexts[at, 1],
+        "country": LOG.country[at],
+    }
+    offered = batch.offered_arms[: batch.offered_counts[: at + 1].sum()][
+        -batch.offered_counts[at] :
+    ]
     rows = features.rows(context, [features.labels[arm] for arm in offered])
     end = batch.offered_counts[: at + 1].sum()
     np.testing.assert_allclose(rows, batch.offered[end - len(rows) : end], atol=1e-12)
@@ -57,7 +67,10 @@ def test_rows_when_serving_are_those_of_the_log():
 def test_every_feature_is_an_entry_of_the_context_times_a_number_of_the_arm(features):
     whole = np.column_stack([np.ones(5), np.random.default_rng(0).normal(size=(5, 3))])
     codes = np.array([0, 1, 2, 1, 0])
-    gathered = np.take_along_axis(whole, features.entries[codes], axis=1) * features.factors[codes]
+    gathered = (
+        np.take_along_axis(whole, features.entries[codes], axis=1)
+        * features.factors[codes]
+    )
     np.testing.assert_array_equal(features.cross(whole, codes), gathered)
     assert features.dim == gathered.shape[1] == len(set(features.names))
 
@@ -65,9 +78,29 @@ def test_every_feature_is_an_entry_of_the_context_times_a_number_of_the_arm(feat
 def test_names_say_what_the_coordinates_are():
     own, shared = both()
     assert own.names[:5] == ("a", "a × age", "a × country=DE", "a × country=FR", "b")
-    assert shared.names[:7] == ("a", "b", "c", "age", "country=DE", "country=FR", "price × age")
-    row = dict(zip(shared.names, shared.rows({"age": 50.0, "country": "FR"}, ["c"])[0], strict=True))
-    assert (row["c"], row["a"], row["age"], row["price × age"], row["size × country=FR"]) == (
+    assert shared.names[:7] == (
+        "a",
+        "b",
+        "c",
+        "age",
+        "country=DE",
+        "country=FR",
+        "price × age",
+    )
+    row = dict(
+        zip(
+            shared.names,
+            shared.rows({"age": 50.0, "country": "FR"}, ["c"])[0],
+            strict=True,
+        )
+    )
+    assert (
+        row["c"],
+        row["a"],
+        row["age"],
+        row["price × age"],
+        row["size × country=FR"],
+    ) == (
         1.0,
         0.0,
         1.0,
@@ -80,7 +113,9 @@ def test_what_is_wrong_when_serving_is_named():
     own, _ = both()
     with pytest.raises(InputError, match="arm 'd' is not known; the arms are a, b, c"):
         own.rows({"age": 1.0, "country": "DE"}, ["d"])
-    with pytest.raises(InputError, match=r"^context: no value for country; needed: age, country"):
+    with pytest.raises(
+        InputError, match=r"^context: no value for country; needed: age, country"
+    ):
         own.rows({"age": 1.0})
     with pytest.raises(InputError, match="'age' must be one value"):
         own.rows({"age": [1.0, 2.0], "country": "DE"})
@@ -117,7 +152,9 @@ def test_features_can_be_had_in_another_coding():
 def test_which_columns_cannot_change_the_choice():
     own, shared, partial = all_three()
     assert own.silent_columns == ()
-    assert shared.silent_columns == ()  # products with the catalogue differ between arms
+    assert (
+        shared.silent_columns == ()
+    )  # products with the catalogue differ between arms
     assert partial.silent_columns == ("country=DE", "country=FR")
     assert partial.with_own_slopes().names == own.names
     one = ArmFeatures(CONTEXT, ("a",), "shared")
@@ -146,7 +183,12 @@ def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
 
 @pytest.mark.parametrize("coding", ["partial", "shared"])
 def test_statistics_of_rounds_and_of_moments_are_the_same(coding):
-    features = replace(all_three()[2], coding=coding, own_slopes=int(coding == "partial"), catalogue=None)
+    features = replace(
+        all_three()[2],
+        coding=coding,
+        own_slopes=int(coding == "partial"),
+        catalogue=None,
+    )
     features = replace(features, catalogue_names=())
     rng = np.random.default_rng(1)
     whole = np.column_stack([np.ones(900), rng.normal(size=(900, 3))])
@@ -157,7 +199,9 @@ def test_statistics_of_rounds_and_of_moments_are_the_same(coding):
         features, ib.WindowedMoments.from_arrays(rows, rewards, windows=3)
     )
     for name in ("information", "scores", "rounds", "context_square"):
-        np.testing.assert_allclose(getattr(of_moments, name), getattr(of_rounds, name), atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(of_moments, name), getattr(of_rounds, name), atol=1e-9
+        )
 
 
 def contexts_of(seed, rounds=400, arms=5, columns=10, difference=0.0):
@@ -165,16 +209,27 @@ def contexts_of(seed, rounds=400, arms=5, columns=10, difference=0.0):
     rng = np.random.default_rng(seed)
     z = np.column_stack([np.ones(rounds), rng.normal(size=(rounds, columns))])
     arm = rng.integers(arms, size=rounds)
-    rewards = z @ rng.normal(size=columns + 1) + difference * (arm % 2) * z[:, 1] + rng.normal(size=rounds)
+    rewards = (
+        z @ rng.normal(size=columns + 1)
+        + difference * (arm % 2) * z[:, 1]
+        + rng.normal(size=rounds)
+    )
     window = np.arange(rounds) * 4 // rounds * arms + arm
-    return ib.WindowedMoments.empty(columns + 1, 4 * arms).update(z, rewards, window=window)
+    return ib.WindowedMoments.empty(columns + 1, 4 * arms).update(
+        z, rewards, window=window
+    )
 
 
 def test_equal_slopes_are_rarely_said_to_differ_and_different_ones_are():
     """The level is about .004; more than 3 false ones in 200 logs have a probability of .01."""
     columns, none = np.arange(1, 11), np.zeros((5, 0))
-    assert sum(slopes_differ(contexts_of(seed), columns, none) for seed in range(200)) <= 3
-    assert all(slopes_differ(contexts_of(seed, difference=2.0), columns, none) for seed in range(20))
+    assert (
+        sum(slopes_differ(contexts_of(seed), columns, none) for seed in range(200)) <= 3
+    )
+    assert all(
+        slopes_differ(contexts_of(seed, difference=2.0), columns, none)
+        for seed in range(20)
+    )
 
 
 def test_the_slopes_that_differ_most_come_first():
@@ -184,7 +239,9 @@ def test_the_slopes_that_differ_most_come_first():
 
 
 def test_an_unknown_arm_model_is_refused():
-    with pytest.raises(InputError, match="arm_model must be one of 'auto', 'own', 'shared'"):
+    with pytest.raises(
+        InputError, match="arm_model must be one of 'auto', 'own', 'shared'"
+    ):
         ib.FeatureOptions(arm_model="both")
 
 
@@ -193,7 +250,14 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
     rng = np.random.default_rng(5)
     affinity = rng.normal(3.0, 2.0, size=(1000, 4))
     columns = {f"item_affinity_{arm}": affinity[:, arm] for arm in range(4)}
-    table = pa.table({"item_id": LOG.arms, "click": LOG.rewards, "age": LOG.contexts[:, 0], **columns})
+    table = pa.table(
+        {
+            "item_id": LOG.arms,
+            "click": LOG.rewards,
+            "age": LOG.contexts[:, 0],
+            **columns,
+        }
+    )
     log = open_log(table)
     read = read_moments(log, windows=1)
     assert read.feature_map.context_names == ("1", "age", "item_affinity")
@@ -206,7 +270,9 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
         ]
     )
     rows = LOG.arms == 0
-    np.testing.assert_allclose(read.of_arms.gram[0, 0], own[rows].T @ own[rows], atol=1e-8)
+    np.testing.assert_allclose(
+        read.of_arms.gram[0, 0], own[rows].T @ own[rows], atol=1e-8
+    )
     batch = next(read_rounds(log, feature_map=read.feature_map))
     np.testing.assert_allclose(batch.features[rows, :3], own[rows], atol=1e-9)
 
@@ -219,9 +285,13 @@ def test_columns_that_only_end_in_the_labels_belong_to_nobody():
 
 def test_statistics_come_from_features_whose_catalogue_has_no_products():
     """Few rounds: slopes are shared, and the catalogue says something about arms, nothing about slopes."""
-    features = ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"))
+    features = ArmFeatures(
+        CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size")
+    )
     codes = np.arange(60) % 3
     z = np.column_stack([np.ones(60), np.random.default_rng(0).normal(size=(60, 3))])
-    statistics = ArmStatistics.from_features(features, features.cross(z, codes), (codes == 1) * 1.0, 2)
+    statistics = ArmStatistics.from_features(
+        features, features.cross(z, codes), (codes == 1) * 1.0, 2
+    )
     np.testing.assert_array_equal(statistics.rounds.sum(axis=0), [20, 20, 20])
     assert statistics.layout.dim == features.dim == 6

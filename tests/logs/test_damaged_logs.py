@@ -10,7 +10,9 @@ import running
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="memory is limited as Linux does it"
+    ),
 ]
 SEED, COUNT = 7, 220
 
@@ -56,7 +58,10 @@ def test_the_attack_sees_what_it_looks_for():
         return "kind", running.REFUSED, ""
 
     counts, found = running.run(
-        lambda number: running.with_memory(1 << 30, lambda: judged(number)), lambda _: "kind", 6, patience=2.0
+        lambda number: running.with_memory(1 << 30, lambda: judged(number)),
+        lambda _: "kind",
+        6,
+        patience=2.0,
     )
     assert counts == {
         ("kind", running.REFUSED): 3,
@@ -65,9 +70,13 @@ def test_the_attack_sees_what_it_looks_for():
         ("kind", running.MEMORY): 1,
     }
     assert len(found) == 3
-    assert "| kind | 6 | 3 | 0 | 0 | 1 | 1 | 1 |" in running.table(counts, ["kind"], "what")
+    assert "| kind | 6 | 3 | 0 | 0 | 1 | 1 | 1 |" in running.table(
+        counts, ["kind"], "what"
+    )
 
 
 def test_attempts_are_the_same_for_the_same_numbers():
-    assert [readers.attempt(0, n) for n in range(40)] == [readers.attempt(0, n) for n in range(40)]
+    assert [readers.attempt(0, n) for n in range(40)] == [
+        readers.attempt(0, n) for n in range(40)
+    ]
     assert readers.attempt(1, 3) != readers.attempt(0, 3)

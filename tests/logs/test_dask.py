@@ -40,7 +40,11 @@ def cluster(tmp_path_factory):
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "support")])
     surroundings = os.environ | {"PYTHONPATH": paths}
     written = folder / "scheduler.json"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": surroundings}
+    quiet = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": surroundings,
+    }
     started = []
     try:
         scheduler = [
@@ -71,7 +75,9 @@ def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
     path = many_row_groups(tmp_path, form)
     here = read_moments(path, every="1d")
     there = read_moments(path, every="1d", engine=client)
-    by_address = read_moments(path, every="1d", engine="dask", address=client.scheduler.address)
+    by_address = read_moments(
+        path, every="1d", engine="dask", address=client.scheduler.address
+    )
     assert here.moments == there.moments == by_address.moments
     assert here.quality == there.quality
     np.testing.assert_array_equal(here.edges, there.edges)
@@ -89,7 +95,10 @@ def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
         "features": here.feature_map,
         "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
     }
-    weighed = [read_moments(path, **known, engine=engine).of_arms for engine in ("local", cluster[0])]
+    weighed = [
+        read_moments(path, **known, engine=engine).of_arms
+        for engine in ("local", cluster[0])
+    ]
     assert weighed[0].cells == weighed[1].cells
 
 
@@ -116,7 +125,10 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
 
 def test_a_cluster_of_its_own_is_started_and_ended(tmp_path):
     path = many_row_groups(tmp_path)
-    assert read_moments(path, windows=3, engine="dask").moments == read_moments(path, windows=3).moments
+    assert (
+        read_moments(path, windows=3, engine="dask").moments
+        == read_moments(path, windows=3).moments
+    )
 
 
 def test_what_a_worker_cannot_read_is_named_here(cluster, tmp_path):
@@ -131,5 +143,7 @@ def test_what_a_worker_cannot_read_is_named_here(cluster, tmp_path):
 
 def test_an_address_without_a_scheduler_is_named(tmp_path):
     path = many_row_groups(tmp_path)
-    with pytest.raises(InputError, match="address 'nowhere' is not that of a Dask scheduler"):
+    with pytest.raises(
+        InputError, match="address 'nowhere' is not that of a Dask scheduler"
+    ):
         read_moments(path, engine="dask", address="nowhere")

@@ -10,10 +10,12 @@ from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)
 N = 600
-TIMES = np.datetime64("2024-02-27T03:00:00", "us") + np.sort(RNG.integers(0, 40 * 86400, N)).astype(
-    "timedelta64[s]"
+TIMES = np.datetime64("2024-02-27T03:00:00", "us") + np.sort(
+    RNG.integers(0, 40 * 86400, N)
+).astype("timedelta64[s]")
+FRAME = pd.DataFrame(
+    {"ts": TIMES, "reward": RNG.normal(size=N), "x": RNG.normal(size=N)}
 )
-FRAME = pd.DataFrame({"ts": TIMES, "reward": RNG.normal(size=N), "x": RNG.normal(size=N)})
 WEEKS = ib.read_moments(FRAME, every="1w").moments
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0.001}
 
@@ -71,9 +73,15 @@ def span_of(log):
 
 def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
     """The first thousand rows are of days that may be months."""
-    times = np.concatenate([np.repeat(np.datetime64("2024-01-03"), 3000), [np.datetime64("2024-01-25")]])
+    times = np.concatenate(
+        [np.repeat(np.datetime64("2024-01-03"), 3000), [np.datetime64("2024-01-25")]]
+    )
     log = pd.DataFrame(
-        {"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0) % 7}
+        {
+            "date": pd.Series(times).dt.strftime("%d/%m/%Y"),
+            "reward": 1.0,
+            "x": np.arange(3001.0) % 7,
+        }
     )
     log.to_csv(tmp_path / "log.csv", index=False)
     assert span_of(ib.open_log(tmp_path / "log.csv")) == (times[0], times[-1])
@@ -81,12 +89,18 @@ def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
 
 def test_ambiguous_dates_are_asked_for_and_not_guessed(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("date,reward,x\n" + "".join(f"0{1 + i % 9}/04/2024,{i % 2},{i % 5}\n" for i in range(60)))
+    path.write_text(
+        "date,reward,x\n"
+        + "".join(f"0{1 + i % 9}/04/2024,{i % 2},{i % 5}\n" for i in range(60))
+    )
     with pytest.raises(
-        ib.InputError, match=r"such as 01/04/2024 may begin with the day or the month.*--day-first"
+        ib.InputError,
+        match=r"such as 01/04/2024 may begin with the day or the month.*--day-first",
     ):
         ib.open_log(path)
-    spans = [span_of(ib.open_log(path, {"day_first": first})) for first in (True, False)]
+    spans = [
+        span_of(ib.open_log(path, {"day_first": first})) for first in (True, False)
+    ]
     assert spans[0] == (np.datetime64("2024-04-01"), np.datetime64("2024-04-09"))
     assert spans[1] == (np.datetime64("2024-01-04"), np.datetime64("2024-09-04"))
 
@@ -101,6 +115,8 @@ def test_values_of_another_form_cost_their_row(tmp_path):
 def test_numbers_since_1970_that_are_no_numbers_are_missing():
     import pyarrow as pa
 
-    found = since_1970("s", pa.array(["1700000000.5", "soon", None, "1e300"])).to_pylist()
+    found = since_1970(
+        "s", pa.array(["1700000000.5", "soon", None, "1e300"])
+    ).to_pylist()
     assert found[0] == pd.Timestamp("2023-11-14 22:13:20.5")
     assert found[1:] == [None, None, None]

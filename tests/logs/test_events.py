@@ -25,7 +25,10 @@ def vowpal():
 def test_every_sample_is_read_as_vowpal_reads_it(vowpal):
     if not SAMPLES.is_dir():
         pytest.skip("the samples are not beside the project")
-    assert sum(assert_agrees(vowpal, path) for path in sorted(SAMPLES.glob("*.json"))) == 207
+    assert (
+        sum(assert_agrees(vowpal, path) for path in sorted(SAMPLES.glob("*.json")))
+        == 207
+    )
 
 
 def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
@@ -52,11 +55,18 @@ def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
     lines = []
     for number in range(60):
         actions = [
-            {"B": namespace(1), **({"_tag": f"tag{place}"} if number % 2 else {})} for place in range(3)
+            {"B": namespace(1), **({"_tag": f"tag{place}"} if number % 2 else {})}
+            for place in range(3)
         ]
         context = {"U": namespace(2), "top": 2.5, "word": "here", "_multi": actions}
         lines.append(
-            event(number, chosen=int(rng.integers(3)), cost=float(rng.normal()), context=context, actions=3)
+            event(
+                number,
+                chosen=int(rng.integers(3)),
+                cost=float(rng.normal()),
+                context=context,
+                actions=3,
+            )
         )
     assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
 
@@ -78,7 +88,11 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path, monke
             }
             for k in range(1 + n % 4)
         ]
-        context = {"U": {**user, "Inner": {"deep": bool(n % 2), "day": None}}, "only": n % 9, "_multi": items}
+        context = {
+            "U": {**user, "Inner": {"deep": bool(n % 2), "day": None}},
+            "only": n % 9,
+            "_multi": items,
+        }
         more = [
             {},
             {"_skipLearn": n % 2 == 0},
@@ -86,13 +100,22 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path, monke
             {"pdrop": 1.0},
             {"_original_label_cost": -1.0},
         ]
-        line = event(n, chosen=int(rng.integers(5)), cost=float(rng.normal()), context=context, **more[n % 5])
+        line = event(
+            n,
+            chosen=int(rng.integers(5)),
+            cost=float(rng.normal()),
+            context=context,
+            **more[n % 5],
+        )
         lines.append(line if n % 7 else {"EventId": f"d{n}", "RewardValue": 1.0})
         if n % 11 == 0:
             lines[-1].pop("o", None)
         if n % 13 == 0:
             lines[-1].pop("_label_cost", None)
-    lines[155] |= {"_labelIndex": 0, "c": {"U": {"tags": ["several", "words"]}, "_multi": [{}, {}]}}
+    lines[155] |= {
+        "_labelIndex": 0,
+        "c": {"U": {"tags": ["several", "words"]}, "_multi": [{}, {}]},
+    }
     path = written(tmp_path / "log.json", lines)
 
     def read(block_bytes):
@@ -100,7 +123,9 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path, monke
         source = dsjson.DsjsonSource((str(path),))
         (task,) = source.tasks
         rows = [
-            row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()
+            row
+            for _, batch in source.batches(task, source.arrow_schema.names)
+            for row in batch.to_pylist()
         ]
         return source.arrow_schema, source.schema, rows, dict(source.skipped(task))
 
@@ -111,14 +136,24 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path, monke
 
 def test_a_list_of_words_is_one_feature_per_word(tmp_path):
     """Vowpal refuses such an event; to lose it would be worse."""
-    lines = [event(n, context={"U": {"tags": ["a", "b"][: 1 + n % 2]}, "_multi": [{}, {}]}) for n in range(4)]
+    lines = [
+        event(n, context={"U": {"tags": ["a", "b"][: 1 + n % 2]}, "_multi": [{}, {}]})
+        for n in range(4)
+    ]
     rows = rows_of(written(tmp_path / "log.json", lines))
-    assert [(row["U.tags=a"], row["U.tags=b"]) for row in rows[::2]] == [(1.0, 0.0), (1.0, 1.0)] * 2
+    assert [(row["U.tags=a"], row["U.tags=b"]) for row in rows[::2]] == [
+        (1.0, 0.0),
+        (1.0, 1.0),
+    ] * 2
 
 
 def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
-    no_label = {key: value for key, value in event(5).items() if not key.startswith("_label")}
-    no_outcome = {key: value for key, value in event(6, cost=-0.0).items() if key != "o"}
+    no_label = {
+        key: value for key, value in event(5).items() if not key.startswith("_label")
+    }
+    no_outcome = {
+        key: value for key, value in event(6, cost=-0.0).items() if key != "o"
+    }
     lines = [
         event(0),
         '{"_label_cost": -1, "c": {',
@@ -133,7 +168,9 @@ def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
         "[1, 2]",
     ]
     path = written(tmp_path / "log.dsjson", lines)
-    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1, keep_going=True).quality
+    quality = ib.read_moments(
+        path, {"features": ["U.age"]}, windows=1, keep_going=True
+    ).quality
     counted = {reason: problem.count for reason, problem in quality.problems.items()}
     assert counted == {
         dsjson.DAMAGED: 2,
@@ -167,15 +204,33 @@ def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
     ],
 )
 def test_values_of_a_wrong_kind_cost_their_event_only(changed, tmp_path):
-    path = written(tmp_path / "log.json", [event(n, **(changed if n == 5 else {})) for n in range(20)])
-    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1, keep_going=True).quality
+    path = written(
+        tmp_path / "log.json",
+        [event(n, **(changed if n == 5 else {})) for n in range(20)],
+    )
+    quality = ib.read_moments(
+        path, {"features": ["U.age"]}, windows=1, keep_going=True
+    ).quality
     assert (quality.rounds, quality.left_out) == (19, 1)
 
 
 def test_the_reward_that_was_observed_can_be_asked_for(tmp_path):
-    path = written(tmp_path / "log.json", [event(n, _original_label_cost=-float(n)) for n in range(2, 9)])
-    batches = ib.read_rounds(path, {"reward": "__observed_reward", "features": ["A.price"]})
-    assert [reward for batch in batches for reward in batch.rewards] == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    path = written(
+        tmp_path / "log.json",
+        [event(n, _original_label_cost=-float(n)) for n in range(2, 9)],
+    )
+    batches = ib.read_rounds(
+        path, {"reward": "__observed_reward", "features": ["A.price"]}
+    )
+    assert [reward for batch in batches for reward in batch.rewards] == [
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        6.0,
+        7.0,
+        8.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -194,10 +249,20 @@ def test_decisions_for_several_slots_are_refused_with_the_reason(line, tmp_path)
 def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
     rng = np.random.default_rng(2)
     chosen, rewards = rng.integers(0, 3, 50), rng.normal(size=50)
-    lines = [event(n, chosen=int(chosen[n]), cost=-rewards[n], actions=3) for n in range(50)]
-    batches = list(ib.read_rounds(written(tmp_path / "log.json", lines), {"features": ["A.price", "U.age"]}))
-    np.testing.assert_array_equal(np.concatenate([batch.action for batch in batches]), chosen)
-    np.testing.assert_allclose(np.concatenate([batch.rewards for batch in batches]), rewards)
+    lines = [
+        event(n, chosen=int(chosen[n]), cost=-rewards[n], actions=3) for n in range(50)
+    ]
+    batches = list(
+        ib.read_rounds(
+            written(tmp_path / "log.json", lines), {"features": ["A.price", "U.age"]}
+        )
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([batch.action for batch in batches]), chosen
+    )
+    np.testing.assert_allclose(
+        np.concatenate([batch.rewards for batch in batches]), rewards
+    )
     offered = np.concatenate([batch.offered for batch in batches])
     np.testing.assert_array_equal(offered[:, 0], np.tile([1.0, 2.0, 3.0], 50))
     np.testing.assert_array_equal(offered[:, 1], np.repeat(20.0 + np.arange(50), 3))
@@ -205,19 +270,29 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
     assert batches[0].times[0] == np.datetime64("2024-03-01T10:00:00.123456")
 
 
-def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
+def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(events, "MOST_FEATURES", 6)
     monkeypatch.setattr(events, "MANY_WORDS", 10)
     context = [
-        {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]}
+        {
+            "U": {"id": f"user {n}", f"rare{n}": 1, "age": n},
+            "_multi": [{"A": {"x": 1.5}}, {}],
+        }
         for n in range(30)
     ]
-    path = written(tmp_path / "log.json", [event(n, context=item) for n, item in enumerate(context)])
+    path = written(
+        tmp_path / "log.json",
+        [event(n, context=item) for n, item in enumerate(context)],
+    )
     source = dsjson.DsjsonSource((str(path),))
     assert len(source.columns) == 6
     assert {"U.id", "U.age", "A.x"} <= set(source.columns)
     assert "U.id" not in source.schema.features
-    assert "27 features that are not among the 6 most frequent" in source.schema.describe()
+    assert (
+        "27 features that are not among the 6 most frequent" in source.schema.describe()
+    )
 
 
 def drinks(n, **changed):
@@ -226,20 +301,41 @@ def drinks(n, **changed):
         for tag in ("tea", "mocha", "juice")
     ]
     return event(
-        n, chosen=n % 3, context={"user": {"age": float(n % 7)}, "_multi": items[: 2 + n % 5 % 2 if n else 3]}
+        n,
+        chosen=n % 3,
+        context={
+            "user": {"age": float(n % 7)},
+            "_multi": items[: 2 + n % 5 % 2 if n else 3],
+        },
     )
 
 
 def test_actions_whose_features_depend_on_their_label_only_are_arms(tmp_path):
-    lines = [line for n in range(60) if (line := drinks(n))["_labelIndex"] < len(line["c"]["_multi"])]
+    lines = [
+        line
+        for n in range(60)
+        if (line := drinks(n))["_labelIndex"] < len(line["c"]["_multi"])
+    ]
     path = written(tmp_path / "log.json", lines)
     log = ib.open_log(path)
-    assert (log.schema.arm, log.schema.action, log.schema.features) == ("action", None, ("user.age",))
+    assert (log.schema.arm, log.schema.action, log.schema.features) == (
+        "action",
+        None,
+        ("user.age",),
+    )
     assert log.arms.labels == ("juice", "mocha", "tea")
     assert ("ignored", "item.hot", "depends on the arm only") in log.schema.rows()
     rows = ib.open_log(path, {"features": ["item.hot", "user.age"]}).schema
-    assert (rows.arm, rows.action, rows.features) == (None, "action", ("item.hot", "user.age"))
-    assert ib.open_log(path, {"arm": None}).schema.features == ("item.hot", "item.id", "user.age")
+    assert (rows.arm, rows.action, rows.features) == (
+        None,
+        "action",
+        ("item.hot", "user.age"),
+    )
+    assert ib.open_log(path, {"arm": None}).schema.features == (
+        "item.hot",
+        "item.id",
+        "user.age",
+    )
     varied = written(tmp_path / "varied.json", [*lines, drinks(3, price=1.5)])
     assert ib.open_log(varied).schema.arm is None
 
@@ -248,12 +344,16 @@ def test_rare_names_among_very_many_are_forgotten_and_counted(tmp_path, monkeypa
     monkeypatch.setattr(events, "MOST_NAMES", 2000)
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
     lines = [
-        event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)
+        event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]})
+        for n, user in enumerate(users)
     ]
     source = dsjson.DsjsonSource((str(written(tmp_path / "log.json", lines)),))
     assert "A.x" in source.schema.features
     assert len(source.columns) == 500
-    assert "8,501 features that are not among the 500 most frequent" in source.schema.describe()
+    assert (
+        "8,501 features that are not among the 500 most frequent"
+        in source.schema.describe()
+    )
 
 
 def test_json_lines_that_are_no_events_stay_json_lines(tmp_path):
@@ -307,5 +407,8 @@ def test_vowpal_text_is_one_row_per_action(tmp_path):
 
 def test_vowpal_text_without_a_usable_event_is_refused(tmp_path):
     (tmp_path / "log.vw").write_text("hello\n\nworld\n")
-    with pytest.raises(ib.FileError, match=r"log\.vw is not readable: .* used: 2 × event without a label"):
+    with pytest.raises(
+        ib.FileError,
+        match=r"log\.vw is not readable: .* used: 2 × event without a label",
+    ):
         open_source(tmp_path / "log.vw")

@@ -35,11 +35,21 @@ def test_numbers_stay_categories_become_indicators_and_products_multiply():
     columns = raw()
     mapped = FeatureMap(COLUMNS, ("price:country", "size[1]:price"))
     features = dict(zip(mapped.names, mapped.apply(columns).T, strict=True))
-    assert list(features)[:5] == ["price", "country=DE", "country=FR", "size[0]", "size[1]"]
+    assert list(features)[:5] == [
+        "price",
+        "country=DE",
+        "country=FR",
+        "size[0]",
+        "size[1]",
+    ]
     german = columns["country"] == "DE"
     np.testing.assert_array_equal(features["country=DE"], german)
-    np.testing.assert_array_equal(features["price:country=DE"], columns["price"] * german)
-    np.testing.assert_array_equal(features["size[1]:price"], columns["size"][:, 1] * columns["price"])
+    np.testing.assert_array_equal(
+        features["price:country=DE"], columns["price"] * german
+    )
+    np.testing.assert_array_equal(
+        features["size[1]:price"], columns["size"][:, 1] * columns["price"]
+    )
 
 
 def test_an_unknown_category_is_all_zeros():
@@ -55,7 +65,9 @@ def test_centring_leaves_only_differences_within_the_round():
     plain = FeatureMap(COLUMNS).apply(columns)
     for rows in (slice(0, 2), slice(2, 3), slice(3, 6)):
         np.testing.assert_allclose(features[rows].mean(axis=0), 0.0, atol=1e-15)
-        np.testing.assert_allclose(np.diff(features[rows], axis=0), np.diff(plain[rows], axis=0), atol=1e-14)
+        np.testing.assert_allclose(
+            np.diff(features[rows], axis=0), np.diff(plain[rows], axis=0), atol=1e-14
+        )
     np.testing.assert_array_equal(centre_rounds(plain), centre_rounds(plain, [6]))
 
 
@@ -77,8 +89,12 @@ def test_finishing_moments_or_rows_is_the_same(seed, standardise):
 def test_a_stored_map_gives_the_same_bits():
     columns = raw(60)
     start = FeatureMap(COLUMNS, ("price:country",), centre=True)
-    moments = WindowedMoments.from_arrays(start.encode(columns), np.zeros(60), windows=1)
-    learned, _ = start.learned(moments, FeatureOptions(standardise="scale", centre=True))
+    moments = WindowedMoments.from_arrays(
+        start.encode(columns), np.zeros(60), windows=1
+    )
+    learned, _ = start.learned(
+        moments, FeatureOptions(standardise="scale", centre=True)
+    )
     settings, arrays = storage.to_state(learned)
     again = storage.from_state(FeatureMap, json.loads(json.dumps(settings)), arrays)
     assert again.names == learned.names
@@ -88,19 +104,29 @@ def test_a_stored_map_gives_the_same_bits():
 def test_planted_combinations_are_found_with_their_coefficients():
     rng = np.random.default_rng(1)
     a, b, c = rng.normal([3.0, -50.0, 0.0], [1.0, 20.0, 1e-3], (500, 3)).T
-    features = np.column_stack([a, b, np.full(500, 7.0), 2.0 * a - 0.5 * b + 4.0, c, c + 1e-3 * a])
+    features = np.column_stack(
+        [a, b, np.full(500, 7.0), 2.0 * a - 0.5 * b + 4.0, c, c + 1e-3 * a]
+    )
     names = ["a", "b", "seven", "mix", "c", "free"]
     moments = WindowedMoments.from_arrays(features[:, :5], np.zeros(500), windows=4)
     seven, mix = collinear_features(moments, names[:5])
     assert (seven.name, seven.combination) == ("seven", {})
     assert mix.name == "mix"
     assert set(mix.combination) == {"a", "b"}
-    np.testing.assert_allclose([mix.combination["a"], mix.combination["b"]], [2.0, -0.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        [mix.combination["a"], mix.combination["b"]], [2.0, -0.5], rtol=1e-6
+    )
     assert str(mix) == "mix = +2·a -0.5·b + a constant per window"
     assert str(seven) == "seven is constant within every window"
     whole = WindowedMoments.from_arrays(features, np.zeros(500), windows=4)
-    assert [feature.name for feature in collinear_features(whole, names)] == ["seven", "mix", "free"]
-    nearly = WindowedMoments.from_arrays(np.column_stack([a, a + 1e-3 * b]), np.zeros(500), windows=4)
+    assert [feature.name for feature in collinear_features(whole, names)] == [
+        "seven",
+        "mix",
+        "free",
+    ]
+    nearly = WindowedMoments.from_arrays(
+        np.column_stack([a, a + 1e-3 * b]), np.zeros(500), windows=4
+    )
     assert collinear_features(nearly, ["a", "nearly"]) == []
 
 
@@ -108,19 +134,26 @@ def test_a_feature_that_varies_only_among_the_offered_is_left_out():
     rng = np.random.default_rng(2)
     offered = rng.normal(size=(300, 4, 2))
     offered[:, 0, 1] = 0.0
-    moments = WindowedMoments.from_arrays(offered[:, 0], np.zeros(300), windows=2, offered=offered)
-    assert [feature.name for feature in collinear_features(moments, ["free", "never chosen"])] == [
-        "never chosen"
-    ]
+    moments = WindowedMoments.from_arrays(
+        offered[:, 0], np.zeros(300), windows=2, offered=offered
+    )
+    assert [
+        feature.name
+        for feature in collinear_features(moments, ["free", "never chosen"])
+    ] == ["never chosen"]
 
 
 def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
     columns = raw(300)
     start = FeatureMap((Column("country", ("DE", "FR", "IT")),))
-    moments = WindowedMoments.from_arrays(start.encode(columns), np.zeros(300), windows=2)
+    moments = WindowedMoments.from_arrays(
+        start.encode(columns), np.zeros(300), windows=2
+    )
     learned, (last,) = start.learned(moments, FeatureOptions())
     assert learned.names == ("country=DE", "country=FR")
-    np.testing.assert_allclose([last.combination[name] for name in learned.names], -1.0, rtol=1e-9)
+    np.testing.assert_allclose(
+        [last.combination[name] for name in learned.names], -1.0, rtol=1e-9
+    )
 
 
 PLAIN = FeatureMap(COLUMNS)
@@ -154,9 +187,17 @@ def test_many_categories_at_once_are_those_one_by_one():
     column = Column("country", ("DE", "FR"), filler=(0.25, 0.75), marks_missing=True)
     words = np.array(["DE", "FR", "IT", None, "FR"] * 400, dtype=object)
     at_once = column.encode(words, len(words))
-    np.testing.assert_array_equal(at_once[:5], [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0.25, 0.75, 1], [0, 1, 0]])
-    one_by_one = np.vstack([column.encode(part, len(part)) for part in np.split(words, 4)])
+    np.testing.assert_array_equal(
+        at_once[:5], [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0.25, 0.75, 1], [0, 1, 0]]
+    )
+    one_by_one = np.vstack(
+        [column.encode(part, len(part)) for part in np.split(words, 4)]
+    )
     np.testing.assert_array_equal(at_once, one_by_one)
     mixed = np.array(["1", 1, 2.5, None, float("nan")] * 400, dtype=object)
-    numbers = Column("kind", ("1", "2.5"), filler=(), marks_missing=True).encode(mixed, len(mixed))
-    np.testing.assert_array_equal(numbers[:5], [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    numbers = Column("kind", ("1", "2.5"), filler=(), marks_missing=True).encode(
+        mixed, len(mixed)
+    )
+    np.testing.assert_array_equal(
+        numbers[:5], [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]]
+    )

@@ -18,7 +18,9 @@ def ragged(seed=0, **more):
     counts = rng.integers(1, 5, size=ROUNDS)
     offered = rng.standard_normal((counts.sum(), 2))
     actions = rng.integers(0, counts)
-    return Feedback.from_arrays(offered, actions, rng.standard_normal(ROUNDS), counts=counts, **more)
+    return Feedback.from_arrays(
+        offered, actions, rng.standard_normal(ROUNDS), counts=counts, **more
+    )
 
 
 def test_the_features_of_the_logged_action_are_found_in_its_own_round():
@@ -30,8 +32,12 @@ def test_the_features_of_the_logged_action_are_found_in_its_own_round():
 
 def test_sums_per_round_are_those_of_a_loop():
     feedback = ragged()
-    by_hand = [part.sum(axis=0) for part in np.split(feedback.offered, feedback.starts[1:-1])]
-    np.testing.assert_allclose(feedback.sums_per_round(feedback.offered), by_hand, rtol=1e-14)
+    by_hand = [
+        part.sum(axis=0) for part in np.split(feedback.offered, feedback.starts[1:-1])
+    ]
+    np.testing.assert_allclose(
+        feedback.sums_per_round(feedback.offered), by_hand, rtol=1e-14
+    )
 
 
 def test_moments_of_ragged_rounds_are_those_of_the_rounds_one_by_one():
@@ -39,7 +45,12 @@ def test_moments_of_ragged_rounds_are_those_of_the_rounds_one_by_one():
     by_hand = ib.WindowedMoments.empty(2, 4, offered=True)
     for t, round_ in enumerate(np.split(feedback.offered, feedback.starts[1:-1])):
         row = round_[feedback.actions[t]]
-        by_hand.update(row[None], [feedback.rewards[t]], window=t * 4 // ROUNDS, offered=round_[None])
+        by_hand.update(
+            row[None],
+            [feedback.rewards[t]],
+            window=t * 4 // ROUNDS,
+            offered=round_[None],
+        )
     assert_same_moments(feedback.moments(4), by_hand)
 
 
@@ -51,7 +62,9 @@ def test_moments_of_even_rounds_are_those_of_the_arrays():
     chosen, edges = offered[np.arange(40), actions], [0, 10, 35, 40]
     whole = ib.WindowedMoments.from_arrays(chosen, rewards, windows=5, offered=offered)
     assert feedback.moments(5) == whole
-    timed = ib.WindowedMoments.from_arrays(chosen, rewards, times=times, edges=edges, offered=offered)
+    timed = ib.WindowedMoments.from_arrays(
+        chosen, rewards, times=times, edges=edges, offered=offered
+    )
     assert feedback.moments(edges=edges) == timed
 
 
@@ -62,7 +75,14 @@ def test_a_split_keeps_every_round_once_and_in_order():
     assert [part.rounds for part in by_time] == [20, 40]
     for earlier, later in (feedback.split(1 / 3), by_time):
         assert earlier.times[-1] < later.times[0]
-        for name in ("offered", "counts", "actions", "rewards", "times", "propensities"):
+        for name in (
+            "offered",
+            "counts",
+            "actions",
+            "rewards",
+            "times",
+            "propensities",
+        ):
             both = np.concatenate([getattr(earlier, name), getattr(later, name)])
             np.testing.assert_array_equal(both, getattr(feedback, name))
 
@@ -74,34 +94,61 @@ def test_full_information_is_logged_uniformly_at_random():
     feedback = Feedback.from_full_information(np.ones((30_000, 3, 1)), rewards, seed=5)
     shares = np.bincount(feedback.actions) / 30_000
     np.testing.assert_allclose(shares, 1 / 3, atol=4 * np.sqrt(2 / 9 / 30_000))
-    np.testing.assert_array_equal(feedback.rewards, rewards[np.arange(30_000), feedback.actions])
+    np.testing.assert_array_equal(
+        feedback.rewards, rewards[np.arange(30_000), feedback.actions]
+    )
     np.testing.assert_allclose(feedback.propensities, 1 / 3)
 
 
 def test_a_baseline_is_taken_off_all_rewards_and_nothing_else():
-    feedback = Feedback.from_full_information(np.ones((5, 2, 1)), np.arange(10.0), seed=0)
+    feedback = Feedback.from_full_information(
+        np.ones((5, 2, 1)), np.arange(10.0), seed=0
+    )
     lower = feedback.shifted(3.0)
     np.testing.assert_array_equal(lower.rewards, feedback.rewards - 3.0)
     np.testing.assert_array_equal(lower.offered_rewards, np.arange(10.0) - 3.0)
 
 
-GOOD = {"offered": np.ones((5, 2)), "actions": [1, 0], "rewards": [0.0, 1.0], "counts": [2, 3]}
+GOOD = {
+    "offered": np.ones((5, 2)),
+    "actions": [1, 0],
+    "rewards": [0.0, 1.0],
+    "counts": [2, 3],
+}
 BAD = {
-    "counts that do not add up": ("counts must add up to the 5 rows of offered, got 4", {"counts": [2, 2]}),
+    "counts that do not add up": (
+        "counts must add up to the 5 rows of offered, got 4",
+        {"counts": [2, 2]},
+    ),
     "an empty round": ("counts must be at least 1, got 0", {"counts": [5, 0]}),
     "an action that is not offered": (
         "actions must index the 2 of their round, got 2 at 0",
         {"actions": [2, 0]},
     ),
     "a fractional action": ("actions must be whole numbers", {"actions": [0.5, 1.0]}),
-    "too few rewards": (r"rewards must have shape \(2,\), got \(1,\)", {"rewards": [1.0]}),
+    "too few rewards": (
+        r"rewards must have shape \(2,\), got \(1,\)",
+        {"rewards": [1.0]},
+    ),
     "a missing reward": ("rewards must be finite", {"rewards": [1.0, np.nan]}),
-    "times that go back": ("times must not decrease, got 2 before 1", {"times": [2, 1]}),
+    "times that go back": (
+        "times must not decrease, got 2 before 1",
+        {"times": [2, 1]},
+    ),
     "times in words": ("times must be numbers or datetimes", {"times": ["a", "b"]}),
-    "a propensity of zero": ("above 0 and at most 1, got 0.0 in round 1", {"propensities": [0.5, 0.0]}),
-    "a propensity above one": ("above 0 and at most 1, got 1.5 in round 0", {"propensities": [1.5, 0.5]}),
+    "a propensity of zero": (
+        "above 0 and at most 1, got 0.0 in round 1",
+        {"propensities": [0.5, 0.0]},
+    ),
+    "a propensity above one": (
+        "above 0 and at most 1, got 1.5 in round 0",
+        {"propensities": [1.5, 0.5]},
+    ),
     "too few propensities": ("propensities must have shape", {"propensities": [0.5]}),
-    "too many rewards of all actions": ("offered_rewards must have shape", {"offered_rewards": np.ones(6)}),
+    "too many rewards of all actions": (
+        "offered_rewards must have shape",
+        {"offered_rewards": np.ones(6)},
+    ),
 }
 
 

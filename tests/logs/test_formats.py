@@ -50,7 +50,9 @@ def pairs(tmp_path, monkeypatch):
     folder.mkdir()
     rows = wide(LOG).drop(["time"]).to_pylist()
     for name, part in (("0.pairs", rows[:150]), ("1.pairs", rows[150:])):
-        lines = [";".join(f"{name}={value!r}" for name, value in row.items()) for row in part]
+        lines = [
+            ";".join(f"{name}={value!r}" for name, value in row.items()) for row in part
+        ]
         (folder / name).write_text("\n".join(lines))
     (folder / "notes.txt").write_text("not a log")
     yield folder
@@ -81,7 +83,8 @@ def test_messages_name_every_format(pairs, tmp_path):
         ib.read_moments(tmp_path / "nothing")
     (tmp_path / "log.csv").write_text("reward,x\n1,2\n")
     with pytest.raises(
-        ib.FileError, match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)"
+        ib.FileError,
+        match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)",
     ):
         ib.read_moments([tmp_path / "log.csv", pairs / "0.pairs"])
 
@@ -93,20 +96,31 @@ def test_a_format_that_was_forgotten_is_unknown(pairs):
 
 
 def test_our_formats_find_themselves():
-    assert {"csv", "obp", "parquet", "table"} <= {log_format.name for log_format in tuple(FORMATS)}
+    assert {"csv", "obp", "parquet", "table"} <= {
+        log_format.name for log_format in tuple(FORMATS)
+    }
 
 
 def test_what_is_in_memory_is_taken_by_the_format_that_was_registered_last():
     class Arrays(dict):
         """A dictionary, but no obp feedback."""
 
-    @log_format("arrays", label="a dictionary of columns", accepts=lambda source: isinstance(source, Arrays))
+    @log_format(
+        "arrays",
+        label="a dictionary of columns",
+        accepts=lambda source: isinstance(source, Arrays),
+    )
     def open_arrays(source):
         return TableSource(pa.table(dict(source)))
 
     try:
-        read = ib.read_moments(Arrays(reward=np.arange(5.0), x=np.arange(5.0) ** 2), windows=1)
-        with pytest.raises(ib.InputError, match=r"a pattern, .*a dictionary of columns, .*an Arrow table"):
+        read = ib.read_moments(
+            Arrays(reward=np.arange(5.0), x=np.arange(5.0) ** 2), windows=1
+        )
+        with pytest.raises(
+            ib.InputError,
+            match=r"a pattern, .*a dictionary of columns, .*an Arrow table",
+        ):
             ib.read_moments(5)
     finally:
         FORMATS.remove("arrays")
@@ -123,7 +137,11 @@ def test_what_is_open_stays_open():
     [
         ("mine", {}, "needs either suffixes"),
         ("mine", {"suffixes": ".mine"}, "needs either suffixes"),
-        ("mine", {"suffixes": (".mine",), "accepts": callable}, "needs either suffixes"),
+        (
+            "mine",
+            {"suffixes": (".mine",), "accepts": callable},
+            "needs either suffixes",
+        ),
         (
             "csv",
             {"suffixes": (".mine",)},

@@ -16,7 +16,8 @@ RNG = np.random.default_rng(0)
 ROWS = [",".join(f"{value:.4f}" for value in row) for row in RNG.normal(size=(300, 3))]
 TABLE = "x,größe,reward\n" + "\n".join(ROWS) + "\n"
 OBJECTS = "".join(
-    json.dumps(dict(zip(("x", "y", "reward"), map(float, row.split(",")), strict=True))) + "\n"
+    json.dumps(dict(zip(("x", "y", "reward"), map(float, row.split(",")), strict=True)))
+    + "\n"
     for row in ROWS
 )
 
@@ -31,9 +32,17 @@ def nested(depth, opening="[", closing="]"):
     [
         ("log.jsonl", nested(100_000) * 3, "deeper than 16"),
         ("log.jsonl", nested(100_000, '{"x":', "}") * 3, "deeper than 16"),
-        ("log.dsjson", '{"c": {"_multi": ' + "[" * 100_000 + "\n", "no event that can be used"),
+        (
+            "log.dsjson",
+            '{"c": {"_multi": ' + "[" * 100_000 + "\n",
+            "no event that can be used",
+        ),
         ("log.csv", "a" * 200_000 + ",reward\n1,2\n", "its first line is not a header"),
-        ("log.csv", "x,reward\n1,2\n".encode("utf-16") + b"\0\0" * 9, "is not text: byte 13 is 0x00"),
+        (
+            "log.csv",
+            "x,reward\n1,2\n".encode("utf-16") + b"\0\0" * 9,
+            "is not text: byte 13 is 0x00",
+        ),
     ],
 )
 def test_what_cannot_be_a_log_is_refused_in_one_line(name, content, message, tmp_path):
@@ -93,7 +102,9 @@ def test_a_value_that_is_long_does_not_hide_the_header(tmp_path):
     """The rows behind the first block have no header of their own: one of them must not be taken for it."""
     path, long = tmp_path / "log.csv", 150_000
     rows = "".join(f"{row},k\n" for row in ROWS)
-    path.write_text("x,y,reward,note\n" + ROWS[0] + "," + "z" * long + "\n" + rows * 2000)
+    path.write_text(
+        "x,y,reward,note\n" + ROWS[0] + "," + "z" * long + "\n" + rows * 2000
+    )
     read = ib.read_moments(path, {"features": ["x", "y"]}, windows=2)
     assert path.stat().st_size > 8 << 20
     assert read.moments.rounds == 600_001

@@ -27,7 +27,11 @@ def gappy(seed=0, rounds=ROUNDS, first_gap=0):
         for name, share in MISSING.items()
     }
     reward = (
-        0.1 * price - 0.2 * age + 1.0 * (country == "FR") + EFFECT * gone["price"] + rng.normal(size=rounds)
+        0.1 * price
+        - 0.2 * age
+        + 1.0 * (country == "FR")
+        + EFFECT * gone["price"]
+        + rng.normal(size=rounds)
     )
     columns = {
         "reward": pa.array(reward),
@@ -42,16 +46,29 @@ def test_no_round_is_lost_and_what_was_planted_is_found():
     table, gone = gappy()
     model = ib.fit_logs(table, {"arm": None}, policy="linucb", windows=4)
     assert (model.quality.rounds, model.quality.left_out) == (ROUNDS, 0)
-    assert model.quality.imputed == {name: int(mask.sum()) for name, mask in gone.items()}
-    names = ("price", "price missing", "age", "age missing", "country=DE", "country missing")
+    assert model.quality.imputed == {
+        name: int(mask.sum()) for name, mask in gone.items()
+    }
+    names = (
+        "price",
+        "price missing",
+        "age",
+        "age missing",
+        "country=DE",
+        "country missing",
+    )
     assert model.names == names
     moments = model.moments
     estimate = np.linalg.solve(moments.gram.sum(axis=0), moments.cross.sum(axis=0))
     truth = {"price": 0.1, "age": -0.2, "price missing": EFFECT, "age missing": 0.0}
-    fillers = {column.name: column.filler[0] for column in model.feature_map.columns[:2]}
+    fillers = {
+        column.name: column.filler[0] for column in model.feature_map.columns[:2]
+    }
     truth["price missing"] += 0.1 * (50.0 - fillers["price"])
     truth["age missing"] -= 0.2 * (40.0 - fillers["age"])
-    covariance = np.linalg.inv(moments.gram.sum(axis=0)) * 1.7  # noise and what the gaps hide
+    covariance = (
+        np.linalg.inv(moments.gram.sum(axis=0)) * 1.7
+    )  # noise and what the gaps hide
     for name, value in truth.items():
         place = names.index(name)
         assert abs(estimate[place] - value) < 4.0 * np.sqrt(
@@ -71,7 +88,9 @@ def test_rounds_are_left_out_where_filling_in_is_not_wanted():
 
 
 @pytest.mark.parametrize("in_files", [True, False])
-def test_gaps_that_begin_after_the_first_rows_are_marked_all_the_same(in_files, tmp_path):
+def test_gaps_that_begin_after_the_first_rows_are_marked_all_the_same(
+    in_files, tmp_path
+):
     late, _ = gappy(first_gap=3000)
     pq.write_table(late, tmp_path / "log.parquet", row_group_size=700)
     read = ib.read_moments(tmp_path / "log.parquet" if in_files else late, windows=2)
@@ -93,24 +112,40 @@ def test_a_missing_value_when_serving_is_the_stored_one(tmp_path):
     model = ib.fit_logs(gappy()[0], {"arm": None}, policy="linucb", windows=4)
     model.save(tmp_path / "model")
     model = ib.Model.load(tmp_path / "model")
-    price = next(column for column in model.feature_map.columns if column.name == "price")
-    offered = {"price": [None, price.filler[0]], "age": [40.0, float("nan")], "country": [None, "DE"]}
+    price = next(
+        column for column in model.feature_map.columns if column.name == "price"
+    )
+    offered = {
+        "price": [None, price.filler[0]],
+        "age": [40.0, float("nan")],
+        "country": [None, "DE"],
+    }
     features = dict(zip(model.names, model.feature_map.encode(offered).T, strict=False))
     np.testing.assert_array_equal(features["price"], [price.filler[0]] * 2)
     np.testing.assert_array_equal(features["price missing"], [1.0, 0.0])
-    assert abs(features["country=DE"][0] - 0.5) < 0.05  # the share of DE, not the category that was left out
+    assert (
+        abs(features["country=DE"][0] - 0.5) < 0.05
+    )  # the share of DE, not the category that was left out
     assert features["country=DE"][1] == 1.0
     assert model.select(offered) in (0, 1)
-    mean = model.scores({"price": [None, 50.0], "age": [40.0, 40.0], "country": ["FR", "FR"]}).mean
+    mean = model.scores(
+        {"price": [None, 50.0], "age": [40.0, 40.0], "country": ["FR", "FR"]}
+    ).mean
     assert abs(mean[0] - mean[1] - EFFECT) < 0.2  # the standard error is 0.04
 
 
 def test_a_map_of_a_whole_log_has_a_value_for_a_gap_too():
-    whole = ib.fit_logs(gappy(first_gap=ROUNDS)[0], {"arm": None}, policy="linucb", windows=4)
+    whole = ib.fit_logs(
+        gappy(first_gap=ROUNDS)[0], {"arm": None}, policy="linucb", windows=4
+    )
     assert whole.quality.clean
     assert whole.names == ("price", "age", "country=DE")
-    (filled,) = whole.feature_map.encode({"price": [None], "age": [40.0], "country": ["DE"]})
-    assert abs(filled[0] - 50.0) < 1.5  # the mean of the first 1,000 rows, whose standard error is 0.32
+    (filled,) = whole.feature_map.encode(
+        {"price": [None], "age": [40.0], "country": ["DE"]}
+    )
+    assert (
+        abs(filled[0] - 50.0) < 1.5
+    )  # the mean of the first 1,000 rows, whose standard error is 0.32
 
 
 def test_gaps_among_offered_actions_are_filled_in_both_forms():
@@ -118,14 +153,24 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
     rows = rows_per_action(log)
     gaps = np.random.default_rng(0).random(len(rows)) < 0.2
     x1 = np.where(gaps, np.nan, log.offered[:, 1])
-    rows = rows.set_column(rows.schema.get_field_index("x1"), "x1", pa.array(x1, from_pandas=True))
+    rows = rows.set_column(
+        rows.schema.get_field_index("x1"), "x1", pa.array(x1, from_pandas=True)
+    )
     read = ib.read_moments(rows, windows=1)
     assert read.quality.rounds == 400
     assert read.quality.imputed == {"x1": int(gaps.sum())}
-    vectors = [[None if np.isnan(v) else v for v in row] for row in np.column_stack([log.offered[:, 0], x1])]
-    offered = [vectors[start : start + count] for start, count in zip(log.starts, log.counts, strict=True)]
+    vectors = [
+        [None if np.isnan(v) else v for v in row]
+        for row in np.column_stack([log.offered[:, 0], x1])
+    ]
+    offered = [
+        vectors[start : start + count]
+        for start, count in zip(log.starts, log.counts, strict=True)
+    ]
     lists = (
-        lists_of_offered(log).drop_columns(["offered", "offered_rewards"]).append_column("offered", [offered])
+        lists_of_offered(log)
+        .drop_columns(["offered", "offered_rewards"])
+        .append_column("offered", [offered])
     )
     again = ib.read_moments(lists, windows=1)
     of_round = np.logical_or.reduceat(gaps, log.starts)
@@ -133,7 +178,9 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
     assert again.quality.imputed == {"offered": int(of_round.sum())}
     assert again.feature_map.names == ("offered[0]", "offered[1]", "offered missing")
     places = [read.feature_map.names.index(name) for name in ("x0", "x1", "x1 missing")]
-    np.testing.assert_allclose(again.moments.gram[0], read.moments.gram[0][np.ix_(places, places)], rtol=1e-9)
+    np.testing.assert_allclose(
+        again.moments.gram[0], read.moments.gram[0][np.ix_(places, places)], rtol=1e-9
+    )
 
 
 def test_a_column_without_a_filler_passes_nothing_on_as_if_it_were_known():

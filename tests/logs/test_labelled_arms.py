@@ -25,13 +25,17 @@ from worlds import assert_same_moments
 
 LOG = labelled_log(seed=0)
 TABLE = LOG.table()
-EDGES = np.datetime64("2024-01-01", "us") + np.arange(7) * np.timedelta64(60 * 86_400_000_000, "us")
+EDGES = np.datetime64("2024-01-01", "us") + np.arange(7) * np.timedelta64(
+    60 * 86_400_000_000, "us"
+)
 
 
 def contexts(log=LOG):
     """z = [1, age, hour, country=DE], standardised."""
     raw = np.column_stack([log.contexts, log.country == "DE"])
-    return np.column_stack([np.ones(len(raw)), (raw - raw.mean(axis=0)) / raw.std(axis=0)])
+    return np.column_stack(
+        [np.ones(len(raw)), (raw - raw.mean(axis=0)) / raw.std(axis=0)]
+    )
 
 
 def crossed(z, arms, count):
@@ -50,7 +54,9 @@ def as_parquet(folder):
     return folder / "log.parquet"
 
 
-@pytest.mark.parametrize("make", [lambda folder: TABLE, as_csv, as_parquet], ids=["table", "CSV", "Parquet"])
+@pytest.mark.parametrize(
+    "make", [lambda folder: TABLE, as_csv, as_parquet], ids=["table", "CSV", "Parquet"]
+)
 def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
     read = read_moments(make(tmp_path), edges=EDGES)
     assert read.feature_map.labels == LABELS
@@ -60,8 +66,12 @@ def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
     for i in range(6):
         for a in range(4):
             rows = (window == i) & (LOG.arms == a)
-            np.testing.assert_allclose(read.of_arms.gram[i, a], z[rows].T @ z[rows], atol=1e-8)
-            np.testing.assert_allclose(read.of_arms.cross[i, a], z[rows].T @ LOG.rewards[rows], atol=1e-8)
+            np.testing.assert_allclose(
+                read.of_arms.gram[i, a], z[rows].T @ z[rows], atol=1e-8
+            )
+            np.testing.assert_allclose(
+                read.of_arms.cross[i, a], z[rows].T @ LOG.rewards[rows], atol=1e-8
+            )
             assert read.of_arms.rounds[i, a] == rows.sum()
     assert (read.of_arms.rounds[3:, 2] == 0).all()
     assert read.of_arms.rewards_are_binary
@@ -72,10 +82,16 @@ def test_moments_of_features_are_those_of_the_crossed_rows(coding):
     options = ib.FeatureOptions(arm_model=coding)
     read = read_moments(TABLE, edges=EDGES, features=options)
     z = contexts()
-    phi = crossed(z, LOG.arms, 4) if coding == "own" else np.column_stack([np.eye(4)[LOG.arms], z[:, 1:]])
+    phi = (
+        crossed(z, LOG.arms, 4)
+        if coding == "own"
+        else np.column_stack([np.eye(4)[LOG.arms], z[:, 1:]])
+    )
     direct = WindowedMoments.from_arrays(phi, LOG.rewards, times=LOG.times, edges=EDGES)
     assert_same_moments(read.moments, direct)
-    assert read.feature_map.names[:2] == (("banner_A", "banner_A × age") if coding == "own" else LABELS[:2])
+    assert read.feature_map.names[:2] == (
+        ("banner_A", "banner_A × age") if coding == "own" else LABELS[:2]
+    )
     assert f"coefficients: {coding}, as asked for" in read.describe()
 
 
@@ -83,14 +99,19 @@ def test_shards_add_to_the_whole():
     whole = read_moments(TABLE, edges=EDGES)
     arms = {"arms": LABELS}
     parts = [open_log(TABLE.slice(start, 2000), **arms) for start in (0, 2000)]
-    first, second = (read_moments(part, edges=EDGES, features=whole.feature_map).of_arms for part in parts)
+    first, second = (
+        read_moments(part, edges=EDGES, features=whole.feature_map).of_arms
+        for part in parts
+    )
     assert_same_moments((first + second).of_features(), whole.of_arms.of_features())
 
 
 def test_a_logit_pass_gives_the_weighted_sums():
     read = read_moments(TABLE, edges=EDGES)
     theta = np.random.default_rng(1).normal(size=(4, 4))
-    weighed = read_moments(TABLE, edges=EDGES, features=read.feature_map, logit_at=theta).of_arms
+    weighed = read_moments(
+        TABLE, edges=EDGES, features=read.feature_map, logit_at=theta
+    ).of_arms
     z = contexts()
     window = np.searchsorted(EDGES, LOG.times, side="right") - 1
     linear = np.einsum("ij,ij->i", z, theta[LOG.arms])
@@ -116,7 +137,9 @@ def test_one_reward_that_is_no_click_is_noticed():
     rewards = np.tile(LOG.rewards, 50)
     rewards[77] = 0.5
     arms = np.tile(LOG.labels, 50)
-    assert not read_moments(pa.table({"arm": arms, "reward": rewards})).of_arms.rewards_are_binary
+    assert not read_moments(
+        pa.table({"arm": arms, "reward": rewards})
+    ).of_arms.rewards_are_binary
 
 
 def test_the_sample_is_spread_over_the_log_and_always_the_same():
@@ -129,12 +152,16 @@ def test_the_sample_is_spread_over_the_log_and_always_the_same():
         np.flatnonzero(np.isclose(z[:, 1], row[1]) & np.isclose(z[:, 2], row[2]))[0]
         for row in sample.contexts
     ]
-    assert [np.sum((np.array(places) // 1000) == part) > 180 for part in range(4)] == [True] * 4
+    assert [np.sum((np.array(places) // 1000) == part) > 180 for part in range(4)] == [
+        True
+    ] * 4
     np.testing.assert_array_equal(sample.arms, LOG.arms[places])
     np.testing.assert_array_equal(sample.rewards, LOG.rewards[places])
     whole = read_arm_sample(TABLE, features)
     np.testing.assert_allclose(whole.contexts, z, atol=1e-9)
-    np.testing.assert_array_equal(read_arm_sample(TABLE, features, most=1000).arms, sample.arms)
+    np.testing.assert_array_equal(
+        read_arm_sample(TABLE, features, most=1000).arms, sample.arms
+    )
 
 
 # -- what was offered --
@@ -172,7 +199,9 @@ def assert_offered_sets(log, active, most_wrong=20):
     np.testing.assert_array_equal(arms[np.cumsum(counts) - counts + action], LOG.arms)
     z = contexts()
     offered = np.concatenate([batch.offered for batch in batches])
-    np.testing.assert_allclose(offered, crossed(np.repeat(z, counts, axis=0), arms, 4), atol=1e-9)
+    np.testing.assert_allclose(
+        offered, crossed(np.repeat(z, counts, axis=0), arms, 4), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -206,7 +235,9 @@ def test_a_catalogue_says_when_arms_are_valid_and_what_they_are(tmp_path):
         assert mask[:, 4].all()
         features = read_moments(log).feature_map
         assert features.catalogue_names == ("price",)
-        np.testing.assert_allclose(features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5])
+        np.testing.assert_allclose(
+            features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5]
+        )
         assert read_moments(log).of_arms.rounds[:, 4].sum() == 0
 
 
@@ -214,7 +245,9 @@ def test_told_arms_are_offered_in_every_round():
     log = open_log(TABLE, arms=[*LABELS, "banner_Z"])
     batch = next(read_rounds(log))
     assert (batch.offered_counts == 5).all()
-    with pytest.raises(InputError, match="arms: none of x, y is a label of the log, which has banner_A"):
+    with pytest.raises(
+        InputError, match="arms: none of x, y is a label of the log, which has banner_A"
+    ):
         open_log(TABLE, arms=["x", "y"]).arms  # noqa: B018
     with pytest.raises(InputError, match="schema: arm is missing"):
         open_log(pa.table({"reward": [1.0], "x": [2.0]}), arms=["x"])
@@ -252,7 +285,9 @@ def test_one_row_per_arm_with_one_context_per_round_is_a_labelled_log():
                 "ts": LOG.times[rows],
                 name: np.array(LABELS)[arms],
                 "chosen": chosen,
-                "reward": pa.array(np.where(chosen, LOG.rewards[rows], np.nan), from_pandas=True),
+                "reward": pa.array(
+                    np.where(chosen, LOG.rewards[rows], np.nan), from_pandas=True
+                ),
                 "age": LOG.contexts[rows, 0],
                 "hour": LOG.contexts[rows, 1],
                 "country": LOG.country[rows],
@@ -270,7 +305,9 @@ def test_one_row_per_arm_with_one_context_per_round_is_a_labelled_log():
 def test_a_log_without_context_is_a_labelled_log():
     read = read_moments(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), windows=2)
     assert read.feature_map.names == ("0", "1", "2", "3")
-    np.testing.assert_allclose(read.of_arms.cross.sum(axis=0)[:, 0], np.bincount(LOG.arms, LOG.rewards))
+    np.testing.assert_allclose(
+        read.of_arms.cross.sum(axis=0)[:, 0], np.bincount(LOG.arms, LOG.rewards)
+    )
 
 
 def test_feedback_of_labelled_arms_is_ready_for_policies():
@@ -278,7 +315,9 @@ def test_feedback_of_labelled_arms_is_ready_for_policies():
     assert read.feedback.rounds == 4000
     assert read.feedback.dim == 16
     np.testing.assert_array_equal(read.feedback.propensities, LOG.propensities)
-    np.testing.assert_allclose(read.feedback.features, crossed(contexts(), LOG.arms, 4), atol=1e-9)
+    np.testing.assert_allclose(
+        read.feedback.features, crossed(contexts(), LOG.arms, 4), atol=1e-9
+    )
 
 
 # -- the table --
@@ -296,15 +335,22 @@ def test_wrong_tables_are_refused():
         ArmTable((Arm("a"), Arm("a")), "caller")
     with pytest.raises(InputError, match="source must be one of"):
         ArmTable((Arm("a"),), "guessed")
-    with pytest.raises(InputError, match="arm 'banner_X' is not known; the arms are banner_A, banner_B"):
+    with pytest.raises(
+        InputError, match="arm 'banner_X' is not known; the arms are banner_A, banner_B"
+    ):
         open_log(TABLE).arms.index("banner_X")
 
 
 def test_a_column_with_too_many_labels_is_no_arm():
     labels = [f"u{row}" for row in range(4000)]
-    assert read_schema(LOG.table("item_id").set_column(1, "item_id", pa.array(labels))).arm is None
+    assert (
+        read_schema(LOG.table("item_id").set_column(1, "item_id", pa.array(labels))).arm
+        is None
+    )
     table = TABLE.set_column(1, "banner", pa.array(labels))
-    with pytest.raises(InputError, match="'banner' has 4,000 different labels in 4,000 rounds"):
+    with pytest.raises(
+        InputError, match="'banner' has 4,000 different labels in 4,000 rounds"
+    ):
         read_moments(table, {"arm": "banner"})
 
 
@@ -312,7 +358,8 @@ def test_a_label_with_too_many_values_is_named_as_what_it_could_be():
     table = LOG.table("item_id").set_column(1, "item_id", pa.array(np.arange(4000)))
     shown = read_schema(table).describe()
     assert (
-        "could be the arm, but 1000 different in the first 1000 rows; --arm item_id says that it is" in shown
+        "could be the arm, but 1000 different in the first 1000 rows; --arm item_id says that it is"
+        in shown
     )
 
 
@@ -321,7 +368,9 @@ def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered
     offered.
     """
     table = TABLE.drop(["ts"]).sort_by("banner")
-    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same range of rows"):
+    with pytest.raises(
+        InputError, match=r"'banner': no two arms were in use in the same range of rows"
+    ):
         read_moments(table)
     assert read_moments(open_log(table, arms=LABELS)).of_arms.rounds.sum() == 4000
     assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms
@@ -340,19 +389,25 @@ def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path, monkeyp
     features = read_moments(path).feature_map
     batches = list(read_rounds(path, feature_map=features, latest=500))
     assert 500 <= sum(len(batch) for batch in batches) < 500 + 371
-    np.testing.assert_array_equal(np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:])
+    np.testing.assert_array_equal(
+        np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:]
+    )
     feedback = ib.read_feedback(path, latest=500).feedback
     np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])
 
 
 @pytest.mark.parametrize("missing", [0, 40])
-def test_the_second_pass_over_clicks_reads_what_the_first_one_kept(missing, monkeypatch):
+def test_the_second_pass_over_clicks_reads_what_the_first_one_kept(
+    missing, monkeypatch
+):
     rng = np.random.default_rng(3)
     gone = np.arange(TABLE.num_rows) < missing
     clicks = pa.array((rng.random(TABLE.num_rows) < 0.3).astype(int))
     country = pa.array(np.where(gone, None, rng.choice(["DE", "FR"], TABLE.num_rows)))
     index = TABLE.schema.get_field_index(read_schema(TABLE).reward)
-    table = TABLE.set_column(index, TABLE.schema.names[index], clicks).append_column("region", country)
+    table = TABLE.set_column(index, TABLE.schema.names[index], clicks).append_column(
+        "region", country
+    )
     kept = ib.fit_logs(table)
     monkeypatch.setattr(external_sort, "MOST_SPOOLED", 0)
     assert ib.fit_logs(table).log_odds.moments == kept.log_odds.moments

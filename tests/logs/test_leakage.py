@@ -18,7 +18,9 @@ def sales(rate, seed=0, rounds=ROUNDS):
     level = rng.integers(0, 5, rounds)
     odds = np.log(rate / (1.0 - rate)) + 0.3 * demand + 0.3 * (segment == "large")
     sold = rng.random(rounds) < 1.0 / (1.0 + np.exp(-odds))
-    margin = 10.0 * np.array([0.9, 1.0, 1.1, 1.2, 1.3])[level] + rng.normal(0.0, 2.0, rounds)
+    margin = 10.0 * np.array([0.9, 1.0, 1.1, 1.2, 1.3])[level] + rng.normal(
+        0.0, 2.0, rounds
+    )
     return {
         "level": [f"L{place}" for place in level],
         "segment": segment,
@@ -30,14 +32,18 @@ def sales(rate, seed=0, rounds=ROUNDS):
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_a_flag_of_the_outcome_is_left_out_at_every_rate_and_what_is_known_before_stays(rate):
+def test_a_flag_of_the_outcome_is_left_out_at_every_rate_and_what_is_known_before_stays(
+    rate,
+):
     """As words, as a number of units, and against a list price that the arm determines."""
     columns = sales(rate)
     units = np.where(np.array(columns["sold"]) == "yes", 1 + np.arange(ROUNDS) % 3, 0)
     known = {"arm": "level", "reward": "profit"}
     schema = ib.open_log(pa.table(columns | {"units": units}), known).schema
     assert {"!sold", "!units"} <= set(schema.reasons)
-    assert all("gives the reward away" in schema.reasons[name] for name in ("!sold", "!units"))
+    assert all(
+        "gives the reward away" in schema.reasons[name] for name in ("!sold", "!units")
+    )
     assert set(schema.features) == {"segment", "demand", "list_price"}
 
 
@@ -66,4 +72,6 @@ def test_features_that_predict_a_reward_well_are_no_leaks(rate):
         for rewards in (sold.astype(float), profit, -profit):
             assert leak_evidence(pa.array(group), rewards) is None
             assert leak_evidence(pa.array(x), rewards) is None
-            assert leak_evidence(pa.array(group.astype(str)), rewards, words=True) is None
+            assert (
+                leak_evidence(pa.array(group.astype(str)), rewards, words=True) is None
+            )

@@ -8,7 +8,16 @@ import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.reports import values
 
-COLUMNS = ("time", "model", "embedding", "task", "tokens_in", "user_id", "tags", "reward")
+COLUMNS = (
+    "time",
+    "model",
+    "embedding",
+    "task",
+    "tokens_in",
+    "user_id",
+    "tags",
+    "reward",
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +43,11 @@ def log():
 
 def test_lists_numbers_and_text_are_features_together(log):
     model = ib.fit_logs(log, {"arm": "model"})
-    assert model.feature_map.context_names[1:4] == ("embedding[0]", "embedding[1]", "embedding[2]")
+    assert model.feature_map.context_names[1:4] == (
+        "embedding[0]",
+        "embedding[1]",
+        "embedding[2]",
+    )
     assert {"task=chat", "tokens_in"} <= set(model.feature_map.context_names)
     context = {"embedding": [1.0, 0.0, 0.0], "task": "chat", "tokens_in": 0.1}
     best = {
@@ -49,7 +62,9 @@ def test_lists_numbers_and_text_are_features_together(log):
     assert best == {"as it is": "b", "task": "a", "tokens": "a", "embedding": "a"}
 
 
-@pytest.mark.parametrize("given", [{"arm": "model"}, {"arm": "model", "features": ["task"]}])
+@pytest.mark.parametrize(
+    "given", [{"arm": "model"}, {"arm": "model", "features": ["task"]}]
+)
 def test_every_column_has_a_role_and_an_ignored_one_its_reason(log, given):
     rows = open_log(log, given).schema.rows()
     assert sorted(column for _, column, _ in rows) == sorted(COLUMNS)
@@ -59,7 +74,9 @@ def test_every_column_has_a_role_and_an_ignored_one_its_reason(log, given):
 
 
 def test_reasons_name_what_is_wrong_with_a_column(log):
-    why = {column: why for _, column, why in open_log(log, {"arm": "model"}).schema.rows()}
+    why = {
+        column: why for _, column, why in open_log(log, {"arm": "model"}).schema.rows()
+    }
     assert why["tags"] == "its lists differ in length"
     assert why["embedding"].startswith("lists of numbers")
 
@@ -67,13 +84,22 @@ def test_reasons_name_what_is_wrong_with_a_column(log):
 def test_the_answer_for_programs_lists_every_column(log):
     listed = values.of_model(ib.fit_logs(log, {"arm": "model"}))["columns"]
     assert sorted(row["column"] for row in listed) == sorted(COLUMNS)
-    assert {row["role"] for row in listed if row["column"] in ("user_id", "tags")} == {"ignored"}
+    assert {row["role"] for row in listed if row["column"] in ("user_id", "tags")} == {
+        "ignored"
+    }
 
 
 def test_columns_beside_lists_of_offered_actions_are_listed():
     rng = np.random.default_rng(1)
     offered = rng.normal(size=(50, 3, 2)).tolist()
     table = pa.table(
-        {"reward": rng.normal(size=50), "action": [1] * 50, "offered": offered, "hour": [1.0] * 50}
+        {
+            "reward": rng.normal(size=50),
+            "action": [1] * 50,
+            "offered": offered,
+            "hour": [1.0] * 50,
+        }
     )
-    assert ("ignored", "hour", "features are those in offered") in open_log(table).schema.rows()
+    assert ("ignored", "hour", "features are those in offered") in open_log(
+        table
+    ).schema.rows()

@@ -59,7 +59,9 @@ def test_moments_and_feedback_open_and_survey_a_log_once(counted):
     feedback = ib.read_feedback(log)
     used = log.schema.used_columns
     assert moments.quality.rounds == feedback.feedback.rounds == 500
-    is_text = isinstance(log.source, SpooledSource)  # text is parsed once, typed columns are read each time
+    is_text = isinstance(
+        log.source, SpooledSource
+    )  # text is parsed once, typed columns are read each time
     passes = {used: 1} if is_text else {WITH_TIMES: 1, used: 2}
     assert done == {"opened": 1, EVERYTHING: 1, **passes}
 
@@ -69,7 +71,9 @@ def test_a_model_is_fitted_without_opening_the_log_again(counted):
     log = ib.open_log(folder)
     assert ib.fit_logs(log, windows=4).moments.rounds == 500
     assert ib.fit_logs(log, windows=3).moments.windows == 3
-    surveyed = done[log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES]
+    surveyed = done[
+        log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES
+    ]
     assert (done["opened"], done[EVERYTHING], surveyed) == (1, 1, 1)
 
 
@@ -77,7 +81,9 @@ def test_a_question_that_needs_more_reads_only_what_is_missing(counted):
     folder, done = counted
     log = ib.open_log(folder)
     read_feature_map(log)
-    surveyed = log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES
+    surveyed = (
+        log.schema.used_columns if isinstance(log.source, SpooledSource) else WITH_TIMES
+    )
     assert done[surveyed] == 1
     for _ in range(2):
         ib.read_moments(log, every="1d")
@@ -97,8 +103,14 @@ def test_rows_are_counted_once_where_nothing_else_needs_a_pass(tmp_path):
 QUESTIONS = {
     "windows": lambda source: ib.read_moments(source, windows=3).moments,
     "calendar": lambda source: ib.read_moments(source, every="2d").moments,
-    "edges": lambda source: ib.read_moments(source, edges=["2024-01-01", "2024-01-04", "2024-01-08"]).moments,
-    "rounds": lambda source: [batch.features.tolist() for batch in ib.read_rounds(source)],
+    "edges": lambda source: (
+        ib.read_moments(
+            source, edges=["2024-01-01", "2024-01-04", "2024-01-08"]
+        ).moments
+    ),
+    "rounds": lambda source: [
+        batch.features.tolist() for batch in ib.read_rounds(source)
+    ],
     "schema": read_schema,
 }
 
@@ -130,6 +142,8 @@ def test_an_open_log_keeps_its_schema():
 
 
 def test_the_first_rows_are_kept_without_the_batch_they_came_from():
-    log = ib.open_log(pa.table({"reward": np.arange(50_000.0), "x": np.arange(50_000.0) % 7.5}))
+    log = ib.open_log(
+        pa.table({"reward": np.arange(50_000.0), "x": np.arange(50_000.0) % 7.5})
+    )
     assert log.sample.num_rows == 1000
     assert log.sample.get_total_buffer_size() < 20_000

@@ -16,7 +16,12 @@ def thumbs(seed, share, rounds=6000):
     tokens = rng.normal(size=rounds)
     thumb = (rng.random(rounds) < np.where(model == "large", 0.6, 0.4)).astype(float)
     rated = rng.random(rounds) < np.where(task == "code", share["code"], share["chat"])
-    table = {"task": task, "tokens": tokens, "model": model, "thumb": np.where(rated, thumb, np.nan)}
+    table = {
+        "task": task,
+        "tokens": tokens,
+        "model": model,
+        "thumb": np.where(rated, thumb, np.nan),
+    }
     table["thumb"] = pa.array(table["thumb"], from_pandas=True)
     return pa.table(table)
 

@@ -32,12 +32,19 @@ def write_parts(folder, write, suffix):
         write(TABLE.drop(["time"]).slice(10 * part, 10), place / f"part{suffix}")
 
 
-@pytest.mark.parametrize(("write", "suffix"), [(pq.write_table, ".parquet"), (csv.write_csv, ".csv")])
-def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(write, suffix, tmp_path):
+@pytest.mark.parametrize(
+    ("write", "suffix"), [(pq.write_table, ".parquet"), (csv.write_csv, ".csv")]
+)
+def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(
+    write, suffix, tmp_path
+):
     write_parts(tmp_path, write, suffix)
     (tmp_path / "_SUCCESS").write_text("")
     source = open_source(tmp_path)
-    kinds = {name: source.arrow_schema.field(name).type for name in ("date", "hour", "country")}
+    kinds = {
+        name: source.arrow_schema.field(name).type
+        for name in ("date", "hour", "country")
+    }
     assert kinds == {"date": pa.date32(), "hour": pa.int64(), "country": pa.string()}
     hours = [
         batch.column("hour")[0].as_py()
@@ -52,19 +59,28 @@ def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(write, suffi
     assert read.moments.rounds == 240
     assert read.moments.windows == 2
     assert "country=DE" in read.feature_map.names
-    reordered = ib.read_moments(tmp_path, {"features": ["x0", "x1", "x2"], "time": None}, windows=4)
-    assert_same_moments(reordered.moments, ib.read_moments(TABLE, {"time": None}, windows=4).moments)
+    reordered = ib.read_moments(
+        tmp_path, {"features": ["x0", "x1", "x2"], "time": None}, windows=4
+    )
+    assert_same_moments(
+        reordered.moments, ib.read_moments(TABLE, {"time": None}, windows=4).moments
+    )
 
 
 def test_a_pattern_finds_keys_behind_its_first_wildcard_only(tmp_path):
     outer = tmp_path / "run=5"
     write_parts(outer, pq.write_table, ".parquet")
-    assert open_source(f"{outer}/date=2024-01-01/*/*/*.parquet").arrow_schema.names[-2:] == [
+    assert open_source(f"{outer}/date=2024-01-01/*/*/*.parquet").arrow_schema.names[
+        -2:
+    ] == [
         "hour",
         "country",
     ]
     assert "run" not in open_source(outer).arrow_schema.names
-    assert open_source(next(outer.rglob("*.parquet"))).arrow_schema == TABLE.drop(["time"]).schema
+    assert (
+        open_source(next(outer.rglob("*.parquet"))).arrow_schema
+        == TABLE.drop(["time"]).schema
+    )
 
 
 def test_missing_keys_and_escaped_ones(tmp_path):
@@ -84,7 +100,8 @@ def test_a_column_of_the_files_goes_before_the_key(tmp_path):
     (tmp_path / "x0=7").mkdir()
     pq.write_table(TABLE, tmp_path / "x0=7" / "a.parquet")
     assert_same_moments(
-        ib.read_moments(tmp_path, windows=2).moments, ib.read_moments(TABLE, windows=2).moments
+        ib.read_moments(tmp_path, windows=2).moments,
+        ib.read_moments(TABLE, windows=2).moments,
     )
 
 
@@ -106,7 +123,9 @@ def test_rounds_of_several_rows_in_folders(tmp_path):
     assert_same_moments(read.moments, ib.read_moments(rows, windows=2).moments)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".dsjson", ".vw"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".dsjson", ".vw"]
+)
 def test_sources_of_files_can_be_sent_to_another_machine(suffix, tmp_path):
     place = tmp_path / "day=7"
     place.mkdir()
@@ -115,7 +134,10 @@ def test_sources_of_files_can_be_sent_to_another_machine(suffix, tmp_path):
     sent = pickle.loads(pickle.dumps(log.source))
     names = list(log.source.arrow_schema.names)
     for task in log.source.tasks:
-        here, there = ([batch for _, batch in item.batches(task, names)] for item in (log.source, sent))
+        here, there = (
+            [batch for _, batch in item.batches(task, names)]
+            for item in (log.source, sent)
+        )
         assert pa.Table.from_batches(here) == pa.Table.from_batches(there)
     assert sent.in_files
     assert set(pa.Table.from_batches(here)["day"].to_pylist()) == {7}
@@ -141,7 +163,10 @@ def test_addresses_are_read_like_paths(store, tmp_path):
         store.pipe(f"/logs-{name}/_SUCCESS", b"")
         for given in (f"memory://{place}", f"memory://logs-{name}/*/{name}"):
             assert_same_moments(
-                ib.read_moments(given, {"features": ["x0", "x1", "x2"]}, windows=3).moments, expected
+                ib.read_moments(
+                    given, {"features": ["x0", "x1", "x2"]}, windows=3
+                ).moments,
+                expected,
             )
         folder = open_source(f"memory://logs-{name}")
         assert "year" in folder.arrow_schema.names
@@ -151,11 +176,14 @@ def test_addresses_are_read_like_paths(store, tmp_path):
 def test_addresses_that_lead_nowhere_are_said_in_one_line(store, monkeypatch):
     with pytest.raises(ib.FileError, match="memory://nowhere: no Arrow"):
         ib.read_moments("memory://nowhere")
-    with pytest.raises(ib.FileError, match=r"strange://x.csv: strange:// cannot be opened") as error:
+    with pytest.raises(
+        ib.FileError, match=r"strange://x.csv: strange:// cannot be opened"
+    ) as error:
         ib.read_moments("strange://x.csv")
     assert "\n" not in str(error.value)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(
-        ib.FileError, match=r"s3:// needs the package fsspec: pip install 'invariant-bandits\[remote\]'"
+        ib.FileError,
+        match=r"s3:// needs the package fsspec: pip install 'invariant-bandits\[remote\]'",
     ):
         ib.read_moments("s3://bucket/log.csv")

@@ -18,9 +18,17 @@ ROUNDS = 3000
 def doses(seed=0, rounds=ROUNDS):
     """A trial of three doses: the high one hurts least, most of all with a small crp."""
     rng = np.random.default_rng(seed)
-    dose, crp = rng.choice(["low", "standard", "high"], rounds), rng.uniform(1.0, 60.0, rounds)
+    dose, crp = (
+        rng.choice(["low", "standard", "high"], rounds),
+        rng.uniform(1.0, 60.0, rounds),
+    )
     effect = {"low": 0.0, "standard": -4.0, "high": -9.0}
-    pain = 45.0 + np.array([effect[each] for each in dose]) + 0.1 * crp + rng.normal(0.0, 5.0, rounds)
+    pain = (
+        45.0
+        + np.array([effect[each] for each in dose])
+        + 0.1 * crp
+        + rng.normal(0.0, 5.0, rounds)
+    )
     return {"visit": np.arange(rounds), "dose": dose, "crp": crp, "pain_week8": pain}
 
 
@@ -30,11 +38,16 @@ KNOWN = {"time": "visit", "arm": "dose", "reward": "pain_week8"}
 def test_a_reward_whose_name_says_that_less_is_better_is_not_maximised_in_silence():
     table = pa.table(doses())
     for function in (ib.fit_logs, ib.read_feedback):
-        with pytest.raises(ib.InputError, match=r"pain_week8.*--minimise.*learns −pain_week8.*--maximise"):
+        with pytest.raises(
+            ib.InputError,
+            match=r"pain_week8.*--minimise.*learns −pain_week8.*--maximise",
+        ):
             function(table, KNOWN)
     with pytest.raises(ib.InputError, match="--minimise"):
         ib.fit_logs(table, ib.Schema("pain_week8", ("crp",), time="visit", arm="dose"))
-    turned = table.set_column(3, "pain_week8", pa.array(-table.column("pain_week8").to_numpy()))
+    turned = table.set_column(
+        3, "pain_week8", pa.array(-table.column("pain_week8").to_numpy())
+    )
     assert ib.fit_logs(turned, KNOWN).decide({"crp": 20.0}).action == "high"
     worst = ib.fit_logs(table, {**KNOWN, "minimise": False})
     assert worst.decide({"crp": 20.0}).action == "low"
@@ -48,7 +61,9 @@ def test_a_minimised_reward_is_learned_with_its_sign_turned_everywhere(tmp_path)
     model.save(tmp_path / "model.ib")
     model = ib.update_model(ib.load(tmp_path / "model.ib"), table.slice(2000)).model
     pain = float(np.mean(doses()["pain_week8"]))
-    mean = float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds
+    mean = (
+        float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds
+    )
     assert mean == pytest.approx(-pain)
     decision = model.decide({"crp": 20.0})
     assert decision.action == "high"
@@ -80,7 +95,15 @@ def test_names_of_costs_ask_and_names_of_gains_do_not(tmp_path):
         "Rückerstattung Kosten",
         "retraso",
     )
-    gains = ("clicked", "profit_eur", "days_to_churn", "cost_saved", "no_refund", "rating", "survival_days")
+    gains = (
+        "clicked",
+        "profit_eur",
+        "days_to_churn",
+        "cost_saved",
+        "no_refund",
+        "rating",
+        "survival_days",
+    )
     assert all(map(less_is_better, costs))
     assert not any(map(less_is_better, gains))
     for kind, write in (WILD_LOGS | OTHER_LOGS | NEW_LOGS | LATER_LOGS).items():
@@ -100,7 +123,9 @@ def test_a_value_far_outside_that_repeats_is_named_first_and_can_be_missing():
         model = ib.fit_logs(table, {**known, "missing": [missing]})
         assert not any("-999" in note for note in model.notes)
         assert model.quality.imputed == {"crp": int(broken.sum())}
-        assert model.scores({"crp": -999.0}).mean == pytest.approx(model.scores({"crp": None}).mean)
+        assert model.scores({"crp": -999.0}).mean == pytest.approx(
+            model.scores({"crp": None}).mean
+        )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -122,7 +147,9 @@ def renamed_lines(folder):
     """Two files of JSON lines: the column `seg` is called `segment` in the second."""
     columns = doses()
     segment = np.random.default_rng(2).choice(["north", "south", "west"], ROUNDS)
-    reward = columns["pain_week8"] - 12.0 * ((columns["dose"] == "low") & (segment == "south"))
+    reward = columns["pain_week8"] - 12.0 * (
+        (columns["dose"] == "low") & (segment == "south")
+    )
     for number, name in enumerate(("seg", "segment")):
         rows = range(number * ROUNDS // 2, (number + 1) * ROUNDS // 2)
         lines = (
@@ -134,7 +161,9 @@ def renamed_lines(folder):
             }
             for row in rows
         )
-        (folder / f"part{number}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        (folder / f"part{number}.jsonl").write_text(
+            "".join(f"{json.dumps(line)}\n" for line in lines)
+        )
     return str(folder)
 
 
@@ -156,7 +185,10 @@ def test_wrong_words_about_a_log_are_refused():
         ({"rename": {"nothing": "crp2"}}, "column 'nothing' is not in the log"),
         ({"missing": "-999"}, "missing must be a list of texts"),
         ({"reward_values": {"up": "1"}}, "reward_values must be numbers by words"),
-        ({"levels": 5}, "'dose' cannot be cut into 5 levels, it has 0 different numbers"),
+        (
+            {"levels": 5},
+            "'dose' cannot be cut into 5 levels, it has 0 different numbers",
+        ),
         ({"levels": 500, "arm": "crp"}, "levels must be at most 100"),
         ({"minimise": 1}, "minimise must be true or false"),
     ]:
@@ -172,7 +204,12 @@ def quotes(seed=0, rounds=6000):
     chance = 1.0 / (1.0 + np.exp(price - 10.0 - 3.0 * large))
     profit = (price - 5.0) * (rng.random(rounds) < chance)
     segment = np.where(large, "large", "small")
-    return {"day": np.arange(rounds), "Preis": price, "segment": segment, "Deckungsbeitrag": profit}
+    return {
+        "day": np.arange(rounds),
+        "Preis": price,
+        "segment": segment,
+        "Deckungsbeitrag": profit,
+    }
 
 
 def true_profit(price, segment):
@@ -183,7 +220,10 @@ PRICES = {"time": "day", "arm": "Preis", "reward": "Deckungsbeitrag"}
 
 
 def test_a_column_of_amounts_as_arm_stops_and_names_what_works():
-    with pytest.raises(ib.InputError, match=r"(?s)different numbers.*--arm Preis --levels 5.*--no-action"):
+    with pytest.raises(
+        ib.InputError,
+        match=r"(?s)different numbers.*--arm Preis --levels 5.*--no-action",
+    ):
         ib.fit_logs(pa.table(quotes()), PRICES)
     cents = quotes()
     cents["Preis"] = (100 * cents["Preis"]).astype(int)
@@ -194,7 +234,9 @@ def test_a_column_of_amounts_as_arm_stops_and_names_what_works():
     assert ib.open_log(pa.table(grid), PRICES).arms.labels[0] in ("6", "6.0")
 
 
-def test_levels_of_an_amount_are_arms_that_earn_nearly_what_the_best_price_does(tmp_path):
+def test_levels_of_an_amount_are_arms_that_earn_nearly_what_the_best_price_does(
+    tmp_path,
+):
     """At least 85 % of the profit of the best price in either segment; the levels are 1.25 wide."""
     table = pa.table(quotes())
     model = ib.fit_logs(table.slice(0, 5000), {**PRICES, "levels": 8})
@@ -203,7 +245,10 @@ def test_levels_of_an_amount_are_arms_that_earn_nearly_what_the_best_price_does(
     model.save(tmp_path / "prices.ib")
     loaded = ib.update_model(ib.load(tmp_path / "prices.ib"), table.slice(5000)).model
     assert loaded.arms.labels == model.arms.labels
-    chosen = {name: float(loaded.decide({"segment": name}).action) for name in ("large", "small")}
+    chosen = {
+        name: float(loaded.decide({"segment": name}).action)
+        for name in ("large", "small")
+    }
     grid = np.linspace(6.0, 16.0, 1001)
     for segment, price in chosen.items():
         best = true_profit(grid, segment).max()

@@ -64,7 +64,9 @@ def test_items_of_a_ranking_are_compared_at_one_position():
 
 def test_full_information_is_refused_for_a_ranking():
     roles = {"reward": "clicked", "round": "request_id", "full_information": True}
-    with pytest.raises(InputError, match=r"are a ranking by 'position'.*--ranking none"):
+    with pytest.raises(
+        InputError, match=r"are a ranking by 'position'.*--ranking none"
+    ):
         ib.open_log(pages(), roles)
     assert ib.open_log(pages(), {**roles, "ranking": None}).schema.full_information
 

@@ -31,7 +31,11 @@ def expected(log, windows=4, offered=False):
     if not offered:
         return moments.update(log.features, log.rewards, window=place)
     return moments.update(
-        log.features, log.rewards, window=place, offered=log.offered, offered_counts=log.counts
+        log.features,
+        log.rewards,
+        window=place,
+        offered=log.offered,
+        offered_counts=log.counts,
     )
 
 
@@ -43,7 +47,11 @@ def as_parquet(table, folder):
 def as_folder(table, folder):
     (folder / "parts").mkdir()
     for index, start in enumerate(range(0, 400, 150)):
-        pq.write_table(table.slice(start, 150), folder / "parts" / f"{index}.parquet", row_group_size=60)
+        pq.write_table(
+            table.slice(start, 150),
+            folder / "parts" / f"{index}.parquet",
+            row_group_size=60,
+        )
     (folder / "parts" / "_SUCCESS").write_text("")
     return folder / "parts"
 
@@ -57,15 +65,23 @@ SOURCES = {
     "Parquet file": as_parquet,
     "folder": as_folder,
     "pattern": lambda table, folder: f"{as_folder(table, folder)}/*.parquet",
-    "list of files": lambda table, folder: sorted(as_folder(table, folder).glob("*.parquet")),
+    "list of files": lambda table, folder: sorted(
+        as_folder(table, folder).glob("*.parquet")
+    ),
     "CSV": as_csv,
     "Arrow table": lambda table, folder: table,
     "pandas": lambda table, folder: table.to_pandas(),
     "Polars": lambda table, folder: polars.from_arrow(table),
-    "Polars LazyFrame": lambda table, folder: polars.scan_parquet(as_parquet(table, folder)),
+    "Polars LazyFrame": lambda table, folder: polars.scan_parquet(
+        as_parquet(table, folder)
+    ),
     "pyarrow dataset": lambda table, folder: dataset.dataset(as_folder(table, folder)),
-    "DuckDB relation": lambda table, folder: duckdb.sql(f"from '{as_parquet(table, folder)}'"),
-    "reader that can be read once": lambda table, folder: table.to_reader(max_chunksize=70),
+    "DuckDB relation": lambda table, folder: duckdb.sql(
+        f"from '{as_parquet(table, folder)}'"
+    ),
+    "reader that can be read once": lambda table, folder: table.to_reader(
+        max_chunksize=70
+    ),
     "object that speaks Arrow": lambda table, folder: SpeaksArrow(table),
     "list of mappings": lambda table, folder: table.to_pylist(),
 }
@@ -94,13 +110,16 @@ def test_every_source_gives_the_moments_of_its_arrays(make, tmp_path):
 def test_a_stream_is_read_batch_by_batch_and_its_copy_is_deleted():
     """Three batches at most are in memory at any time; what was kept in a file goes with the log."""
     rng, in_memory = np.random.default_rng(0), []
-    batch = pa.record_batch({"x": rng.normal(size=50_000), "reward": rng.normal(size=50_000)})
+    batch = pa.record_batch(
+        {"x": rng.normal(size=50_000), "reward": rng.normal(size=50_000)}
+    )
 
     def batches():
         before = pa.total_allocated_bytes()
         for _ in range(40):
             yield pa.record_batch(
-                [pa.array(column.to_numpy() + 1.0) for column in batch], names=["x", "reward"]
+                [pa.array(column.to_numpy() + 1.0) for column in batch],
+                names=["x", "reward"],
             )
             in_memory.append(pa.total_allocated_bytes() - before)
 
@@ -116,12 +135,19 @@ def test_a_stream_is_read_batch_by_batch_and_its_copy_is_deleted():
 
 def test_objects_within_rows_are_columns_and_a_key_may_be_missing():
     rows = [
-        {"user": {"age": 30 + i % 7}, "reward": i % 2, **({"x": 1.0 * i} if i % 3 else {})} for i in range(90)
+        {
+            "user": {"age": 30 + i % 7},
+            "reward": i % 2,
+            **({"x": 1.0 * i} if i % 3 else {}),
+        }
+        for i in range(90)
     ]
     schema = read_schema(rows)
     assert schema.features == ("user.age", "x")
     streamed = read_schema(
-        pa.table({"user": [row["user"] for row in rows], "reward": [0.0] * 90}).to_reader()
+        pa.table(
+            {"user": [row["user"] for row in rows], "reward": [0.0] * 90}
+        ).to_reader()
     )
     assert streamed.features == ("user.age",)
     with pytest.raises(InputError, match="the rows cannot be read"):
@@ -129,12 +155,24 @@ def test_objects_within_rows_are_columns_and_a_key_may_be_missing():
 
 
 @pytest.mark.parametrize("form", [lists_of_offered, rows_per_action])
-@pytest.mark.parametrize("make", [as_parquet, lambda table, folder: table], ids=["Parquet", "table"])
+@pytest.mark.parametrize(
+    "make", [as_parquet, lambda table, folder: table], ids=["Parquet", "table"]
+)
 def test_logs_with_offered_actions_give_their_ragged_moments(form, make, tmp_path):
-    edges = [np.datetime64("2024-01-01"), np.datetime64("2024-01-03"), np.datetime64("2024-02-01")]
+    edges = [
+        np.datetime64("2024-01-01"),
+        np.datetime64("2024-01-03"),
+        np.datetime64("2024-02-01"),
+    ]
     read = read_moments(make(form(LOG), tmp_path), edges=edges)
-    whole = WindowedMoments.empty(3, edges=np.array(edges, dtype="datetime64[us]"), offered=True).update(
-        LOG.features, LOG.rewards, times=LOG.times, offered=LOG.offered, offered_counts=LOG.counts
+    whole = WindowedMoments.empty(
+        3, edges=np.array(edges, dtype="datetime64[us]"), offered=True
+    ).update(
+        LOG.features,
+        LOG.rewards,
+        times=LOG.times,
+        offered=LOG.offered,
+        offered_counts=LOG.counts,
     )
     assert_same_moments(read.moments, whole)
     assert read.quality.clean
@@ -153,21 +191,40 @@ def test_rounds_cut_by_row_groups_are_put_together(size, tmp_path):
     log = planted_log(seed=1, rounds=60)
     pq.write_table(rows_per_action(log), tmp_path / "log.parquet", row_group_size=size)
     rounds = list(read_rounds(tmp_path / "log.parquet"))
-    np.testing.assert_array_equal(np.concatenate([batch.offered_counts for batch in rounds]), log.counts)
-    np.testing.assert_array_equal(np.concatenate([batch.offered for batch in rounds]), log.offered)
-    np.testing.assert_array_equal(np.concatenate([batch.action for batch in rounds]), log.actions)
+    np.testing.assert_array_equal(
+        np.concatenate([batch.offered_counts for batch in rounds]), log.counts
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([batch.offered for batch in rounds]), log.offered
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([batch.action for batch in rounds]), log.actions
+    )
 
 
 def test_a_chosen_column_may_hold_the_label_of_the_chosen_action():
     table = rows_per_action(LOG)
     labels = pa.array([f"action {index}" for index in range(len(table))])
     chosen_rows = np.flatnonzero(table["chosen"].to_numpy())
-    chosen_labels = pa.array([f"action {row}" for row in np.repeat(chosen_rows, LOG.counts)])
-    table = table.drop(["chosen"]).append_column("action", labels).append_column("chosen", chosen_labels)
-    schema = Schema(
-        "reward", ("x*",), round="round_id", action="action", chosen="chosen", propensity="propensity"
+    chosen_labels = pa.array(
+        [f"action {row}" for row in np.repeat(chosen_rows, LOG.counts)]
     )
-    assert_same_moments(read_moments(table, schema, windows=1).moments, expected(LOG, 1, offered=True))
+    table = (
+        table.drop(["chosen"])
+        .append_column("action", labels)
+        .append_column("chosen", chosen_labels)
+    )
+    schema = Schema(
+        "reward",
+        ("x*",),
+        round="round_id",
+        action="action",
+        chosen="chosen",
+        propensity="propensity",
+    )
+    assert_same_moments(
+        read_moments(table, schema, windows=1).moments, expected(LOG, 1, offered=True)
+    )
 
 
 def test_rounds_come_with_everything_the_log_has():
@@ -184,39 +241,63 @@ def test_rounds_come_with_everything_the_log_has():
 
 
 def test_full_information_with_one_row_per_action():
-    schema = Schema("reward", ("x*",), round="round_id", chosen="chosen", full_information=True)
+    schema = Schema(
+        "reward", ("x*",), round="round_id", chosen="chosen", full_information=True
+    )
     rounds = list(read_rounds(rows_per_action(LOG, every_reward=True), schema))
-    np.testing.assert_array_equal(np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards)
-    np.testing.assert_array_equal(np.concatenate([batch.rewards for batch in rounds]), LOG.rewards)
+    np.testing.assert_array_equal(
+        np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([batch.rewards for batch in rounds]), LOG.rewards
+    )
 
 
 def test_full_information_needs_no_chosen_action_except_for_moments():
     table = rows_per_action(LOG, every_reward=True).drop(["chosen"])
-    schema = Schema("reward", ("x*",), round="round_id", time="time", full_information=True)
+    schema = Schema(
+        "reward", ("x*",), round="round_id", time="time", full_information=True
+    )
     rounds = list(read_rounds(table, schema))
-    np.testing.assert_array_equal(np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards)
-    np.testing.assert_array_equal(np.concatenate([batch.times for batch in rounds]), LOG.times)
+    np.testing.assert_array_equal(
+        np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([batch.times for batch in rounds]), LOG.times
+    )
     assert all(batch.action is None for batch in rounds)
     with pytest.raises(InputError, match="chosen is missing"):
         read_moments(table, schema)
 
 
 def test_a_missing_position_is_no_reason_to_leave_a_round_out():
-    table = wide(LOG).append_column("position", pa.array([None, *range(399)], pa.int64()))
+    table = wide(LOG).append_column(
+        "position", pa.array([None, *range(399)], pa.int64())
+    )
     read = list(read_rounds(table))
-    np.testing.assert_array_equal(np.concatenate([batch.position for batch in read]), [np.nan, *range(399)])
+    np.testing.assert_array_equal(
+        np.concatenate([batch.position for batch in read]), [np.nan, *range(399)]
+    )
 
 
 def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
     rng = np.random.default_rng(3)
-    country = pa.array(rng.choice(["DE", "FR", "IT", "rare"], 400, p=[0.4, 0.3, 0.29, 0.01]))
+    country = pa.array(
+        rng.choice(["DE", "FR", "IT", "rare"], 400, p=[0.4, 0.3, 0.29, 0.01])
+    )
     table = wide(LOG).append_column("country", country)
     path = as_parquet(table, tmp_path)
-    options = FeatureOptions(interactions=("x0:country",), standardise="scale and shift", max_categories=3)
+    options = FeatureOptions(
+        interactions=("x0:country",), standardise="scale and shift", max_categories=3
+    )
     read = read_moments(path, windows=4, features=options)
-    served = read.feature_map.apply({name: table[name].to_numpy() for name in ("x0", "x1", "x2", "country")})
+    served = read.feature_map.apply(
+        {name: table[name].to_numpy() for name in ("x0", "x1", "x2", "country")}
+    )
     place = np.arange(400) * 4 // 400
-    direct = WindowedMoments.empty(served.shape[1], 4).update(served, LOG.rewards, window=place)
+    direct = WindowedMoments.empty(served.shape[1], 4).update(
+        served, LOG.rewards, window=place
+    )
     assert_same_moments(read.moments, direct)
     rare = int((country.to_numpy(zero_copy_only=False) == "rare").sum())
     assert read.quality.problems["unknown category of country"].count == rare
@@ -224,16 +305,25 @@ def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
     again = read_moments(path, windows=4, features=read.feature_map)
     assert again.moments == read.moments
     rounds = list(read_rounds(path, feature_map=read.feature_map))
-    np.testing.assert_array_equal(np.concatenate([batch.features for batch in rounds]), served)
+    np.testing.assert_array_equal(
+        np.concatenate([batch.features for batch in rounds]), served
+    )
 
 
 def test_centring_within_rounds_is_part_of_the_moments():
     options = FeatureOptions(centre=True)
     read = read_moments(rows_per_action(LOG), windows=1, features=options)
-    means = np.add.reduceat(LOG.offered, np.cumsum(LOG.counts) - LOG.counts) / LOG.counts[:, None]
+    means = (
+        np.add.reduceat(LOG.offered, np.cumsum(LOG.counts) - LOG.counts)
+        / LOG.counts[:, None]
+    )
     offered = LOG.offered - np.repeat(means, LOG.counts, axis=0)
     direct = WindowedMoments.empty(3, 1, offered=True).update(
-        LOG.features - means, LOG.rewards, window=0, offered=offered, offered_counts=LOG.counts
+        LOG.features - means,
+        LOG.rewards,
+        window=0,
+        offered=offered,
+        offered_counts=LOG.counts,
     )
     assert_same_moments(read.moments, direct)
     with pytest.raises(InputError, match="centre: the log has no offered actions"):
@@ -256,14 +346,18 @@ def test_an_obp_feedback_dictionary_is_a_log():
     (rounds,) = read_rounds(feedback)
     offered = rounds.offered.reshape(50, 4, 9)
     np.testing.assert_array_equal(
-        offered[7, 2], np.concatenate([kinds[2], np.outer(context[7], kinds[2]).ravel()])
+        offered[7, 2],
+        np.concatenate([kinds[2], np.outer(context[7], kinds[2]).ravel()]),
     )
-    np.testing.assert_array_equal(rounds.features, offered[np.arange(50), feedback["action"]])
+    np.testing.assert_array_equal(
+        rounds.features, offered[np.arange(50), feedback["action"]]
+    )
     np.testing.assert_array_equal(rounds.propensity, 0.25)
     assert read_moments(feedback, windows=2).moments.rounds == 50
     (indicators,) = read_rounds(feedback | {"action_context": None})
     np.testing.assert_array_equal(
-        indicators.offered.reshape(50, 4, 12)[:, :, :4], np.broadcast_to(np.eye(4), (50, 4, 4))
+        indicators.offered.reshape(50, 4, 12)[:, :, :4],
+        np.broadcast_to(np.eye(4), (50, 4, 4)),
     )
     with pytest.raises(InputError, match="feedback lacks action, reward"):
         read_moments({"n_rounds": 5, "n_actions": 2, "context": context})
@@ -297,23 +391,41 @@ def test_months_weeks_and_years(every, edges):
 
 
 def test_times_may_be_numbers_and_windows_too():
-    table = pa.table({"time": np.arange(10), "reward": np.arange(10.0), "x": np.arange(10.0) ** 2})
-    np.testing.assert_array_equal(read_moments(table, every=4).moments.counts, [4, 4, 2])
-    np.testing.assert_array_equal(read_moments(table, edges=[0, 3, 9]).moments.counts, [3, 7])
+    table = pa.table(
+        {"time": np.arange(10), "reward": np.arange(10.0), "x": np.arange(10.0) ** 2}
+    )
+    np.testing.assert_array_equal(
+        read_moments(table, every=4).moments.counts, [4, 4, 2]
+    )
+    np.testing.assert_array_equal(
+        read_moments(table, edges=[0, 3, 9]).moments.counts, [3, 7]
+    )
 
 
 def test_windows_of_equal_counts_need_no_time():
     table = pa.table({"reward": np.arange(10.0), "x": np.arange(10.0) ** 2})
-    np.testing.assert_array_equal(read_moments(table, windows=3).moments.counts, [4, 3, 3])
+    np.testing.assert_array_equal(
+        read_moments(table, windows=3).moments.counts, [4, 3, 3]
+    )
 
 
-def test_progress_is_told_after_every_part_and_small_row_groups_join(tmp_path, monkeypatch):
+def test_progress_is_told_after_every_part_and_small_row_groups_join(
+    tmp_path, monkeypatch
+):
     told = []
-    read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
+    read_moments(
+        as_parquet(wide(LOG), tmp_path),
+        windows=2,
+        progress=lambda *state: told.append(state),
+    )
     assert [rows for rows, _, _ in told] == [400]
     monkeypatch.setattr(columnar, "ROWS_PER_TASK", 37)
     told.clear()
-    read_moments(as_parquet(wide(LOG), tmp_path), windows=2, progress=lambda *state: told.append(state))
+    read_moments(
+        as_parquet(wide(LOG), tmp_path),
+        windows=2,
+        progress=lambda *state: told.append(state),
+    )
     assert [rows for rows, _, _ in told] == [*range(37, 400, 37), 400]
     assert {total for _, total, _ in told} == {400}
 
@@ -377,7 +489,11 @@ def test_files_that_do_not_belong_together_are_named(tmp_path):
 
 def test_pandas_frames_may_have_categories():
     frame = pandas.DataFrame(
-        {"reward": LOG.rewards, "x": LOG.features[:, 0], "kind": pandas.Categorical(["a", "b"] * 200)}
+        {
+            "reward": LOG.rewards,
+            "x": LOG.features[:, 0],
+            "kind": pandas.Categorical(["a", "b"] * 200),
+        }
     )
     assert read_schema(frame).categorical == ("kind",)
     assert read_moments(frame, windows=2).feature_map.names == ("x", "kind=a")

@@ -28,15 +28,28 @@ def at_least_once(rounds=2000, seed=0, repeats=0.4, name="event_id"):
     again = rng.random(rounds) < repeats
     rows = []
     for index in range(rounds):
-        row = {"time": index, name: f"e{index}", "age": age[index], "banner": arm[index], "clicked": False}
+        row = {
+            "time": index,
+            name: f"e{index}",
+            "age": age[index],
+            "banner": arm[index],
+            "clicked": False,
+        }
         rows.append((float(index), row))
         if clicked[index] or again[index]:
-            rows.append((index + 40.5, {**row, "time": index + 40.5, "clicked": bool(clicked[index])}))
+            rows.append(
+                (
+                    index + 40.5,
+                    {**row, "time": index + 40.5, "clicked": bool(clicked[index])},
+                )
+            )
     rows.sort(key=lambda pair: pair[0])
     return pa.Table.from_pylist([row for _, row in rows]), age, clicked
 
 
-@pytest.mark.parametrize("name", ["event_id", "notification_id", "message_id", "uuid", "id", "callId"])
+@pytest.mark.parametrize(
+    "name", ["event_id", "notification_id", "message_id", "uuid", "id", "callId"]
+)
 def test_a_click_that_a_later_row_reports_is_the_reward_of_the_decision(name):
     table, _, clicked = at_least_once(name=name)
     log = ib.open_log(table)
@@ -72,7 +85,11 @@ def test_the_reward_of_copies_is_the_last_first_largest_or_their_sum():
 
 
 def test_a_reward_that_only_a_copy_has_is_used():
-    rows = {"event_id": ["a", "a", "b"], "x": [1.0, 1.0, 2.0], "reward": [None, 3.0, None]}
+    rows = {
+        "event_id": ["a", "a", "b"],
+        "x": [1.0, 1.0, 2.0],
+        "reward": [None, 3.0, None],
+    }
     rewards, quality = rewards_of(ib.open_log(pa.table(rows), {"round": "event_id"}))
     assert rewards.tolist() == [3.0]
     assert quality.problems["missing reward"].count == 1
@@ -80,9 +97,15 @@ def test_a_reward_that_only_a_copy_has_is_used():
 
 def test_copies_with_different_rewards_can_be_refused():
     table, _, _ = at_least_once()
-    with pytest.raises(InputError, match="repeated values of 'event_id' have different rewards"):
+    with pytest.raises(
+        InputError, match="repeated values of 'event_id' have different rewards"
+    ):
         ib.fit_logs(table, {"repeated": "error"})
-    same = table.set_column(table.schema.get_field_index("clicked"), "clicked", pa.array([True] * len(table)))
+    same = table.set_column(
+        table.schema.get_field_index("clicked"),
+        "clicked",
+        pa.array([True] * len(table)),
+    )
     log = ib.open_log(same, {"repeated": "error"})
     assert log.survey().repeats.differing == 0
     with pytest.raises(InputError, match="repeated must be one of last, first"):
@@ -91,7 +114,9 @@ def test_copies_with_different_rewards_can_be_refused():
 
 def test_the_reward_that_counts_is_minimised_where_less_is_better():
     rows = {"event_id": ["a", "a", "b"], "x": [1.0, 1.0, 2.0], "cost": [1.0, 4.0, 2.0]}
-    rewards, _ = rewards_of(ib.open_log(pa.table(rows), {"reward": "cost", "minimise": True, "time": None}))
+    rewards, _ = rewards_of(
+        ib.open_log(pa.table(rows), {"reward": "cost", "minimise": True, "time": None})
+    )
     assert rewards.tolist() == [-4.0, -2.0]
 
 
@@ -116,7 +141,9 @@ def test_rows_of_a_round_with_other_features_are_not_merged_in_silence():
         "price": rng.normal(size=2000),
         "clicked": rng.integers(0, 2, 2000),
     }
-    with pytest.raises(InputError, match="duplicated request_id with another value of a feature"):
+    with pytest.raises(
+        InputError, match="duplicated request_id with another value of a feature"
+    ):
         ib.fit_logs(pa.table(rows))
     log = ib.open_log(pa.table(rows))
     log.survey()
@@ -130,7 +157,9 @@ def test_people_who_come_again_are_no_repeated_decisions():
         {
             "user_id": rng.integers(0, 500, rounds),
             "session_id": rng.integers(0, 900, rounds),
-            "order_id": rng.integers(0, 900, rounds),  # an order of several rows that differ
+            "order_id": rng.integers(
+                0, 900, rounds
+            ),  # an order of several rows that differ
             "hour": rng.integers(0, 24, rounds),
             "banner": rng.choice(["a", "b"], rounds),
             "clicked": rng.integers(0, 2, rounds),
@@ -157,7 +186,13 @@ def test_files_in_which_the_newest_row_stands_first_give_the_same_rounds(tmp_pat
 
 def test_a_log_whose_rewards_are_all_equal_stops():
     rng = np.random.default_rng(2)
-    table = pa.table({"x": rng.normal(size=500), "arm": rng.choice(["a", "b"], 500), "reward": np.zeros(500)})
+    table = pa.table(
+        {
+            "x": rng.normal(size=500),
+            "arm": rng.choice(["a", "b"], 500),
+            "reward": np.zeros(500),
+        }
+    )
     with pytest.raises(InputError, match="every reward of the log is 0"):
         ib.fit_logs(table)
     assert ib.fit_logs(table, keep_going=True).moments.rounds == 500

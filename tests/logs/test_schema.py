@@ -16,7 +16,12 @@ LOG = planted_log(seed=6, rounds=30)
 def test_roles_are_found_by_names_and_types():
     assert read_schema(wide(LOG)) == Schema("reward", ("x0", "x1", "x2"), time="time")
     assert read_schema(rows_per_action(LOG)) == Schema(
-        "reward", ("x0", "x1", "x2"), time="time", round="round_id", chosen="chosen", propensity="propensity"
+        "reward",
+        ("x0", "x1", "x2"),
+        time="time",
+        round="round_id",
+        chosen="chosen",
+        propensity="propensity",
     )
     assert read_schema(lists_of_offered(LOG)) == Schema(
         "reward",
@@ -32,7 +37,8 @@ def test_a_log_of_somebody_else_is_understood():
     table = pa.table(
         {
             "user_id": np.arange(200),
-            "time_hour": np.datetime64("2013-01-01", "us") + np.arange(200).astype("timedelta64[h]"),
+            "time_hour": np.datetime64("2013-01-01", "us")
+            + np.arange(200).astype("timedelta64[h]"),
             "day": np.arange(200) // 24,
             "carrier": ["AA", "AA", "UA", "UA"] * 50,
             "tail": [f"N{index}" for index in range(200)],
@@ -42,7 +48,10 @@ def test_a_log_of_somebody_else_is_understood():
     )
     schema = read_schema(table)
     assert schema == Schema(
-        "Clicked", ("day", "carrier", "price"), time="time_hour", categorical=("carrier",)
+        "Clicked",
+        ("day", "carrier", "price"),
+        time="time_hour",
+        categorical=("carrier",),
     )
     shown = schema.describe()
     assert "categories  carrier    string, 2 different in the first 200 rows" in shown
@@ -52,7 +61,9 @@ def test_a_log_of_somebody_else_is_understood():
 
 def test_what_is_told_counts_more_than_names():
     table = wide(LOG).append_column("profit", pa.array(LOG.rewards))
-    schema = read_schema(table, {"reward": "profit", "time": None, "features": ["x[01]"]})
+    schema = read_schema(
+        table, {"reward": "profit", "time": None, "features": ["x[01]"]}
+    )
     assert schema == Schema("profit", ("x0", "x1"))
     assert "reward      profit  as given" in schema.describe()
 
@@ -64,7 +75,9 @@ def test_patterns_never_match_columns_that_have_a_role():
 
 def test_a_toml_file_is_a_schema(tmp_path):
     path = tmp_path / "schema.toml"
-    path.write_text('reward = "r"\ntime = "ts"\nfeatures = ["x*", "country"]\ncategorical = ["country"]\n')
+    path.write_text(
+        'reward = "r"\ntime = "ts"\nfeatures = ["x*", "country"]\ncategorical = ["country"]\n'
+    )
     assert Schema(**toml_overrides(path)) == Schema(
         "r", ("x*", "country"), time="ts", categorical=("country",)
     )
@@ -82,7 +95,10 @@ def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
         ("reward = 'r'\ncolour = 'red'", "'colour' is not part of a schema"),
         ("reward = 5", "reward must be a column name, got 5"),
         ("reward = 'r'\nfeatures = 'x'", "features must be a list of patterns"),
-        ("reward = 'r'\nfull_information = 1", "full_information must be true or false"),
+        (
+            "reward = 'r'\nfull_information = 1",
+            "full_information must be true or false",
+        ),
         ("reward = ", "is not readable as TOML"),
     ],
 )

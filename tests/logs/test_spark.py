@@ -62,27 +62,54 @@ class Standalone:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(self.home),
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "support")]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT / "src"), str(ROOT / "tests" / "support")]
+            ),
         }
         port = free_port()
         self.address = f"spark://127.0.0.1:{port}"
-        self.start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        self.start(
+            "master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            "0",
+        )
         cluster_tasks.wait_for(lambda: accepts(port))
         self.workers = [self.start_worker(index) for index in range(2)]
 
     def start(self, role, *arguments):
-        command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments]
+        command = [
+            str(self.home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{role}",
+            *arguments,
+        ]
         log = (self.folder / f"{role}{len(self.processes)}.log").open("w")
         with log:
             process = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.processes.append(process)
         return process
 
     def start_worker(self, index):
-        place = ["--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(self.folder / f"work{index}")]
-        return self.start("worker.Worker", *place, "--cores", "1", "--memory", "1g", self.address)
+        place = [
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(self.folder / f"work{index}"),
+        ]
+        return self.start(
+            "worker.Worker", *place, "--cores", "1", "--memory", "1g", self.address
+        )
 
     def kill(self, process):
         """The process and everything in its group, the executor that it started included."""
@@ -112,7 +139,10 @@ def cluster(tmp_path_factory):
 @pytest.mark.parametrize("form", [wide, rows_per_action])
 def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
     path = many_row_groups(tmp_path, form)
-    here, there = (read_moments(path, every="1d", engine=engine) for engine in ("local", cluster[1]))
+    here, there = (
+        read_moments(path, every="1d", engine=engine)
+        for engine in ("local", cluster[1])
+    )
     assert there.moments == here.moments
     assert there.quality == here.quality
 
@@ -129,7 +159,10 @@ def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
         "features": here.feature_map,
         "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
     }
-    weighed = [read_moments(path, **known, engine=engine).of_arms for engine in ("local", cluster[1])]
+    weighed = [
+        read_moments(path, **known, engine=engine).of_arms
+        for engine in ("local", cluster[1])
+    ]
     assert weighed[0].cells == weighed[1].cells
 
 
@@ -161,7 +194,10 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     assert there.quality == here.quality
     after = cluster_tasks.running(folder)
     ran_twice = [
-        part for pid in held for part in held[pid] if sum(part in parts for parts in after.values()) > 1
+        part
+        for pid in held
+        for part in held[pid]
+        if sum(part in parts for parts in after.values()) > 1
     ]
     assert len(ran_twice) == 1
 
@@ -174,6 +210,16 @@ def test_a_session_of_its_own_is_started_and_ended(tmp_path):
         f"'local')); "
         "print(there.moments == here.moments)"
     )
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=bare, check=False)
+    bare = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK", "SPARK"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=bare,
+        check=False,
+    )
     assert done.stdout.split() == ["True"], done.stderr

@@ -74,7 +74,11 @@ def test_forked_processes_read_side_by_side(little_memory):
     rows = np.random.default_rng(3).normal(size=(400, 2))
     stored = collect_rows([rows])
     sums = dict(
-        map_unordered(lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)), [0, 1, 2, 3], jobs=2)
+        map_unordered(
+            lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)),
+            [0, 1, 2, 3],
+            jobs=2,
+        )
     )
     for k in range(4):
         assert sums[k] == sum(rows[i : i + 3].sum() for i in range(k, 400, 3))

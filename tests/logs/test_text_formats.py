@@ -31,12 +31,16 @@ EXPECTED = ib.read_moments(TABLE, windows=3).moments
 
 def as_text(delimiter=",", decimal="."):
     frame = TABLE.to_pandas()
-    return frame.to_csv(index=False, sep=delimiter, decimal=decimal, float_format="%.17g")
+    return frame.to_csv(
+        index=False, sep=delimiter, decimal=decimal, float_format="%.17g"
+    )
 
 
 def as_json_lines():
     rows = TABLE.to_pylist()
-    return "".join(json.dumps({**row, "time": row["time"].isoformat()}) + "\n" for row in rows)
+    return "".join(
+        json.dumps({**row, "time": row["time"].isoformat()}) + "\n" for row in rows
+    )
 
 
 def same_as_planted(path):
@@ -52,7 +56,8 @@ def test_json_lines_have_the_moments_of_the_table(tmp_path):
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 @pytest.mark.parametrize(
-    ("name", "text"), [("log.csv", as_text()), ("log.tsv", as_text("\t")), ("log.json", as_json_lines())]
+    ("name", "text"),
+    [("log.csv", as_text()), ("log.tsv", as_text("\t")), ("log.json", as_json_lines())],
 )
 def test_compressed_text_is_read_like_plain_text(name, text, suffix, tmp_path):
     path = tmp_path / f"{name}{suffix}"
@@ -80,7 +85,14 @@ def test_thousands_in_a_table_with_decimal_commas():
     column = Dialect(";", ",").with_points(
         pa.array(["1.234,5", "1.234", "0,25", "-12.345.678,75", "3", None])
     )
-    assert column.cast(pa.float64()).to_pylist() == [1234.5, 1234.0, 0.25, -12345678.75, 3.0, None]
+    assert column.cast(pa.float64()).to_pylist() == [
+        1234.5,
+        1234.0,
+        0.25,
+        -12345678.75,
+        3.0,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,8 @@ def test_line_ends_and_what_stands_before_the_header(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "between", "decimal"), [(",", ",", "."), (";", ".", ","), ("\t", ",", ".")]
+    ("delimiter", "between", "decimal"),
+    [(",", ",", "."), (";", ".", ","), ("\t", ",", ".")],
 )
 def test_signs_between_thousands(delimiter, between, decimal, tmp_path):
     """In a table with decimal commas 1.234 is a thousand and more; its rewards say that commas are
@@ -105,11 +118,16 @@ def test_signs_between_thousands(delimiter, between, decimal, tmp_path):
     """
     numbers = [1234 + 1000 * i for i in range(60)]
     words = [f"{number:,}".replace(",", between) for number in numbers]
-    rows = [delimiter.join([f'"{i % 7}{decimal}5"', f'"{word}"']) for i, word in enumerate(words)]
+    rows = [
+        delimiter.join([f'"{i % 7}{decimal}5"', f'"{word}"'])
+        for i, word in enumerate(words)
+    ]
     (tmp_path / "log.csv").write_text("\n".join([f"reward{delimiter}spent", *rows]))
     batches = list(ib.read_rounds(tmp_path / "log.csv"))
     assert [value for batch in batches for value in batch.features[:, 0]] == numbers
-    assert [value for batch in batches for value in batch.rewards] == [i % 7 + 0.5 for i in range(60)]
+    assert [value for batch in batches for value in batch.rewards] == [
+        i % 7 + 0.5 for i in range(60)
+    ]
 
 
 def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
@@ -117,26 +135,41 @@ def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
     assert Dialect.of(b"reward\n1\n2\n") == Dialect(",", ".")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"]
+)
 def test_encodings_are_recognised(encoding, tmp_path):
-    cities = ["Zürich", "Málaga", "Çeşme" if encoding.startswith("utf") else "Orléans"] * 100
+    cities = [
+        "Zürich",
+        "Málaga",
+        "Çeşme" if encoding.startswith("utf") else "Orléans",
+    ] * 100
     text = as_text().splitlines()
-    with_city = [f"{line},{city}" for line, city in zip(text, ["city", *cities], strict=True)]
+    with_city = [
+        f"{line},{city}" for line, city in zip(text, ["city", *cities], strict=True)
+    ]
     (tmp_path / "log.csv").write_bytes("\r\n".join(with_city).encode(encoding))
     log = ib.open_log(tmp_path / "log.csv")
     assert sorted(log.survey().categories["city"]) == sorted(set(cities))
     assert_same_moments(
-        ib.read_moments(tmp_path / "log.csv", {"features": ["x0", "x1", "x2"]}, windows=3).moments, EXPECTED
+        ib.read_moments(
+            tmp_path / "log.csv", {"features": ["x0", "x1", "x2"]}, windows=3
+        ).moments,
+        EXPECTED,
     )
 
 
 def test_characters_and_quoted_line_ends_survive_any_cut_into_blocks(tmp_path):
-    text = "reward,note\n" + "".join(f'{i},"a ""quoted""\nZürich €{i}"\n' for i in range(60))
+    text = "reward,note\n" + "".join(
+        f'{i},"a ""quoted""\nZürich €{i}"\n' for i in range(60)
+    )
     (tmp_path / "log.csv").write_text(text)
     for size in (7, 64, 1000):
         blocks = list(text_blocks(str(tmp_path / "log.csv"), quoted=True, size=size))
         assert b"".join(blocks) == text.encode()
-        assert all(block.count(b'"') % 2 == 0 and block.endswith(b"\n") for block in blocks)
+        assert all(
+            block.count(b'"') % 2 == 0 and block.endswith(b"\n") for block in blocks
+        )
 
 
 def test_quoted_line_ends_across_blocks_cost_no_row(tmp_path, monkeypatch):
@@ -144,9 +177,14 @@ def test_quoted_line_ends_across_blocks_cost_no_row(tmp_path, monkeypatch):
     (tmp_path / "log.csv").write_text("\n".join(["reward,note,x", *rows]))
     monkeypatch.setattr(sources, "BLOCK_BYTES", 512)
     source = open_source(tmp_path / "log.csv")
-    read = [(row, batch) for row, batch in source.batches(source.tasks[0], ["reward", "note"])]
+    read = [
+        (row, batch)
+        for row, batch in source.batches(source.tasks[0], ["reward", "note"])
+    ]
     assert len(read) > 10
-    assert [row for row, _ in read] == np.cumsum([0, *(len(batch) for _, batch in read)])[:-1].tolist()
+    assert [row for row, _ in read] == np.cumsum(
+        [0, *(len(batch) for _, batch in read)]
+    )[:-1].tolist()
     assert (
         pa.concat_arrays([batch.column("note") for _, batch in read]).to_pylist()[-1]
         == "line one of 499\nline two"
@@ -158,25 +196,41 @@ def test_a_quote_that_stands_alone_does_not_swallow_the_log(tmp_path):
     rows = [f'{i},a 5" pipe' for i in range(100)]
     (tmp_path / "log.csv").write_text("\n".join(["reward,note", *rows]))
     source = open_source(tmp_path / "log.csv")
-    assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 100
+    assert (
+        sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"]))
+        == 100
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("yes", "no"), ("Yes", "No")]
+    "words",
+    [
+        ("True", "False"),
+        ("true", "false"),
+        ("TRUE", "FALSE"),
+        ("yes", "no"),
+        ("Yes", "No"),
+    ],
 )
 def test_truth_values_in_words_are_numbers(words, tmp_path):
     rng = np.random.default_rng(3)
     member, clicked = rng.random(400) < 0.5, rng.random(400) < 0.3
-    frame = pd.DataFrame({"clicked": clicked, "member": member, "x": rng.normal(size=400)})
+    frame = pd.DataFrame(
+        {"clicked": clicked, "member": member, "x": rng.normal(size=400)}
+    )
     expected = ib.read_moments(frame, windows=2)
-    written = frame.assign(clicked=np.where(clicked, *words), member=np.where(member, *words))
+    written = frame.assign(
+        clicked=np.where(clicked, *words), member=np.where(member, *words)
+    )
     written.to_csv(tmp_path / "log.csv", index=False, float_format="%.17g")
     found = ib.read_moments(tmp_path / "log.csv", windows=2)
     assert found.feature_map.names == ("member", "x")
     assert_same_moments(found.moments, expected.moments)
 
 
-@pytest.mark.parametrize("kind", ["frame", "log.arrow", "log.parquet", "log.csv", "log.ndjson"])
+@pytest.mark.parametrize(
+    "kind", ["frame", "log.arrow", "log.parquet", "log.csv", "log.ndjson"]
+)
 def test_polars_frames_with_text(kind, tmp_path):
     rng = np.random.default_rng(5)
     frame = pl.DataFrame(
@@ -200,8 +254,13 @@ def test_polars_frames_with_text(kind, tmp_path):
 
 
 def test_arrow_files_and_streams_and_feather(tmp_path):
-    feather.write_feather(TABLE, str(tmp_path / "log.feather"), compression="zstd", chunksize=70)
-    with pa.OSFile(str(tmp_path / "log.ipc"), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
+    feather.write_feather(
+        TABLE, str(tmp_path / "log.feather"), compression="zstd", chunksize=70
+    )
+    with (
+        pa.OSFile(str(tmp_path / "log.ipc"), "wb") as sink,
+        pa.ipc.new_stream(sink, TABLE.schema) as writer,
+    ):
         writer.write_table(TABLE)
     same_as_planted(tmp_path / "log.feather")
     same_as_planted(tmp_path / "log.ipc")
@@ -212,7 +271,11 @@ def test_arrow_files_and_streams_and_feather(tmp_path):
 
 def test_objects_within_json_become_columns(tmp_path):
     rows = [
-        {"user": {"age": 20 + i % 9, "home": {"rooms": i % 4}}, "reward": i % 2, "tags": ["a"]}
+        {
+            "user": {"age": 20 + i % 9, "home": {"rooms": i % 4}},
+            "reward": i % 2,
+            "tags": ["a"],
+        }
         for i in range(50)
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -222,7 +285,10 @@ def test_objects_within_json_become_columns(tmp_path):
 
 
 def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
-    lines = [json.dumps({"reward": i / 2, "x": i % 5, "late": i if i < 60 else i + 0.5}) for i in range(100)]
+    lines = [
+        json.dumps({"reward": i / 2, "x": i % 5, "late": i if i < 60 else i + 0.5})
+        for i in range(100)
+    ]
     lines[10], lines[20], lines[30] = (
         '{"reward": 1, "x"',
         "[1, 2]",
@@ -237,7 +303,9 @@ def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
 
 
 def test_files_of_json_lines_may_lack_columns_but_not_all(tmp_path):
-    (tmp_path / "0.jsonl").write_text("\n".join(json.dumps({"reward": i, "x": i % 3}) for i in range(20)))
+    (tmp_path / "0.jsonl").write_text(
+        "\n".join(json.dumps({"reward": i, "x": i % 3}) for i in range(20))
+    )
     late = [{"reward": i + 0.5, "x": i % 3, "coupon": i % 2} for i in range(20)]
     (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, late)))
     schema = ib.open_log(tmp_path).schema
@@ -246,7 +314,8 @@ def test_files_of_json_lines_may_lack_columns_but_not_all(tmp_path):
     assert read.moments.rounds == 40
     (tmp_path / "2.jsonl").write_text('{"other": 1}')
     with pytest.raises(
-        ib.FileError, match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon"
+        ib.FileError,
+        match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon",
     ):
         ib.read_moments(tmp_path)
 
@@ -269,7 +338,8 @@ def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch)
 def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
     filler = "x" * 1000
     lines = [
-        json.dumps({"reward": i if i < 2000 else i + 0.5, "x": i % 5, "filler": filler}) for i in range(4000)
+        json.dumps({"reward": i if i < 2000 else i + 0.5, "x": i % 5, "filler": filler})
+        for i in range(4000)
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
     read = ib.read_moments(tmp_path / "log.jsonl", {"features": ["x"]}, windows=1)
@@ -282,20 +352,39 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
         ("log.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is not text: byte"),
         ("log.csv", bytes(range(256)) * 50, "is not text: byte"),
         ("log.jsonl", bytes(range(256)) * 50, "is not text: byte"),
-        ("log.json", b'[{"reward": 1}]', "is one JSON array; what is needed is one object per line"),
+        (
+            "log.json",
+            b'[{"reward": 1}]',
+            "is one JSON array; what is needed is one object per line",
+        ),
         ("log.json", b"reward,x\n1,2", "does not begin with a JSON object"),
         ("log.json", b" \n", "it is empty"),
-        ("log.json", b'{"a":' * 2000 + b"1" + b"}" * 2000, "has objects within objects, deeper than 16"),
+        (
+            "log.json",
+            b'{"a":' * 2000 + b"1" + b"}" * 2000,
+            "has objects within objects, deeper than 16",
+        ),
         (
             "log.csv",
             b"a report\nreward,x\n1,2\n3,4\n",
             r"none of its first rows has as many values as its header",
         ),
-        ("log.csv", b"x,reward,x,y,y\n1,2,3,4,5\n", "several columns of the same name: x, y"),
-        ("log.csv", b"x,reward,,\n1,2,,\n", r"several columns of the same name: \(no name\)"),
         (
             "log.csv",
-            b"c" + b",c".join(b"%d" % i for i in range(100_000)) + b"\n1" + b",1" * 99_999,
+            b"x,reward,x,y,y\n1,2,3,4,5\n",
+            "several columns of the same name: x, y",
+        ),
+        (
+            "log.csv",
+            b"x,reward,,\n1,2,,\n",
+            r"several columns of the same name: \(no name\)",
+        ),
+        (
+            "log.csv",
+            b"c"
+            + b",c".join(b"%d" % i for i in range(100_000))
+            + b"\n1"
+            + b",1" * 99_999,
             "has 100,000 columns",
         ),
     ],
@@ -310,7 +399,9 @@ def test_what_cannot_be_read_is_said_in_one_line(name, content, message, tmp_pat
 
 def test_frames_with_two_columns_of_one_name_are_refused():
     frame = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["reward", "x", "x"])
-    with pytest.raises(ib.FileError, match="frame has several columns of the same name: x"):
+    with pytest.raises(
+        ib.FileError, match="frame has several columns of the same name: x"
+    ):
         ib.read_moments(frame)
 
 
@@ -338,12 +429,17 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_format.arrow_csv, "read_csv", watched)
     (tmp_path / "log.csv").write_text("reward,x\n" + "1,2\n1,2,3\n" * 1000)
     source = open_source(tmp_path / "log.csv")
-    assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 1000
+    assert (
+        sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"]))
+        == 1000
+    )
     assert set(threads) == {threading.get_ident()}
     assert len(threads) == 2000  # 1,000 when it was opened, 1,000 when it was read
 
 
-@pytest.mark.parametrize(("name", "text"), [("log.csv", as_text()), ("log.json", as_json_lines())])
+@pytest.mark.parametrize(
+    ("name", "text"), [("log.csv", as_text()), ("log.json", as_json_lines())]
+)
 def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike(
     tmp_path, monkeypatch, name, text
 ):
@@ -356,7 +452,9 @@ def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike
     assert len(tasks) > 2
     text_source = pickle.loads(pickle.dumps(log.source))
     assert not isinstance(text_source, SpooledSource)
-    typed = [pair for task in tasks for pair in log.source.batches(task, ["x1", "reward"])]
+    typed = [
+        pair for task in tasks for pair in log.source.batches(task, ["x1", "reward"])
+    ]
     (whole,) = text_source.tasks
     for (row, batch), (again, parsed) in zip(
         typed, text_source.batches(whole, ["x1", "reward"]), strict=True
@@ -365,7 +463,11 @@ def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike
         for column in ("x1", "reward"):
             words = parsed.column(column).cast(pa.string()).cast(pa.float64())
             assert batch.column(column).cast(pa.float64()).equals(words)
-    again = [row for task in tasks for row, _ in log.source.batches(task, [*log.source.arrow_schema.names])]
+    again = [
+        row
+        for task in tasks
+        for row, _ in log.source.batches(task, [*log.source.arrow_schema.names])
+    ]
     assert again == [row for row, _ in typed]
     read = ib.read_moments(log, windows=3)
     assert (read.quality.rows, read.quality.left_out) == (301, 1)
@@ -375,7 +477,9 @@ def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike
 def test_a_full_disk_costs_time_only(tmp_path, monkeypatch):
     (tmp_path / "log.csv").write_text(as_text())
     log = ib.open_log(tmp_path / "log.csv")
-    monkeypatch.setattr(SpooledSource, "_new_path", lambda *given: tmp_path / "no folder" / "file")
+    monkeypatch.setattr(
+        SpooledSource, "_new_path", lambda *given: tmp_path / "no folder" / "file"
+    )
     assert_same_moments(ib.read_moments(log, windows=3).moments, EXPECTED)
 
 
@@ -395,5 +499,10 @@ def test_an_early_error_ends_the_process_without_a_crash(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("a;b;c\n" + "1;2;3.5\n" * 300_000)
     for _ in range(6):
-        ended = subprocess.run([sys.executable, "-c", EARLY_ERROR, path], capture_output=True, text=True)
-        assert (ended.returncode, ended.stderr.strip()) == (1, "refused: no column was found to be")
+        ended = subprocess.run(
+            [sys.executable, "-c", EARLY_ERROR, path], capture_output=True, text=True
+        )
+        assert (ended.returncode, ended.stderr.strip()) == (
+            1,
+            "refused: no column was found to be",
+        )

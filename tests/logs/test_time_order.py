@@ -32,7 +32,9 @@ def test_windows_are_bounded_by_times_in_whatever_order_the_rows_are(as_text, tm
     read = read_moments(source if as_text else table, windows=4)
     assert_same_moments(read.moments, read_moments(wide(LOG), windows=4).moments)
     place = np.arange(400) * 4 // 400
-    by_place = WindowedMoments.empty(3, 4).update(LOG.features, LOG.rewards, window=place)
+    by_place = WindowedMoments.empty(3, 4).update(
+        LOG.features, LOG.rewards, window=place
+    )
     np.testing.assert_allclose(read.moments.gram, by_place.gram, rtol=1e-9)
     assert read.edges[0] == LOG.times[0]
     assert read.edges[-1] == LOG.times[-1]
@@ -45,10 +47,15 @@ def test_a_drift_is_found_in_a_warehouse_export_as_in_the_log_itself():
     x = rng.normal(size=(4000, 3))
     slope = np.repeat([2.0, -1.0, 0.5, -2.0, 1.0, 3.0, -3.0, 0.0], 500)
     reward = x[:, 0] + slope * x[:, 2] + rng.normal(size=4000)
-    times = np.datetime64("2024-01-01", "us") + np.arange(4000) * np.timedelta64(3600, "s")
-    table = pa.table({"when": times, "reward": reward, **{f"x{j}": x[:, j] for j in range(3)}})
+    times = np.datetime64("2024-01-01", "us") + np.arange(4000) * np.timedelta64(
+        3600, "s"
+    )
+    table = pa.table(
+        {"when": times, "reward": reward, **{f"x{j}": x[:, j] for j in range(3)}}
+    )
     fits = [
-        ib.InvariantSubspaceDecomposition().fit(read_moments(log).moments) for log in (table, shuffled(table))
+        ib.InvariantSubspaceDecomposition().fit(read_moments(log).moments)
+        for log in (table, shuffled(table))
     ]
     assert [fit.split_.residual.shape[1] for fit in fits] == [1, 1]
     assert fits[0].split_.distance(fits[1].split_) < 1e-6
@@ -69,7 +76,9 @@ def test_equal_shares_of_very_many_times_come_from_a_sample():
     times = np.random.default_rng(3).permutation(3 * MOST_TIMES)
     for row in range(0, len(times), 65_536):
         probe.add(
-            Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"])
+            Task("f", 0, 0, 0),
+            row,
+            pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"]),
         )
     seen = probe.results()["times"]
     assert MOST_TIMES / 3 < len(seen.sample) <= MOST_TIMES
@@ -97,14 +106,20 @@ def rounds_of(log):
     """(features of the chosen, rewards, offered, counts, actions, times) of all rounds."""
     batches = list(read_rounds(log))
     names = ("features", "rewards", "offered", "offered_counts", "action", "times")
-    return [np.concatenate([getattr(batch, name) for batch in batches]) for name in names]
+    return [
+        np.concatenate([getattr(batch, name) for batch in batches]) for name in names
+    ]
 
 
 @pytest.mark.parametrize("form", [rows_per_action, lists_of_offered])
 @pytest.mark.parametrize("kind", ["table", "parquet"])
 def test_a_log_is_sorted_by_time_in_parts(form, kind, few_rows_at_once, tmp_path):
     table = form(LOG)
-    rounds = np.repeat(np.arange(400), LOG.counts) if form is rows_per_action else np.arange(400)
+    rounds = (
+        np.repeat(np.arange(400), LOG.counts)
+        if form is rows_per_action
+        else np.arange(400)
+    )
     place = np.random.default_rng(4).permutation(400)[rounds]
     source = mixed = table.take(np.argsort(place, kind="stable"))
     if kind == "parquet":
@@ -118,7 +133,9 @@ def test_a_log_is_sorted_by_time_in_parts(form, kind, few_rows_at_once, tmp_path
     assert (times[1:] >= times[:-1]).all()
     distinct = np.unique(LOG.times, return_counts=True)[1].max() == 1
     assert distinct  # so that the order is the only one
-    for found, expected in zip(rounds_of(ordered), rounds_of(ib.open_log(table)), strict=True):
+    for found, expected in zip(
+        rounds_of(ordered), rounds_of(ib.open_log(table)), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
     folder = ordered.source.folder
     assert folder.exists()
@@ -137,16 +154,23 @@ def test_feedback_of_an_unsorted_log_is_that_of_the_sorted_one(few_rows_at_once)
     table = labelled_log(seed=6, rounds=600).table()
     first, second = (ib.read_feedback(log) for log in (table, shuffled(table)))
     np.testing.assert_array_equal(first.feedback.rewards, second.feedback.rewards)
-    np.testing.assert_allclose(first.feedback.offered, second.feedback.offered, atol=1e-12)
+    np.testing.assert_allclose(
+        first.feedback.offered, second.feedback.offered, atol=1e-12
+    )
     assert not any("sorted" in note for note in first.notes)
-    assert "the rounds were not in the order of time and have been sorted by it" in second.notes
+    assert (
+        "the rounds were not in the order of time and have been sorted by it"
+        in second.notes
+    )
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_split_rounds_are_put_together(as_text, few_rows_at_once, tmp_path):
     """Rows sorted by anything but the round once lost 96 % of the rounds without a word."""
     table = rows_per_action(LOG)
-    split = table.take(np.argsort(np.random.default_rng(7).random(table.num_rows), kind="stable"))
+    split = table.take(
+        np.argsort(np.random.default_rng(7).random(table.num_rows), kind="stable")
+    )
     source = tmp_path / "log.csv"
     csv.write_csv(split, source)
     log = ib.open_log(source if as_text else split)

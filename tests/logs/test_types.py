@@ -18,16 +18,23 @@ def pushes(seed=0, rounds=ROUNDS):
     hour = rng.choice(["8h", "12h", "20h"], rounds, p=[0.5, 0.3, 0.2])
     chance = {"8h": 0.5, "12h": 0.3, "20h": 0.2}
     return {
-        "sent": [f"2024-03-{1 + place * 28 // rounds:02}T10:00:00" for place in range(rounds)],
+        "sent": [
+            f"2024-03-{1 + place * 28 // rounds:02}T10:00:00" for place in range(rounds)
+        ],
         "hour": hour.tolist(),
         "student": (rng.random(rounds) < 0.4).astype(int).tolist(),
         "propensity": [chance[each] for each in hour],
-        "opened": (rng.random(rounds) < np.where(hour == "20h", 0.5, 0.2)).astype(int).tolist(),
+        "opened": (rng.random(rounds) < np.where(hour == "20h", 0.5, 0.2))
+        .astype(int)
+        .tolist(),
     }
 
 
 def write_lines(path, columns):
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    rows = (
+        dict(zip(columns, values, strict=True))
+        for values in zip(*columns.values(), strict=True)
+    )
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return str(path)
 
@@ -46,25 +53,34 @@ def test_propensities_written_as_text_are_numbers(name, tmp_path):
     columns[name] = [str(p) for p in columns.pop("propensity")]
     log = ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"})
     assert log.schema.propensity == name
-    np.testing.assert_allclose(ib.read_feedback(log).feedback.propensities, np.array(columns[name], float))
+    np.testing.assert_allclose(
+        ib.read_feedback(log).feedback.propensities, np.array(columns[name], float)
+    )
 
 
 def test_a_reward_of_text_numbers_is_a_reward(tmp_path):
     columns = pushes()
     columns["opened"] = [str(opened) for opened in columns["opened"]]
     assert (
-        ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"}).schema.reward == "opened"
+        ib.open_log(
+            write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"}
+        ).schema.reward
+        == "opened"
     )
 
 
 def shuffled(columns):
     order = np.random.default_rng(4).permutation(ROUNDS)
-    return {name: [values[place] for place in order] for name, values in columns.items()}
+    return {
+        name: [values[place] for place in order] for name, values in columns.items()
+    }
 
 
 @pytest.mark.parametrize("later", [str, bool, float])
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_log(later, suffix, tmp_path):
+def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_log(
+    later, suffix, tmp_path
+):
     """0 and 1 in the first file, text, truth values or fractions in the second: the same numbers."""
     columns = shuffled(pushes())
     first, second = halves(columns)
@@ -75,7 +91,10 @@ def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_l
             write_lines(tmp_path / f"part{number}.jsonl", part)
     else:
         for number, part in enumerate((first, second)):
-            rows = [",".join(part), *(",".join(map(str, row)) for row in zip(*part.values(), strict=True))]
+            rows = [
+                ",".join(part),
+                *(",".join(map(str, row)) for row in zip(*part.values(), strict=True)),
+            ]
             (tmp_path / f"part{number}.csv").write_text("\n".join(rows))
     feedback = ib.read_feedback(str(tmp_path), {"arm": "hour"}).feedback
     assert feedback.rounds == ROUNDS
@@ -94,7 +113,10 @@ def test_answers_of_many_languages_are_rewards_of_one_and_zero(ones, zeros):
     ]:
         words = [one if opened else zero for opened in columns["opened"]]
         model = ib.fit_logs(pa.table(columns | {"opened": words}), {"arm": "hour"})
-        mean = float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds
+        mean = (
+            float(model.moments.counts @ model.moments.reward_mean)
+            / model.moments.rounds
+        )
         assert mean == pytest.approx(np.mean(columns["opened"]))
 
 
@@ -107,7 +129,11 @@ def test_no_word_means_yes_in_one_language_and_no_in_another():
 
 def test_words_of_a_reward_that_nobody_knows_are_asked_for_and_their_worth_can_be_said():
     columns = pushes()
-    words = np.select([np.array(columns["opened"]) == 1, np.arange(ROUNDS) % 2 == 0], ["gold", "tin"], "iron")
+    words = np.select(
+        [np.array(columns["opened"]) == 1, np.arange(ROUNDS) % 2 == 0],
+        ["gold", "tin"],
+        "iron",
+    )
     table = pa.table(columns | {"opened": words})
     with pytest.raises(ib.InputError, match=r"holds words: .*'gold'.* --reward-values"):
         ib.open_log(table, {"arm": "hour", "reward": "opened"})
@@ -115,7 +141,9 @@ def test_words_of_a_reward_that_nobody_knows_are_asked_for_and_their_worth_can_b
     known = {"arm": "hour", "reward": "opened", "reward_values": worth}
     model = ib.fit_logs(table.slice(0, 2000), known)
     after = ib.update_model(model, table.slice(2000), windows=1).model
-    mean = float(after.moments.counts @ after.moments.reward_mean) / after.moments.rounds
+    mean = (
+        float(after.moments.counts @ after.moments.reward_mean) / after.moments.rounds
+    )
     assert mean == pytest.approx(np.mean([worth[word] for word in words]))
 
 

@@ -18,8 +18,14 @@ def test_roles_and_drift_of_a_log_of_another_system_are_found(kind, tmp_path):
     rounds = {"rounds": SMALL[kind]} if kind in SMALL else {}
     log = WILD_LOGS[kind](tmp_path, 5, **rounds)
     schema = ib.open_log(str(log.path)).schema
-    found = {role: column for role, column in schema.roles().items() if role not in log.options}
-    assert found == {role: column for role, column in log.roles.items() if role not in log.options}
+    found = {
+        role: column
+        for role, column in schema.roles().items()
+        if role not in log.options
+    }
+    assert found == {
+        role: column for role, column in log.roles.items() if role not in log.options
+    }
     assert not log.leaking & set(schema.features)
     if log.options:
         assert log.candidates <= set(schema.candidates)
@@ -29,7 +35,9 @@ def test_roles_and_drift_of_a_log_of_another_system_are_found(kind, tmp_path):
             ib.read_feedback(str(log.path))
     model = ib.fit_logs(str(log.path), log.options, catalogue=log.catalogue)
     named = {
-        (effect["arm"], effect["of"].split("=")[0]) for effect in values.effects(model) if effect["drifts"]
+        (effect["arm"], effect["of"].split("=")[0])
+        for effect in values.effects(model)
+        if effect["drifts"]
     }
     assert named == log.drifting
 
@@ -49,7 +57,9 @@ def test_a_column_that_gives_the_reward_away_is_left_out_unless_kept():
     assert schema.features == ("x",)
     assert "gives the reward away" in schema.reasons["!bought"]
     assert ib.open_log(table, {"keep": ["bought"]}).schema.features == ("x", "bought")
-    assert ib.open_log(table, {"ignore": ["x"], "keep": ["bought"]}).schema.features == ("bought",)
+    assert ib.open_log(
+        table, {"ignore": ["x"], "keep": ["bought"]}
+    ).schema.features == ("bought",)
 
 
 def extreme_logs():
@@ -62,7 +72,9 @@ def extreme_logs():
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), list(extreme_logs()), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "columns"),
+    list(extreme_logs()),
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_model_of_extreme_columns_can_be_stored(name, columns, tmp_path):
     model = ib.fit_logs(pa.table(columns), features=["x"])
@@ -76,15 +88,21 @@ def test_roles_are_found_by_relations_where_names_are_unusual(kind, tmp_path):
     log = OTHER_LOGS[kind](tmp_path, 6, rounds=20_000)
     schema = ib.open_log(str(log.path)).schema
     assert schema.roles() == log.roles
-    assert not (log.leaking | {"card_number", log.roles["propensity"]}) & set(schema.features)
+    assert not (log.leaking | {"card_number", log.roles["propensity"]}) & set(
+        schema.features
+    )
     read = ib.read_feedback(str(log.path))
     assert read.feedback.rounds == 20_000
 
 
 def test_without_a_reward_every_column_that_may_be_one_is_listed_with_its_option():
     columns = labelled(np.random.default_rng(2))
-    table = pa.table({"user_id": columns["arm"], "spend": columns["x"], "bonus": columns["click"]})
-    with pytest.raises(ib.InputError, match=r"--reward spend .*\n  --reward bonus  2 different"):
+    table = pa.table(
+        {"user_id": columns["arm"], "spend": columns["x"], "bonus": columns["click"]}
+    )
+    with pytest.raises(
+        ib.InputError, match=r"--reward spend .*\n  --reward bonus  2 different"
+    ):
         ib.open_log(table)
     table = table.append_column("installed", table.column("bonus"))
     assert ib.open_log(table, {"ignore": ["bonus"]}).schema.reward == "installed"
@@ -101,7 +119,9 @@ def test_news_out_of_order_are_compared_after_sorting(tmp_path):
 def test_roles_of_a_log_with_names_of_its_own_are_found_or_asked_for(kind, tmp_path):
     log = (NEW_LOGS | LATER_LOGS)[kind](tmp_path, 8, rounds=12_000)
     if log.options:
-        with pytest.raises(ib.InputError, match="no column was found to be the reward") as refused:
+        with pytest.raises(
+            ib.InputError, match="no column was found to be the reward"
+        ) as refused:
             ib.open_log(str(log.path))
         assert all(f"--reward {name} " in str(refused.value) for name in log.candidates)
     schema = ib.open_log(str(log.path), log.options).schema
@@ -128,19 +148,45 @@ def chosen_with(chances, rounds=10_000, seed=3):
         ("q", "probability", lambda p: p),
     ],
 )
-def test_propensities_are_found_in_every_unit_and_read_as_probabilities(name, unit, written):
+def test_propensities_are_found_in_every_unit_and_read_as_probabilities(
+    name, unit, written
+):
     x, label, p, reward = chosen_with((0.7, 0.4))
-    table = pa.table({"t": np.arange(10_000), "x": x, "label_of": label, name: written(p), "reward": reward})
+    table = pa.table(
+        {
+            "t": np.arange(10_000),
+            "x": x,
+            "label_of": label,
+            name: written(p),
+            "reward": reward,
+        }
+    )
     log = ib.open_log(table, {"time": "t"})
-    assert (log.schema.arm, log.schema.propensity, log.schema.propensity_unit) == ("label_of", name, unit)
-    np.testing.assert_allclose(ib.read_feedback(log).feedback.propensities, p, rtol=1e-12)
+    assert (log.schema.arm, log.schema.propensity, log.schema.propensity_unit) == (
+        "label_of",
+        name,
+        unit,
+    )
+    np.testing.assert_allclose(
+        ib.read_feedback(log).feedback.propensities, p, rtol=1e-12
+    )
 
 
 def test_a_column_that_depends_on_the_choice_is_not_a_feature_but_its_cause_is():
     """x is chosen by and stays, what follows the choice goes, an attribute of the arm is no outcome."""
     x, label, p, reward = chosen_with((0.7, 0.4))
     late = 0.3 * reward + np.random.default_rng(4).normal(size=len(x))
-    table = pa.table({"x": x, "arm": label, "p": p, "late": late, "reward": reward, "y2": x**2, "z": -x})
+    table = pa.table(
+        {
+            "x": x,
+            "arm": label,
+            "p": p,
+            "late": late,
+            "reward": reward,
+            "y2": x**2,
+            "z": -x,
+        }
+    )
     schema = ib.open_log(table).schema
     assert schema.features == ("x", "y2", "z")
     assert "known only after the choice: it depends on arm" in schema.reasons["!late"]
@@ -148,7 +194,9 @@ def test_a_column_that_depends_on_the_choice_is_not_a_feature_but_its_cause_is()
 
 def test_a_column_that_counts_rows_or_never_changes_is_not_a_feature():
     columns = labelled(np.random.default_rng(5))
-    table = pa.table(columns | {"match": np.arange(3000) + 7, "build": np.full(3000, 3)})
+    table = pa.table(
+        columns | {"match": np.arange(3000) + 7, "build": np.full(3000, 3)}
+    )
     schema = ib.open_log(table).schema
     assert schema.features == ("x",)
     assert schema.reasons["!match"] == "it only counts the rows"
@@ -159,9 +207,12 @@ def test_several_times_without_a_clue_are_asked_for():
     rng = np.random.default_rng(6)
     columns = labelled(rng)
     columns["occurred"] = rng.permutation(columns.pop("time"))
-    table = pa.table(columns | {"born": columns["occurred"] - rng.integers(10**7, 10**8, 3000)})
+    table = pa.table(
+        columns | {"born": columns["occurred"] - rng.integers(10**7, 10**8, 3000)}
+    )
     with pytest.raises(
-        ib.InputError, match=r"(?s)to be the time.*--time occurred .*--time born .*--time none"
+        ib.InputError,
+        match=r"(?s)to be the time.*--time occurred .*--time born .*--time none",
     ):
         ib.open_log(table)
     assert ib.open_log(table, {"time": "occurred"}).schema.time == "occurred"

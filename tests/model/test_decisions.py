@@ -28,7 +28,9 @@ def offers(rng, n=4):
     return [{"price": float(item)} for item in rng.gamma(3.0, size=n)]
 
 
-def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_that_order(model):
+def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_that_order(
+    model,
+):
     rng = np.random.default_rng(1)
     twin = ib.fit_logs(shop_log())
     contexts, made = [], []
@@ -36,13 +38,21 @@ def test_rewards_that_come_late_and_in_any_order_teach_the_same_as_updates_in_th
         context, arms = {"hour": float(rng.uniform(0, 24))}, offers(rng)
         made.append(model.decide(context, arms))
         contexts.append((context, arms))
-        assert made[-1].action == twin.select({**context, "price": [arm["price"] for arm in arms]})
+        assert made[-1].action == twin.select(
+            {**context, "price": [arm["price"] for arm in arms]}
+        )
     for index in rng.permutation(30):
         reward = float(rng.normal())
         context, arms = contexts[index]
         assert model.learn(made[index].id if index % 2 else made[index], reward)
-        twin.update({**context, "price": [arm["price"] for arm in arms]}, made[index].action, reward)
-    np.testing.assert_array_equal(model.policy.arrays()["means"], twin.policy.arrays()["means"])
+        twin.update(
+            {**context, "price": [arm["price"] for arm in arms]},
+            made[index].action,
+            reward,
+        )
+    np.testing.assert_array_equal(
+        model.policy.arrays()["means"], twin.policy.arrays()["means"]
+    )
     assert not model.ledger.open
 
 
@@ -51,7 +61,9 @@ def test_the_same_reward_again_changes_nothing_and_another_is_refused(model):
     assert model.learn(decision, 1.5)
     means = model.policy.arrays()["means"].copy()
     assert not model.learn(decision.id, 1.5)
-    with pytest.raises(ib.InputError, match=r"has the reward 1\.5 already, which 2 contradicts"):
+    with pytest.raises(
+        ib.InputError, match=r"has the reward 1\.5 already, which 2 contradicts"
+    ):
         model.learn(decision, 2.0)
     with pytest.raises(ib.InputError, match="'nobody' is not known"):
         model.learn("nobody", 1.0)
@@ -59,7 +71,9 @@ def test_the_same_reward_again_changes_nothing_and_another_is_refused(model):
 
 
 def test_one_bad_pair_of_many_and_nothing_is_learned(model):
-    one, two = (model.decide({"hour": 9.0}, [{"price": 1.0}, {"price": 2.0}]) for _ in range(2))
+    one, two = (
+        model.decide({"hour": 9.0}, [{"price": 1.0}, {"price": 2.0}]) for _ in range(2)
+    )
     for bad, words in (
         ([(one, 1.0), ("nobody", 1.0)], "not known"),
         ([(one, 1.0), (two, float("nan"))], "reward"),
@@ -74,7 +88,9 @@ def test_one_bad_pair_of_many_and_nothing_is_learned(model):
 
 
 def test_decisions_that_wait_survive_a_file(model, tmp_path):
-    decision = model.decide({"hour": np.float64(9.0)}, pd.DataFrame({"price": [1.0, 2.0]}), id="mine")
+    decision = model.decide(
+        {"hour": np.float64(9.0)}, pd.DataFrame({"price": [1.0, 2.0]}), id="mine"
+    )
     other = model.decide({"hour": 9.0}, [{"price": 3.0}])
     model.learn(other, 0.25)
     model.save(tmp_path / "model")
@@ -84,7 +100,9 @@ def test_decisions_that_wait_survive_a_file(model, tmp_path):
     assert again.decide(id="mine") == decision
     for item in (model, again):
         assert item.learn("mine", 2.5)
-    np.testing.assert_array_equal(model.policy.arrays()["means"], again.policy.arrays()["means"])
+    np.testing.assert_array_equal(
+        model.policy.arrays()["means"], again.policy.arrays()["means"]
+    )
     with pytest.raises(ib.InputError, match="decided and rewarded before"):
         again.decide({"hour": 1.0}, [{"price": 1.0}], id="mine")
 
@@ -102,11 +120,21 @@ def test_a_policy_that_randomises_draws_for_every_decision_anew():
     per arm.
     """
     model = ib.fit_logs(shop_log(), policy="epsilon-greedy")
-    made = [model.decide({"hour": 9.0}, [{"price": value} for value in (1.0, 2.0, 3.0)]) for _ in range(2000)]
+    made = [
+        model.decide({"hour": 9.0}, [{"price": value} for value in (1.0, 2.0, 3.0)])
+        for _ in range(2000)
+    ]
     counts = np.bincount([decision.action for decision in made], minlength=3) / 2000
-    chances = model.policy.propensities(model.features({"hour": 9.0, "price": [1.0, 2.0, 3.0]}))
-    assert (np.abs(counts - chances) < 4 * np.sqrt(chances * (1 - chances) / 2000)).all()
-    assert all(decision.propensity == pytest.approx(chances[decision.action]) for decision in made)
+    chances = model.policy.propensities(
+        model.features({"hour": 9.0, "price": [1.0, 2.0, 3.0]})
+    )
+    assert (
+        np.abs(counts - chances) < 4 * np.sqrt(chances * (1 - chances) / 2000)
+    ).all()
+    assert all(
+        decision.propensity == pytest.approx(chances[decision.action])
+        for decision in made
+    )
     draws = np.array([decision.action for decision in made])
     assert len(set(draws[:50])) > 1
 
@@ -124,10 +152,16 @@ def test_a_round_is_offered_in_any_common_form(model):
         ({"hour": np.array(9.0), "price": np.array([1.0, 2.0])}, None),
     ]
     for context, arms in forms:
-        np.testing.assert_array_equal(model.feature_map.apply(offered_columns(context, arms)), expected)
+        np.testing.assert_array_equal(
+            model.feature_map.apply(offered_columns(context, arms)), expected
+        )
         assert model.decide(context, arms).action == model.policy.select(expected)
-    assert model.select({"hour": 9.0, "price": [1.0, 2.0]}) == model.policy.select(expected)
-    assert model.select(pd.DataFrame({"hour": 9.0, "price": [1.0, 2.0]})) == model.policy.select(expected)
+    assert model.select({"hour": 9.0, "price": [1.0, 2.0]}) == model.policy.select(
+        expected
+    )
+    assert model.select(
+        pd.DataFrame({"hour": 9.0, "price": [1.0, 2.0]})
+    ) == model.policy.select(expected)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +176,9 @@ def test_a_round_is_offered_in_any_common_form(model):
         ({"hour": 9.0}, None, "^context: no value for price; needed: .*price"),
     ],
 )
-def test_what_cannot_be_a_round_is_named_and_nothing_is_remembered(model, context, arms, words):
+def test_what_cannot_be_a_round_is_named_and_nothing_is_remembered(
+    model, context, arms, words
+):
     with pytest.raises(ib.InputError, match=words):
         model.decide(context, arms)
     assert not model.ledger.open
@@ -150,7 +186,9 @@ def test_what_cannot_be_a_round_is_named_and_nothing_is_remembered(model, contex
 
 
 def test_vectors_are_one_value():
-    columns = offered_columns({"v": [1.0, 2.0], "price": [1.0, 2.0, 3.0]}, vectors=["v"])
+    columns = offered_columns(
+        {"v": [1.0, 2.0], "price": [1.0, 2.0, 3.0]}, vectors=["v"]
+    )
     assert columns["v"] == [[1.0, 2.0]] * 3
 
 

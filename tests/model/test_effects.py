@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.effects import EffectPath, direction_effects, effect_paths
+from invariant_bandits.decomposition.effects import (
+    EffectPath,
+    direction_effects,
+    effect_paths,
+)
 from invariant_bandits.decomposition.estimator import block_verdict
 from invariant_bandits.plotting import curves
 from invariant_bandits.reports import model_page, values
@@ -31,7 +35,12 @@ def banner_clicks(seed, rounds=16_000, step=0.9):
     slope = np.where(arm == 1, 0.6 - step * (share >= 0.5), 0.3)
     clicked = rng.random(rounds) < sigmoid(-1.0 + slope * age)
     when = START + (share * 56 * 86_400_000_000).astype("timedelta64[us]")
-    columns = {"time": when, "banner": np.array(["a", "b"])[arm], "age": age, "clicked": clicked.astype(int)}
+    columns = {
+        "time": when,
+        "banner": np.array(["a", "b"])[arm],
+        "age": age,
+        "clicked": clicked.astype(int),
+    }
     return pd.DataFrame(columns)
 
 
@@ -42,7 +51,9 @@ def model():
 
 def test_a_break_is_told_from_what_to_what_and_when_in_probabilities(model):
     effects = model.effects()
-    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [["b", "age"]]
+    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [
+        ["b", "age"]
+    ]
     first = effects.iloc[0]
     # One standard deviation of age above the mean: the probability falls from 0.401 to 0.214, about 0.269.
     assert first.before == pytest.approx(sigmoid(-0.4) - sigmoid(-1.0), abs=0.03)
@@ -60,11 +71,15 @@ def test_curves_cover_the_truth():
     """
     covered = []
     for seed in range(24):
-        frame = ib.fit_logs(banner_clicks(100 + seed, 6000), every="1w").effects(by_window=True)
+        frame = ib.fit_logs(banner_clicks(100 + seed, 6000), every="1w").effects(
+            by_window=True
+        )
         curve = frame[(frame.arm == "b") & (frame.effect == "age")]
         base = sigmoid(np.log(0.269 / 0.731))
         truth = np.where(curve.window <= 4, sigmoid(-0.4), sigmoid(-1.3)) - base
-        covered += ((curve.low <= truth + 0.004) & (curve.high >= truth - 0.004)).tolist()
+        covered += (
+            (curve.low <= truth + 0.004) & (curve.high >= truth - 0.004)
+        ).tolist()
     assert len(covered) == 192
     assert np.mean(covered) >= 0.88
 
@@ -76,7 +91,9 @@ def test_frame_json_page_and_terminal_say_the_same(model):
     assert f"{100.0 * path.before:+.3g} → {100.0 * path.after:+.3g} points" in words
     assert "b × age" in model_page.headline(model)
     assert words in model_page.report(model)
-    (row,) = [effect for effect in values.of_model(model)["effects"] if effect["drifts"]]
+    (row,) = [
+        effect for effect in values.of_model(model)["effects"] if effect["drifts"]
+    ]
     curve = model.effects(by_window=True).iloc[:8]
     assert [window["value"] for window in row["windows"]] == curve.value.tolist()
     assert row["before"] == model.effects().before[0]
@@ -88,7 +105,9 @@ def test_a_break_of_interest_and_topic_is_named_and_not_blamed_on_articles():
     model = ib.fit_logs(log, SCHEMA, catalogue=catalogue)
     effects = model.effects()
     assert model.feature_map.coding == "shared"
-    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [["topic=sport", "interest"]]
+    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [
+        ["topic=sport", "interest"]
+    ]
     assert effects.before[0] > 0.04
     assert effects.after[0] < effects.before[0] - 0.1
     broke = START + np.timedelta64(int(BREAK * 80), "D")
@@ -100,17 +119,29 @@ def test_a_slope_that_drifts_in_all_arms_is_named_once():
     rng = np.random.default_rng(1)
     x, arm = rng.normal(size=12_000), rng.choice(["a", "b", "c"], size=12_000)
     slope = np.repeat(rng.normal(size=8), 1500)
-    log = pd.DataFrame({"x": x, "arm": arm, "reward": slope * x + (arm == "a") + rng.normal(size=12_000)})
+    log = pd.DataFrame(
+        {
+            "x": x,
+            "arm": arm,
+            "reward": slope * x + (arm == "a") + rng.normal(size=12_000),
+        }
+    )
     effects = ib.fit_logs(log).effects()
-    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [["all arms", "x"]]
+    assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [
+        ["all arms", "x"]
+    ]
 
 
 def test_rows_have_effects_as_well():
     rng = np.random.default_rng(2)
-    x = rng.normal(size=(8000, 3)) * np.repeat(rng.uniform(0.5, 2.0, (8, 3)), 1000, axis=0)
+    x = rng.normal(size=(8000, 3)) * np.repeat(
+        rng.uniform(0.5, 2.0, (8, 3)), 1000, axis=0
+    )
     slope = np.repeat([1.0, -1.0], 4000)
     reward = slope * x[:, 1] + x[:, 0] + rng.normal(size=8000)
-    model = ib.fit_logs(pd.DataFrame({"reward": reward, **{f"x{j}": x[:, j] for j in range(3)}}))
+    model = ib.fit_logs(
+        pd.DataFrame({"reward": reward, **{f"x{j}": x[:, j] for j in range(3)}})
+    )
     effects = model.effects()
     assert effects[effects.drifts].effect.tolist() == ["x1"]
     scale = float(x[:, 1].std())
@@ -120,13 +151,17 @@ def test_rows_have_effects_as_well():
 
 
 def test_stable_is_said_only_where_a_drift_would_have_been_detected():
-    large, small = (ib.fit_logs(banner_clicks(7, rounds, step=0.0)) for rounds in (60_000, 1200))
+    large, small = (
+        ib.fit_logs(banner_clicks(7, rounds, step=0.0)) for rounds in (60_000, 1200)
+    )
     verdicts = large.effects().set_index(["arm", "effect"]).verdict
     assert verdicts["b", "age"] == verdicts["a", "level"] == "stable"
     slope = small.effects().set_index(["arm", "effect"]).loc[("b", "age")]
     assert slope.verdict == "no drift detected"
     assert slope.detectable > 0.5 * slope.estimate
-    said = next(path for path in effect_paths(small) if path.title == "b × age").in_words(None)
+    said = next(
+        path for path in effect_paths(small) if path.title == "b × age"
+    ).in_words(None)
     assert said == f"no drift detected above {100.0 * slope.detectable:.2g} points"
 
 
@@ -142,7 +177,9 @@ def test_indicators_of_missing_values_do_not_look_as_if_they_drifted():
         x[rng.random(6000) < 0.015, 0] = np.nan
         rows = pd.DataFrame({"x0": x[:, 0], "x1": x[:, 1], "reward": reward})
         for log in (rows, rows.assign(arm=arm)):
-            named += [path.title for path in effect_paths(ib.fit_logs(log)) if path.drifts]
+            named += [
+                path.title for path in effect_paths(ib.fit_logs(log)) if path.drifts
+            ]
     assert named == []
 
 
@@ -156,7 +193,10 @@ def test_a_short_last_week_is_not_a_window_of_its_own(labelled):
     model = ib.fit_logs(log, every="1w")
     assert model.moments.windows == 8
     assert model.moments.counts[-1] == 1043
-    assert any("the last window has few rounds (43 rounds, others 1,000)" in note for note in model.notes)
+    assert any(
+        "the last window has few rounds (43 rounds, others 1,000)" in note
+        for note in model.notes
+    )
     if labelled:
         assert model.log_odds.moments.windows == 8
         mean, error = values.recent_rewards(*values.arm_rewards(model))
@@ -176,25 +216,36 @@ def test_plots_take_axes_and_return_them(model):
 
 
 def test_notebooks_show_results_with_nothing_in_them_as_markup(model):
-    html = ib.fit_logs(banner_clicks(0).replace("b", "<b>$x$"), every="1w")._repr_html_()
+    html = ib.fit_logs(
+        banner_clicks(0).replace("b", "<b>$x$"), every="1w"
+    )._repr_html_()
     assert "<svg" in html
     assert "&lt;b&gt;$x$ × age" in html
     assert "<b>" not in html
     logs = ib.PaperWorld().log(400, np.random.default_rng(0))
     fit = ib.InvariantSubspaceDecomposition()
     assert "InvariantSubspaceDecomposition" in fit._repr_html_()
-    assert "no drift detected" in fit.fit(logs.features, logs.rewards, windows=4)._repr_html_()
-    result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=2, seed=0)
+    assert (
+        "no drift detected"
+        in fit.fit(logs.features, logs.rewards, windows=4)._repr_html_()
+    )
+    result = ib.simulate(
+        ["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=2, seed=0
+    )
     assert "<svg" in result._repr_html_()
-    compared = ib.compare(ib.Feedback.from_arrays(**played(logs)), ["linucb", "uniform"])
+    compared = ib.compare(
+        ib.Feedback.from_arrays(**played(logs)), ["linucb", "uniform"]
+    )
     assert "<svg" in compared._repr_html_()
 
 
 def played(logs):
     n, k = logs.offered.shape[:2]
-    return {"offered": logs.offered, "actions": logs.actions, "rewards": logs.rewards} | {
-        "propensities": np.full(n, 1.0 / k)
-    }
+    return {
+        "offered": logs.offered,
+        "actions": logs.actions,
+        "rewards": logs.rewards,
+    } | {"propensities": np.full(n, 1.0 / k)}
 
 
 @pytest.mark.parametrize("recipe", ["windowed", "published"])
@@ -226,19 +277,42 @@ def test_the_picture_of_a_decomposition_says_what_its_summary_says(recipe):
 
 def test_no_curve_leaves_its_frame_and_what_is_beyond_is_marked_at_the_edge():
     """Window 5 knows next to nothing: its value, 40, would flatten the others if the frame held it."""
-    values, half = np.array([1.0, 1.1, 0.9, 1.0, 40.0, 1.05]), np.array([0.1, 0.1, 0.1, 0.1, 90.0, 0.1])
-    numbers = {"estimate": 1.0, "error": 0.1, "drift": 0.0, "detectable": 0.1, "p_value": 0.5}
+    values, half = (
+        np.array([1.0, 1.1, 0.9, 1.0, 40.0, 1.05]),
+        np.array([0.1, 0.1, 0.1, 0.1, 90.0, 0.1]),
+    )
+    numbers = {
+        "estimate": 1.0,
+        "error": 0.1,
+        "drift": 0.0,
+        "detectable": 0.1,
+        "p_value": 0.5,
+    }
     path = EffectPath(
-        **numbers, drifts=False, arm="", name="x", values=values, low=values - half, high=values + half
+        **numbers,
+        drifts=False,
+        arm="",
+        name="x",
+        values=values,
+        low=values - half,
+        high=values + half,
     )
     (axis,) = curves([path])
     high = axis.get_ylim()[1]
     assert high < 3.0
-    curve, *marked = [line for line in axis.lines if line.get_marker() in ("o", "v", "^")]
+    curve, *marked = [
+        line for line in axis.lines if line.get_marker() in ("o", "v", "^")
+    ]
     drawn = np.asarray(curve.get_ydata(), dtype=float)
-    np.testing.assert_array_equal(np.isfinite(drawn), [True, True, True, True, False, True])
+    np.testing.assert_array_equal(
+        np.isfinite(drawn), [True, True, True, True, False, True]
+    )
     (beyond,) = [line for line in marked if len(line.get_xdata())]
-    assert (beyond.get_marker(), list(beyond.get_xdata()), list(beyond.get_ydata())) == ("^", [5], [high])
+    assert (
+        beyond.get_marker(),
+        list(beyond.get_xdata()),
+        list(beyond.get_ydata()),
+    ) == ("^", [5], [high])
     assert axis.get_ylabel() == "reward per sd"
     level = replace(path, is_level=True)
     assert curves([level])[0].get_ylabel() == "reward"

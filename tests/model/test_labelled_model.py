@@ -51,19 +51,27 @@ def test_expected_rewards_are_the_planted_chances(model, log):
         scores = model.decide({"age": age, "hour": 12.0, "country": "FR"}).scores
         for arm in (0, 1, 3):
             odds = log.truth[arm, 0] + log.truth[arm, 1] * (age - 40.0) / 10.0
-            assert scores[LABELS[arm]] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.06)
+            assert scores[LABELS[arm]] == pytest.approx(
+                1.0 / (1.0 + np.exp(-odds)), abs=0.06
+            )
 
 
 def test_other_names_of_the_arms_change_no_decision(log):
     names = dict(zip(LABELS, ("zebra", "ant", "mole", "bee"), strict=True))
     table = log.table()
     renamed = table.set_column(
-        table.column_names.index("banner"), "banner", pa.array([names[label] for label in log.labels])
+        table.column_names.index("banner"),
+        "banner",
+        pa.array([names[label] for label in log.labels]),
     )
     one, other = ib.fit_logs(table, every="30d"), ib.fit_logs(renamed, every="30d")
     rng = np.random.default_rng(1)
     for _ in range(60):
-        context = {"age": rng.normal(40, 10), "hour": rng.uniform(0, 24), "country": rng.choice(["DE", "FR"])}
+        context = {
+            "age": rng.normal(40, 10),
+            "hour": rng.uniform(0, 24),
+            "country": rng.choice(["DE", "FR"]),
+        }
         mine, theirs = one.decide(context), other.decide(context)
         assert names[mine.action] == theirs.action
         reward = float(rng.random() < 0.4)
@@ -76,22 +84,41 @@ def test_deciding_and_learning_are_selecting_and_updating(log):
     rng = np.random.default_rng(2)
     made = []
     for _ in range(20):
-        context = {"age": rng.normal(40, 10), "hour": rng.uniform(0, 24), "country": "FR"}
+        context = {
+            "age": rng.normal(40, 10),
+            "hour": rng.uniform(0, 24),
+            "country": "FR",
+        }
         labels = list(rng.permutation(["banner_A", "banner_B", "banner_D"])[:2])
         decision = by_label.decide(context, labels)
         offered = {**context, "banner": labels}
         assert decision.action == labels[by_row.select(offered)]
-        made.append((decision, offered, labels.index(decision.action), float(rng.random() < 0.4)))
+        made.append(
+            (
+                decision,
+                offered,
+                labels.index(decision.action),
+                float(rng.random() < 0.4),
+            )
+        )
     for decision, offered, place, reward in reversed(made):
         by_label.learn(decision.id, reward)
         by_row.update(offered, place, reward)
-    np.testing.assert_array_equal(by_label.policy.arrays()["means"], by_row.policy.arrays()["means"])
+    np.testing.assert_array_equal(
+        by_label.policy.arrays()["means"], by_row.policy.arrays()["means"]
+    )
 
 
 def test_unknown_and_retired_labels_are_named(model):
     for arms, words in (
-        (["banner_X"], "'banner_X' is not known; the arms are banner_A, banner_B, banner_C, banner_D"),
-        (["banner_A", "banner_C"], "'banner_C' is retired; the active ones are banner_A, banner_B, banner_D"),
+        (
+            ["banner_X"],
+            "'banner_X' is not known; the arms are banner_A, banner_B, banner_C, banner_D",
+        ),
+        (
+            ["banner_A", "banner_C"],
+            "'banner_C' is retired; the active ones are banner_A, banner_B, banner_D",
+        ),
         (["banner_A", "banner_A"], "different labels"),
         ([], "different labels, at least one"),
         ("banner_A", "must be a list of labels"),
@@ -103,7 +130,9 @@ def test_unknown_and_retired_labels_are_named(model):
     assert model.ledger.made == 0
 
 
-def test_a_new_arm_is_tried_and_learned_and_a_retired_one_is_never_chosen_again(model, tmp_path):
+def test_a_new_arm_is_tried_and_learned_and_a_retired_one_is_never_chosen_again(
+    model, tmp_path
+):
     """The new arm always earns, the others never do: after 200 rounds it must have been found."""
     waiting = model.decide(CONTEXT)
     before = model.identity
@@ -144,7 +173,11 @@ def test_a_new_arm_begins_from_what_its_features_say():
     arms = rng.integers(20, size=n)
     click = rng.random(n) < 1.0 / (1.0 + np.exp(1.0 - 1.5 * size[arms]))
     table = pa.table(
-        {"banner": np.array(labels)[arms], "age": rng.normal(size=n), "click": click.astype(int)}
+        {
+            "banner": np.array(labels)[arms],
+            "age": rng.normal(size=n),
+            "click": click.astype(int),
+        }
     )
     catalogue = pa.table({"banner": labels, "size": 10.0 * size + 50.0})
     model = ib.fit_logs(table, catalogue=catalogue)
@@ -152,7 +185,9 @@ def test_a_new_arm_begins_from_what_its_features_say():
     model.add_arm("small", {"size": 40.0})
     scores = model.decide({"age": 0.0}, ["large", "small"]).scores
     assert scores["large"] > scores["small"] + 0.2
-    with pytest.raises(ib.InputError, match="colour are not of the catalogue, which has size"):
+    with pytest.raises(
+        ib.InputError, match="colour are not of the catalogue, which has size"
+    ):
         model.add_arm("odd", {"colour": "red"})
     with pytest.raises(ib.InputError, match="size must be numbers"):
         model.add_arm("odd", {"size": "big"})
@@ -161,14 +196,21 @@ def test_a_new_arm_begins_from_what_its_features_say():
 def test_a_row_of_a_frame_is_a_context(model):
     frame = pd.DataFrame([CONTEXT, CONTEXT | {"age": 60.0}])
     wanted = model.decide(CONTEXT).scores
-    for row in (frame.iloc[0], next(frame.itertuples()), pl.from_pandas(frame).row(0, named=True), frame[:1]):
+    for row in (
+        frame.iloc[0],
+        next(frame.itertuples()),
+        pl.from_pandas(frame).row(0, named=True),
+        frame[:1],
+    ):
         assert model.decide(row).scores == wanted
     many = model.decide_many(frame)
     assert list(many["scores"]) == [wanted, model.decide(frame.iloc[1]).scores]
 
 
 def test_an_unknown_category_is_counted_and_said_once(model):
-    with pytest.warns(UserWarning, match="column 'country': 'XX' is none of the 2 categories"):
+    with pytest.warns(
+        UserWarning, match="column 'country': 'XX' is none of the 2 categories"
+    ):
         model.decide(CONTEXT | {"country": "XX"})
     for country in ("DE", "XX", "YY", None):  # a second warning would be an error
         model.decide(CONTEXT | {"country": country})
@@ -176,11 +218,15 @@ def test_an_unknown_category_is_counted_and_said_once(model):
 
 
 def test_frames_go_in_and_come_out(model):
-    contexts = pd.DataFrame({"age": [20.0, 60.0], "hour": 9.0, "country": "DE"}, index=[7, 9])
+    contexts = pd.DataFrame(
+        {"age": [20.0, 60.0], "hour": 9.0, "country": "DE"}, index=[7, 9]
+    )
     made = model.decide_many(contexts)
     assert list(made.columns) == ["id", "action", "propensity", "scores", "version"]
     assert list(made.index) == [7, 9]
-    assert [item.action for item in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
+    assert [
+        item.action for item in model.decide_many(contexts.to_dict("records"))
+    ] == list(made["action"])
     assert model.decide(contexts.iloc[:1]).action == made["action"].iloc[0]
     assert model.learn_many(zip(made["id"], [1.0, 0.0], strict=True)) == 2
     with pytest.raises(ib.InputError, match="one row"):
@@ -190,7 +236,10 @@ def test_frames_go_in_and_come_out(model):
 @pytest.mark.parametrize("policy", ["linucb", "frozen", "epsilon-greedy"])
 def test_other_policies_decide_among_arms_too(policy, log):
     model = ib.fit_logs(log.table(), policy=policy)
-    assert model.decide({"age": 60.0, "hour": 9.0, "country": "DE"}).scores["banner_D"] > 0.4
+    assert (
+        model.decide({"age": 60.0, "hour": 9.0, "country": "DE"}).scores["banner_D"]
+        > 0.4
+    )
     with pytest.raises(ib.InputError, match="cannot take new arms"):
         model.add_arm("banner_E")
 
@@ -206,21 +255,30 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     """The slope of age of one arm is drawn anew every month; everything else is still."""
     rng = np.random.default_rng(5)
     n, months = 24_000, 12
-    age, arm, month = rng.normal(size=n), rng.integers(3, size=n), np.arange(n) * months // n
+    age, arm, month = (
+        rng.normal(size=n),
+        rng.integers(3, size=n),
+        np.arange(n) * months // n,
+    )
     slope = np.tile([0.5, 0.0, -0.5], (months, 1))
     slope[:, 1] += rng.normal(size=months)
     chance = 1.0 / (1.0 + np.exp(0.8 - slope[month, arm] * age))
     click = (rng.random(n) < chance).astype(int)
     table = pa.table(
-        {"ad": np.array(["a<b", "b$", "c"])[arm], "age": age, "hour": rng.normal(size=n), "click": click}
+        {
+            "ad": np.array(["a<b", "b$", "c"])[arm],
+            "age": age,
+            "hour": rng.normal(size=n),
+            "click": click,
+        }
     )
     model = ib.fit_logs(table, windows=months)
     words = model_page.text(model)
     assert "1 of 12 effects drift (b$ × age)" in words
     found = values.of_model(model)
-    assert [(effect["arm"], effect["of"]) for effect in found["effects"] if effect["drifts"]] == [
-        ("b$", "age")
-    ]
+    assert [
+        (effect["arm"], effect["of"]) for effect in found["effects"] if effect["drifts"]
+    ] == [("b$", "age")]
     assert found["drifting_dim"] == 1
     page = model_page.report(model)
     assert "a&lt;b" in page
@@ -237,7 +295,9 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     n = 10_000
     context = {f"x{j}": rng.normal(size=n) for j in range(8)}
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
-    table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
+    table = pa.table(
+        {**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)}
+    )
     with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(table)
     prior = model.arm_evidence()[0]
@@ -249,7 +309,9 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
 
 
 def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
-    model = ib.fit_logs(log.table(), every="30d", policy="randomised-auto-isd,floor=0.2")
+    model = ib.fit_logs(
+        log.table(), every="30d", policy="randomised-auto-isd,floor=0.2"
+    )
     model.add_arm("banner_Z")
     decision = model.decide(CONTEXT)
     assert set(decision.scores) == {*model.arms.active} >= {"banner_Z"}
@@ -259,7 +321,11 @@ def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
     }  # one arm is missed with probability 4 · 0.95^400 = 5e-9
     assert drawn == set(model.arms.active)
     model.learn(decision, 1.0)
-    assert (type(model.policy), model.policy.floor, model.policy.rounds) == (ib.Randomised, 0.2, 1)
+    assert (type(model.policy), model.policy.floor, model.policy.rounds) == (
+        ib.Randomised,
+        0.2,
+        1,
+    )
 
 
 def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp_path):
@@ -273,13 +339,20 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     before.save(tmp_path / "model")
     update = ib.update_model(ib.Model.load(tmp_path / "model"), later)
     after = update.model
-    whole = ib.read_moments(table, edges=after.moments.edges, features=before.feature_map).moments
+    whole = ib.read_moments(
+        table, edges=after.moments.edges, features=before.feature_map
+    ).moments
     np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(after.moments.counts, whole.counts)
     odds = read_log_odds(
-        open_log(table), before.feature_map, before.log_odds.theta, edges=after.moments.edges
+        open_log(table),
+        before.feature_map,
+        before.log_odds.theta,
+        edges=after.moments.edges,
     )
-    np.testing.assert_allclose(after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7)
+    np.testing.assert_allclose(
+        after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7
+    )
     assert sum(arm.plays for arm in after.arms.arms) == len(log.times)
     assert after.arms.active == before.arms.active
     assert "new rounds" in model_page.text(update.model, update)
@@ -296,21 +369,33 @@ def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
     assert after.arms.labels[-1] == "banner_D"
     decision = after.decide({"age": 60.0, "hour": 9.0, "country": "DE"})
     odds = log.truth[3] @ [1.0, 2.0]
-    assert decision.scores["banner_D"] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.1)
+    assert decision.scores["banner_D"] == pytest.approx(
+        1.0 / (1.0 + np.exp(-odds)), abs=0.1
+    )
 
 
 def test_isd_linucb_runs_on_labelled_logs_whatever_the_arms_are_called():
     """No arm is the reference: other names, in another order, lead to the same scores and decisions."""
     table = labelled_log(3).table()
     names = {"banner_A": "z", "banner_B": "c", "banner_C": "q", "banner_D": "a"}
-    renamed = table.set_column(1, "banner", pa.array([names[word] for word in table["banner"].to_pylist()]))
-    one, other = (ib.fit_logs(log, policy="isd-linucb", every="30d") for log in (table, renamed))
+    renamed = table.set_column(
+        1, "banner", pa.array([names[word] for word in table["banner"].to_pylist()])
+    )
+    one, other = (
+        ib.fit_logs(log, policy="isd-linucb", every="30d") for log in (table, renamed)
+    )
     assert one.policy.split.dim == one.feature_map.dim
     rng = np.random.default_rng(0)
     for _ in range(100):
-        context = {"age": rng.normal(40.0, 10.0), "hour": rng.uniform(0.0, 24.0), "country": "DE"}
+        context = {
+            "age": rng.normal(40.0, 10.0),
+            "hour": rng.uniform(0.0, 24.0),
+            "country": "DE",
+        }
         mine, theirs = one.decide(context), other.decide(context)
-        assert theirs.scores == pytest.approx({names[arm]: score for arm, score in mine.scores.items()})
+        assert theirs.scores == pytest.approx(
+            {names[arm]: score for arm, score in mine.scores.items()}
+        )
         assert theirs.action == names[mine.action]
         reward = float(rng.integers(2))
         one.learn(mine, reward)
@@ -321,7 +406,10 @@ def test_isd_linucb_runs_on_labelled_logs_whatever_the_arms_are_called():
 def _log_of_fixed_arms(with_context):
     rng = np.random.default_rng(5)
     arms = rng.integers(3, size=3000)
-    columns = {"arm": np.array(["a", "b", "c"])[arms], "reward": arms + rng.normal(size=3000)}
+    columns = {
+        "arm": np.array(["a", "b", "c"])[arms],
+        "reward": arms + rng.normal(size=3000),
+    }
     if with_context:
         columns["age"] = rng.normal(size=3000)
     return pa.table(columns)

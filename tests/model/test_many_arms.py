@@ -18,7 +18,9 @@ CONTEXT = {"x0": 1.0, "x1": 0.0, "x2": 0.0}
 @pytest.fixture(scope="module", params=[True, False], ids=["clicks", "rewards"])
 def fitted(request):
     world = many_arms(1, clicks=request.param)
-    return world, ib.fit_logs(world.log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue)
+    return world, ib.fit_logs(
+        world.log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue
+    )
 
 
 def test_slopes_and_levels_are_recovered_and_rare_arms_are_near_the_population(fitted):
@@ -28,7 +30,11 @@ def test_slopes_and_levels_are_recovered_and_rare_arms_are_near_the_population(f
     # Standard errors of slopes are below 0.02; log-odds of a slope that breaks are attenuated a little.
     assert shared["x1"] == pytest.approx(-0.4, abs=0.08)
     sport = np.sqrt(0.4 * 0.6)  # features of the catalogue have standard deviation 1
-    name = next(name for name in model.names if name.startswith("topic=") and name.endswith("x0"))
+    name = next(
+        name
+        for name in model.names
+        if name.startswith("topic=") and name.endswith("x0")
+    )
     assert abs(shared[name]) == pytest.approx(SPORT * sport, abs=0.08)
     assert policy.spread == pytest.approx(0.25, rel=0.5)
     assert model.arms.labels == tuple(sorted(world.labels))
@@ -45,7 +51,9 @@ def test_the_slope_that_breaks_is_named_and_nothing_else(fitted):
     _, model = fitted
     effects = model.effects()
     named = effects[effects.verdict == "drifts"]
-    assert named[["arm", "effect", "changed"]].to_numpy().tolist() == [["all arms", "x2", "5"]]
+    assert named[["arm", "effect", "changed"]].to_numpy().tolist() == [
+        ["all arms", "x2", "5"]
+    ]
     assert "x2" in model._repr_html_()
     assert "x2" in text(model)
     assert "all arms" in report(model)
@@ -89,15 +97,21 @@ def test_what_cannot_be_done_says_so(fitted):
 
 def test_few_arms_may_be_pooled_if_asked():
     world = many_arms(2, rounds=6000, arms=40)
-    with pytest.warns(SharedSlopesWarning, match="all 40 arms share the slopes of x0, x1, x2"):
-        model = ib.fit_logs(world.log, {"arm": "item", "reward": "reward"}, arm_model="pooled")
+    with pytest.warns(
+        SharedSlopesWarning, match="all 40 arms share the slopes of x0, x1, x2"
+    ):
+        model = ib.fit_logs(
+            world.log, {"arm": "item", "reward": "reward"}, arm_model="pooled"
+        )
     assert model.feature_map.names == ("level", "x0", "x1", "x2")
     assert np.corrcoef(model.policy.levels, world.levels)[0, 1] > 0.7
 
 
 def test_levels_that_walk_are_followed_to_the_end_of_the_log():
     world = many_arms(3, rounds=40_000, arms=600, clicks=False, walk=0.4)
-    policy = ib.fit_logs(world.log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue).policy
+    policy = ib.fit_logs(
+        world.log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue
+    ).policy
     assert policy.step > 0.0
     often = world.plays >= 100
     error = np.sqrt(((policy.levels - world.own)[often] ** 2).mean())
@@ -108,11 +122,17 @@ def test_levels_that_walk_are_followed_to_the_end_of_the_log():
 def test_odd_rewards_make_a_model_that_can_be_stored(rewards):
     world = many_arms(4, rounds=3000, arms=600, clicks=rewards == "no clicks")
     own = world.log.column("reward").to_numpy()
-    changed = {"tiny": 1e-8 * own, "constant": np.full(3000, 3.0), "no clicks": np.zeros(3000)}[rewards]
+    changed = {
+        "tiny": 1e-8 * own,
+        "constant": np.full(3000, 3.0),
+        "no clicks": np.zeros(3000),
+    }[rewards]
     log = world.log.set_column(4, "reward", pa.array(changed))
     roles = {"arm": "item", "reward": "reward"}
     with warnings.catch_warnings(action="ignore", category=SharedSlopesWarning):
         model = ib.fit_logs(log, roles, catalogue=world.catalogue, keep_going=True)
     assert model.policy.link == ("logit" if rewards == "no clicks" else "identity")
-    model.learn(model.decide(CONTEXT, arms=list(model.arms.active[:20])), float(changed[0]))
+    model.learn(
+        model.decide(CONTEXT, arms=list(model.arms.active[:20])), float(changed[0])
+    )
     model.to_bytes()

@@ -17,22 +17,38 @@ def shop_log(rounds=4000, seed=0):
     never used.
     """
     rng = np.random.default_rng(seed)
-    price, country = rng.gamma(3.0, size=rounds), rng.choice(["DE", "FR", "IT"], size=rounds)
+    price, country = (
+        rng.gamma(3.0, size=rounds),
+        rng.choice(["DE", "FR", "IT"], size=rounds),
+    )
     worth = np.repeat(rng.normal(size=(8, 3)), rounds // 8, axis=0)[
         np.arange(rounds), np.searchsorted(_COUNTRIES, country)
     ]
     reward = 10.0 + 2.0 * price + worth + rng.normal(size=rounds)
-    return pa.table({"reward": reward, "price": price, "price_in_cents": 100 * price, "country": country})
+    return pa.table(
+        {
+            "reward": reward,
+            "price": price,
+            "price_in_cents": 100 * price,
+            "country": country,
+        }
+    )
 
 
 _COUNTRIES = ["DE", "FR", "IT"]
 NO_ACTION = {"arm": None}
-OFFERED = {"price": [1.0, 3.0, 2.0], "price_in_cents": [100.0, 300.0, 200.0], "country": ["FR", "DE", "IT"]}
+OFFERED = {
+    "price": [1.0, 3.0, 2.0],
+    "price_in_cents": [100.0, 300.0, 200.0],
+    "country": ["FR", "DE", "IT"],
+}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return ib.fit_logs(shop_log(), NO_ACTION, features=FeatureOptions(standardise="scale and shift"))
+    return ib.fit_logs(
+        shop_log(), NO_ACTION, features=FeatureOptions(standardise="scale and shift")
+    )
 
 
 def test_it_says_what_was_left_out_and_finds_what_was_planted(model):
@@ -47,16 +63,24 @@ def test_raw_columns_become_the_features_of_the_log(model):
     features = model.features(OFFERED)
     prices = np.asarray(shop_log()["price"])
     np.testing.assert_allclose(
-        features[:, 0], (np.array([1.0, 3.0, 2.0]) - prices.mean()) / prices.std(ddof=0), rtol=1e-3
+        features[:, 0],
+        (np.array([1.0, 3.0, 2.0]) - prices.mean()) / prices.std(ddof=0),
+        rtol=1e-3,
     )
     assert model.select(OFFERED) == model.policy.select(features)
-    assert model.select({name: values[::-1] for name, values in OFFERED.items()}) == 2 - model.select(OFFERED)
+    assert model.select(
+        {name: values[::-1] for name, values in OFFERED.items()}
+    ) == 2 - model.select(OFFERED)
 
 
 @pytest.mark.filterwarnings("ignore:column 'country'")
-@pytest.mark.parametrize("name", [entry.name for entry in POLICIES if entry.name not in NEED_MORE])
+@pytest.mark.parametrize(
+    "name", [entry.name for entry in POLICIES if entry.name not in NEED_MORE]
+)
 def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
-    model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, features=FeatureOptions(standardise="scale"))
+    model = ib.fit_logs(
+        shop_log(), NO_ACTION, policy=name, features=FeatureOptions(standardise="scale")
+    )
     model.save(tmp_path / "model")
     again = ib.Model.load(tmp_path / "model")
     rng = np.random.default_rng(1)
@@ -97,28 +121,46 @@ def test_expected_rewards_are_in_the_units_of_the_log(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("auto-isd", ib.AutoISD), ("isd-linucb", ib.ISDLinUCB), ("isd-lints", ib.ISDLinTS)]
+    ("name", "kind"),
+    [
+        ("auto-isd", ib.AutoISD),
+        ("isd-linucb", ib.ISDLinUCB),
+        ("isd-lints", ib.ISDLinTS),
+    ],
 )
 def test_policies_are_those_that_the_moments_give(name, kind):
-    options = {"confidence": 0.05} | ({} if name == "auto-isd" else {"exploration": 0.3})
+    options = {"confidence": 0.05} | (
+        {} if name == "auto-isd" else {"exploration": 0.3}
+    )
     model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, **options)
     direct = kind.from_history(model.moments, **options)
     offered = np.random.default_rng(6).normal(size=(50, 5, 3))
-    assert np.array_equal(model.policy.select_many(offered), direct.select_many(offered))
-    assert np.array_equal(model.policy.scores(offered[0]).width, direct.scores(offered[0]).width)
+    assert np.array_equal(
+        model.policy.select_many(offered), direct.select_many(offered)
+    )
+    assert np.array_equal(
+        model.policy.scores(offered[0]).width, direct.scores(offered[0]).width
+    )
 
 
 def test_learning_from_moments_is_learning_every_row():
     rng = np.random.default_rng(3)
-    offered, rewards = rng.normal([1.0, -2.0, 0.0], size=(600, 4, 3)), rng.normal(5.0, size=600)
+    offered, rewards = (
+        rng.normal([1.0, -2.0, 0.0], size=(600, 4, 3)),
+        rng.normal(5.0, size=600),
+    )
     feedback = ib.Feedback.from_arrays(offered, rng.integers(0, 4, size=600), rewards)
-    by_rows = ib.LinUCB.from_past(ib.Past(logs=feedback.shifted(5.0), noise_scale=2.0), warm=True)
+    by_rows = ib.LinUCB.from_past(
+        ib.Past(logs=feedback.shifted(5.0), noise_scale=2.0), warm=True
+    )
     moments = ib.Past(moments=feedback.moments(8), baseline=5.0, noise_scale=2.0)
     by_moments = ib.LinUCB.from_past(moments, warm=True)
     choices = rng.normal(size=(5, 3))
     for name in ("mean", "width"):
         np.testing.assert_allclose(
-            getattr(by_moments.scores(choices), name), getattr(by_rows.scores(choices), name), rtol=1e-10
+            getattr(by_moments.scores(choices), name),
+            getattr(by_rows.scores(choices), name),
+            rtol=1e-10,
         )
     assert by_moments.rounds == by_rows.rounds == 600
 
@@ -132,17 +174,25 @@ def test_windows_with_hardly_any_rounds_join_and_what_no_window_tells_is_left_ou
     features[500:1000, 1] = 7.0  # one window is silent about b
     features[:, 3] = np.arange(2022) >= 1000  # no window tells anything about d
     edges = [0, 500, 1000, 1003, 1500, 2000, 2013, 2022]
-    moments = ib.WindowedMoments.from_arrays(features, features[:, 0], times=np.arange(2022), edges=edges)
+    moments = ib.WindowedMoments.from_arrays(
+        features, features[:, 0], times=np.arange(2022), edges=edges
+    )
     usable = prune(moments, ABCD)
     assert usable.moments.counts.tolist() == [500, 500, 500, 500, 22]
     assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2000, 2022]
     assert usable.feature_map.names == ("a", "b", "c")
-    assert [str(item) for item in usable.dropped] == ["d is constant within every window"]
+    assert [str(item) for item in usable.dropped] == [
+        "d is constant within every window"
+    ]
     assert usable.notes == (
         "2 of 7 windows had fewer than 10 rounds and were joined to a neighbour: 5 windows remain",
     )
-    fit = ib.InvariantSubspaceDecomposition(feature_names=usable.feature_map.names).fit(usable.moments)
-    assert "window 2 does not tell the coefficients of b; the others do" in fit.findings_
+    fit = ib.InvariantSubspaceDecomposition(feature_names=usable.feature_map.names).fit(
+        usable.moments
+    )
+    assert (
+        "window 2 does not tell the coefficients of b; the others do" in fit.findings_
+    )
 
 
 def test_windows_join_as_long_as_most_rounds_are_in_short_ones():
@@ -165,12 +215,15 @@ def test_a_feature_that_is_constant_in_the_last_short_week_stays_in_the_model():
     promoted[4000:] = 0.0
     day = np.minimum(np.arange(4300) // 100, 40)
     reward = price + np.where(day < 20, 1.0, 3.0) * promoted + rng.normal(size=4300)
-    table = pa.table({"price": price, "promoted": promoted, "reward": reward, "day": day})
+    table = pa.table(
+        {"price": price, "promoted": promoted, "reward": reward, "day": day}
+    )
     model = ib.fit_logs(table, {"time": "day"}, edges=[0, 10, 20, 30, 40, 41])
     assert model.names == ("price", "promoted")
     assert model.moments.counts.tolist() == [1000, 1000, 1000, 1000, 300]
     assert (
-        "window 5 does not tell the coefficients of promoted; the others do" in model.decomposition.findings_
+        "window 5 does not tell the coefficients of promoted; the others do"
+        in model.decomposition.findings_
     )
     assert model.decomposition.split_.residual_dim == 1
     assert model.select({"price": [0.0, 0.0], "promoted": [1.0, -1.0]}) == 0
@@ -185,9 +238,14 @@ def test_labels_of_actions_may_be_features():
     reward = np.where(action == "b", age, -age) + rng.normal(size=2000)
     table = pa.table({"age": age, "action": action, "reward": reward})
     told = {"action": None, "categorical": ["action"], "features": ["age", "action"]}
-    model = ib.fit_logs(table, told, features=FeatureOptions(interactions=("age:action",)))
+    model = ib.fit_logs(
+        table, told, features=FeatureOptions(interactions=("age:action",))
+    )
     assert model.notes == ()
-    assert [model.select({"age": [years, years], "action": ["a", "b"]}) for years in (-2.0, 2.0)] == [0, 1]
+    assert [
+        model.select({"age": [years, years], "action": ["a", "b"]})
+        for years in (-2.0, 2.0)
+    ] == [0, 1]
 
 
 def test_many_tiny_windows_do_not_make_features_look_collinear():
@@ -206,7 +264,9 @@ def test_too_little_log_and_unknown_policies_are_refused():
 
 def test_bad_input_when_serving_is_named_and_changes_nothing(model):
     before = model.scores(OFFERED).mean
-    with pytest.raises(ib.InputError, match=r"^context: no value for country; needed: "):
+    with pytest.raises(
+        ib.InputError, match=r"^context: no value for country; needed: "
+    ):
         model.select({"price": [1.0], "price_in_cents": [1.0]})
     for action in (3, -1, True, 0.5):
         with pytest.raises(ib.InputError, match="action must be"):
@@ -253,9 +313,15 @@ def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
     for size in rng.integers(1, 5, size=40):
         price = rng.gamma(3.0, size=size)
         rounds.append(
-            {"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)}
+            {
+                "price": price,
+                "price_in_cents": 100 * price,
+                "country": rng.choice(_COUNTRIES, size=size),
+            }
         )
-    assert model.select_many(rounds).tolist() == [model.select(offered) for offered in rounds]
+    assert model.select_many(rounds).tolist() == [
+        model.select(offered) for offered in rounds
+    ]
     with pytest.raises(ib.InputError, match="rounds is empty"):
         model.select_many([])
 
@@ -269,7 +335,12 @@ def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
     assert chances.argmax() == plain.select(OFFERED)
     assert model.baseline == plain.baseline == 0.0
     assert np.array_equal(model.scores(OFFERED).mean, plain.scores(OFFERED).mean)
-    by_gap = ib.fit_logs(log, NO_ACTION, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
+    by_gap = ib.fit_logs(
+        log,
+        NO_ACTION,
+        policy="randomised-inverse-gap-linucb,sharpness=20",
+        exploration=0.3,
+    )
     assert (by_gap.policy.policy.exploration, by_gap.policy.sharpness) == (0.3, 20.0)
     assert by_gap.propensities(OFFERED).sum() == pytest.approx(1.0)
 
@@ -277,10 +348,23 @@ def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
 def test_features_may_be_names_of_columns():
     model = ib.fit_logs(shop_log(), NO_ACTION, features=["price"])
     assert model.names == ("price",)
-    assert ib.fit_logs(shop_log(), {"reward": "reward"}, features=["price", "count*"]).names[0] == "price"
-    assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == ("price",)
-    assert ib.read_moments(shop_log(), features=["pri*"]).schema.features == ("price", "price_in_cents")
-    with pytest.raises(ib.InputError, match="features are named twice: price by features, country by schema"):
+    assert (
+        ib.fit_logs(
+            shop_log(), {"reward": "reward"}, features=["price", "count*"]
+        ).names[0]
+        == "price"
+    )
+    assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == (
+        "price",
+    )
+    assert ib.read_moments(shop_log(), features=["pri*"]).schema.features == (
+        "price",
+        "price_in_cents",
+    )
+    with pytest.raises(
+        ib.InputError,
+        match="features are named twice: price by features, country by schema",
+    ):
         ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])
     with pytest.raises(ib.InputError, match="list of column names, got 'price'"):
         ib.fit_logs(shop_log(), NO_ACTION, features="price")

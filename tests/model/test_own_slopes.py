@@ -22,7 +22,9 @@ SILENT = "The context cannot change the choice, every context gets the same arm:
     [
         {"arms": 8, "columns": 18, "rounds": 8000},
         {"arms": 4, "categories": 40, "rounds": 8000},
-        pytest.param({"arms": 10, "columns": 40, "rounds": 16_000}, marks=pytest.mark.slow),
+        pytest.param(
+            {"arms": 10, "columns": 40, "rounds": 16_000}, marks=pytest.mark.slow
+        ),
     ],
     ids=["8 × 18", "4 × one category of 40", "10 × 40"],
 )
@@ -55,10 +57,19 @@ def shared():
 def test_shared_slopes_are_said_first_everywhere(shared):
     _, model, warning = shared
     assert model.feature_map.coding == "shared"
-    for said in (warning, str(model.explain()), model_page.headline(model), values.warnings(model)[0]):
+    for said in (
+        warning,
+        str(model.explain()),
+        model_page.headline(model),
+        values.warnings(model)[0],
+    ):
         assert said.startswith(SILENT)
         assert "--arm-model own" in said
-    read_first = next(section for section in model_page.sections(model) if section.title == "Read this first")
+    read_first = next(
+        section
+        for section in model_page.sections(model)
+        if section.title == "Read this first"
+    )
     assert read_first.words[0].startswith(SILENT)
     assert model.explain().to_dict()["caution"].startswith(SILENT)
     again = ib.Model.from_bytes(model.to_bytes(), "again")
@@ -80,7 +91,9 @@ def partial():
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(features, "MOST_COEFFICIENTS", 100)
         changed.setattr(features, "MOST_PARTIAL_COEFFICIENTS", 80)
-        with pytest.warns(SharedSlopesWarning, match=r"^These columns cannot change the choice") as said:
+        with pytest.warns(
+            SharedSlopesWarning, match=r"^These columns cannot change the choice"
+        ) as said:
             model = ib.fit_logs(planted.log, SCHEMA)
     return planted, model, str(said[0].message)
 
@@ -89,7 +102,9 @@ def test_a_log_with_too_many_columns_has_own_slopes_where_arms_differ_most(parti
     planted, model, warning = partial
     encoding = model.feature_map
     assert (encoding.coding, encoding.own_slopes) == ("partial", 12)
-    assert {f"x{j:03d}" for j in range(5)} <= set(encoding.context_names[1 : encoding.own])
+    assert {f"x{j:03d}" for j in range(5)} <= set(
+        encoding.context_names[1 : encoding.own]
+    )
     assert planted.share_of_best(model) >= 0.95
     silent = encoding.silent_columns
     assert len(silent) == 40 - 12
@@ -124,7 +139,9 @@ def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
     """Products with a feature that says nothing of the slopes cannot carry the context: .3 of the best."""
     planted = linear_log(5, arms=10, columns=15, rounds=4000)
     labels = [f"arm{place:02d}" for place in range(10)]
-    catalogue = pa.table({"arm": labels, "price": np.random.default_rng(0).normal(size=10)})
+    catalogue = pa.table(
+        {"arm": labels, "price": np.random.default_rng(0).normal(size=10)}
+    )
     model = ib.fit_logs(planted.log, SCHEMA, catalogue=catalogue)
     assert model.feature_map.coding == "own"
     assert planted.share_of_best(model) >= 0.9
@@ -133,15 +150,21 @@ def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
 def test_simple_policies_have_own_slopes_in_every_comparison():
     """The gain of own slopes is 1.2 standard deviations of the noise per round; 1,500 rounds show it."""
     planted = linear_log(6, arms=6, columns=5, rounds=3000)
-    read = read_feedback(planted.log, SCHEMA, features=FeatureOptions(arm_model="shared"))
-    result = ib.compare(read, ["auto-isd", "linucb-warm", "frozen"], settings="published")
+    read = read_feedback(
+        planted.log, SCHEMA, features=FeatureOptions(arm_model="shared")
+    )
+    result = ib.compare(
+        read, ["auto-isd", "linucb-warm", "frozen"], settings="published"
+    )
     gains = {name: result.line(name).against_log for name in result.policies}
     assert gains["linucb-warm"].value > gains["auto-isd"].value + 0.5
     assert gains["frozen"].value > gains["auto-isd"].value + 0.5
     assert result.notes[0].startswith("the context cannot change the choice")
     own = read_feedback(planted.log, SCHEMA)
     same = ib.compare(own, ["auto-isd", "linucb-warm", "frozen"], settings="published")
-    assert same.line("frozen").value.value == pytest.approx(result.line("frozen").value.value)
+    assert same.line("frozen").value.value == pytest.approx(
+        result.line("frozen").value.value
+    )
     assert not any("cannot change the choice" in note for note in same.notes)
 
 
@@ -149,7 +172,9 @@ def test_what_a_fit_says_it_would_have_earned_is_set_beside_own_slopes():
     planted = linear_log(6, arms=6, columns=5, rounds=3000)
     with warnings.catch_warnings(action="ignore", category=SharedSlopesWarning):
         model = ib.fit_logs(planted.log, SCHEMA, arm_model="shared")
-    value = expected_value(model, planted.log, features=FeatureOptions(arm_model="shared"))
+    value = expected_value(
+        model, planted.log, features=FeatureOptions(arm_model="shared")
+    )
     gain = {line["policy"]: line["gain"] for line in value["lines"]}
     assert gain["frozen"] > gain["auto-isd"] + 0.5
 

@@ -22,7 +22,12 @@ def quotes(seed, moving):
     level = 1.2 - (0.2 * ramp if moving == "level" else 0.0)
     chance = np.clip(level + slope * (price - 0.6) + 0.05 * demand, 0.01, 0.99)
     bought = (rng.random(ROUNDS) < chance).astype(float)
-    columns = {"time": np.arange(ROUNDS), "price": price, "demand": demand, "bought": bought}
+    columns = {
+        "time": np.arange(ROUNDS),
+        "price": price,
+        "demand": demand,
+        "bought": bought,
+    }
     return pa.table(columns), chance
 
 
@@ -35,7 +40,9 @@ def test_scores_have_the_present_level(seed, moving, standardise):
     """
     table, chance = quotes(seed, moving)
     known = {"reward": "bought", "arm": None}
-    model = ib.fit_logs(table, known, features=ib.FeatureOptions(standardise=standardise))
+    model = ib.fit_logs(
+        table, known, features=ib.FeatureOptions(standardise=standardise)
+    )
     last = {name: table.column(name).to_numpy()[-1200:] for name in ("price", "demand")}
     scores = model.scores(last).mean
     assert scores.mean() == pytest.approx(chance[-1200:].mean(), abs=0.04)

@@ -29,7 +29,11 @@ def test_equal_counts_give_the_moments_of_the_rectangle():
         features, rewards, window=place, offered=offered
     )
     flat = WindowedMoments.empty(P, 3, offered=True).update(
-        features, rewards, window=place, offered=offered.reshape(-1, P), offered_counts=np.full(80, 4)
+        features,
+        rewards,
+        window=place,
+        offered=offered.reshape(-1, P),
+        offered_counts=np.full(80, 4),
     )
     assert_same_moments(flat, rectangle, rtol=1e-13)
 
@@ -46,7 +50,9 @@ def test_ragged_rounds_are_the_sum_of_their_rectangular_groups(seed):
     for size in np.unique(counts):
         group = np.flatnonzero(counts == size)
         offered = rows[begin[group][:, None] + np.arange(size)]
-        parts.update(features[group], rewards[group], window=place[group], offered=offered)
+        parts.update(
+            features[group], rewards[group], window=place[group], offered=offered
+        )
     assert_same_moments(whole, parts)
 
 
@@ -75,7 +81,10 @@ def test_ragged_batches_stream():
 
 
 BAD_COUNTS = {
-    "too few": (r"offered_counts must be whole numbers of shape \(60,\)", lambda counts: counts[:-1]),
+    "too few": (
+        r"offered_counts must be whole numbers of shape \(60,\)",
+        lambda counts: counts[:-1],
+    ),
     "fractional": ("offered_counts must be whole numbers", lambda counts: counts + 0.5),
     "an empty round": (
         "offered_counts must be at least 1, got 0",
@@ -85,30 +94,39 @@ BAD_COUNTS = {
 }
 
 
-@pytest.mark.parametrize(("message", "change"), BAD_COUNTS.values(), ids=BAD_COUNTS.keys())
+@pytest.mark.parametrize(
+    ("message", "change"), BAD_COUNTS.values(), ids=BAD_COUNTS.keys()
+)
 def test_counts_that_do_not_fit_are_named_and_change_nothing(message, change):
     features, rewards, rows, counts = ragged_log(4)
     moments = WindowedMoments.empty(P, 1, offered=True)
     before = deepcopy(moments)
     with pytest.raises(InputError, match=message):
-        moments.update(features, rewards, window=0, offered=rows, offered_counts=change(counts))
+        moments.update(
+            features, rewards, window=0, offered=rows, offered_counts=change(counts)
+        )
     assert moments == before
 
 
 def test_counts_without_offered_actions_are_refused():
     features, rewards, _, counts = ragged_log(5)
     with pytest.raises(InputError, match="offered_counts were given without offered"):
-        WindowedMoments.empty(P, 1).update(features, rewards, window=0, offered_counts=counts)
+        WindowedMoments.empty(P, 1).update(
+            features, rewards, window=0, offered_counts=counts
+        )
 
 
 def test_rescaled_moments_are_those_of_the_rescaled_features():
     features, rewards, offered = draw_log(6, 200)
     kept, shift, scale = np.array([2, 0]), np.array([-3.0, 0.5]), np.array([0.1, 4.0])
-    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered).rescaled(
-        kept, shift, scale
-    )
+    moments = WindowedMoments.from_arrays(
+        features, rewards, windows=2, offered=offered
+    ).rescaled(kept, shift, scale)
     direct = WindowedMoments.from_arrays(
-        (features[:, kept] - shift) / scale, rewards, windows=2, offered=(offered[..., kept] - shift) / scale
+        (features[:, kept] - shift) / scale,
+        rewards,
+        windows=2,
+        offered=(offered[..., kept] - shift) / scale,
     )
     assert_same_moments(moments, direct)
 

@@ -15,9 +15,9 @@ def sums_of_rounds(rows, actions):
 
 def skewed_rows(rng, rounds, dim=4):
     """Rows with skewed, heavy-tailed columns about distant means."""
-    return rng.exponential(size=(rounds, dim)) ** 1.5 * rng.uniform(0.1, 10.0, dim) + rng.normal(
-        0.0, 30.0, dim
-    )
+    return rng.exponential(size=(rounds, dim)) ** 1.5 * rng.uniform(
+        0.1, 10.0, dim
+    ) + rng.normal(0.0, 30.0, dim)
 
 
 def centred_powers(rows):
@@ -33,15 +33,23 @@ def test_third_and_fourth_powers_survive_merging(seed, rounds, cut):
     merged = PowerSums.empty(1, 4)
     for part in (rows[:cut], rows[cut:]):
         if len(part):
-            merged = merged.merged(power_sums_of_rows(part[:, :3].copy(), part[:, 3].copy()))
+            merged = merged.merged(
+                power_sums_of_rows(part[:, :3].copy(), part[:, 3].copy())
+            )
     scatter, cubes, quartics = centred_powers(rows)
     size = np.sqrt(np.diagonal(scatter)) + 1e-6
-    np.testing.assert_allclose(merged.mean[0], rows.mean(axis=0), rtol=1e-12, atol=1e-10)
     np.testing.assert_allclose(
-        merged.scatter[0] / np.outer(size, size), scatter / np.outer(size, size), atol=1e-9
+        merged.mean[0], rows.mean(axis=0), rtol=1e-12, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        merged.scatter[0] / np.outer(size, size),
+        scatter / np.outer(size, size),
+        atol=1e-9,
     )
     np.testing.assert_allclose(merged.cubes[0] / size**3, cubes / size**3, atol=1e-9)
-    np.testing.assert_allclose(merged.quartics[0] / size**4, quartics / size**4, atol=1e-9)
+    np.testing.assert_allclose(
+        merged.quartics[0] / size**4, quartics / size**4, atol=1e-9
+    )
 
 
 def test_fourth_powers_keep_their_digits_at_a_distant_mean():
@@ -81,17 +89,23 @@ def offered_rows(rng, rounds, actions, correlation):
     """
     shared = rng.standard_normal((rounds, 1, 3))
     own = rng.standard_normal((rounds, actions, 3))
-    return (np.sqrt(correlation) * shared + np.sqrt(1.0 - correlation) * own).reshape(-1, 3)
+    return (np.sqrt(correlation) * shared + np.sqrt(1.0 - correlation) * own).reshape(
+        -1, 3
+    )
 
 
 def test_identical_offered_rows_are_worth_one_row_per_round():
     rng = np.random.default_rng(2)
     sums = sums_of_rounds(offered_rows(rng, 500, 6, 1.0), 6)
-    np.testing.assert_allclose(sums.independent_rows(np.array([500.0])), [500.0], rtol=1e-9)
+    np.testing.assert_allclose(
+        sums.independent_rows(np.array([500.0])), [500.0], rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.7])
-def test_rows_that_share_a_context_are_worth_what_the_variance_of_their_products_says(correlation):
+def test_rows_that_share_a_context_are_worth_what_the_variance_of_their_products_says(
+    correlation,
+):
     rng = np.random.default_rng(3)
     rounds, actions = 20_000, 6
     rows = offered_rows(rng, rounds, actions, correlation)
@@ -110,7 +124,9 @@ def test_merging_batches_keeps_the_worth_of_their_rounds():
     parts = sums_of_rounds(rows[:500], 5).merged(sums_of_rounds(rows[500:], 5))
     np.testing.assert_allclose(parts.between, whole.between, rtol=1e-10)
     np.testing.assert_allclose(
-        parts.independent_rows(np.array([400.0])), whole.independent_rows(np.array([400.0])), rtol=1e-10
+        parts.independent_rows(np.array([400.0])),
+        whole.independent_rows(np.array([400.0])),
+        rtol=1e-10,
     )
 
 

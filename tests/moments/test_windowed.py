@@ -25,7 +25,12 @@ def partitioned_logs(draw):
     log = draw_log(seed, rounds, offered=draw(st.booleans()))
     place = rng.integers(windows, size=rounds)
     owner = rng.permutation(np.arange(rounds) % shards)
-    return log, windows, place, [rng.permutation(np.flatnonzero(owner == shard)) for shard in range(shards)]
+    return (
+        log,
+        windows,
+        place,
+        [rng.permutation(np.flatnonzero(owner == shard)) for shard in range(shards)],
+    )
 
 
 def moments_of(log, windows, place, rows=slice(None)):
@@ -34,7 +39,10 @@ def moments_of(log, windows, place, rows=slice(None)):
     if len(place[rows]) == 0:
         return moments
     return moments.update(
-        features[rows], rewards[rows], window=place[rows], offered=None if offered is None else offered[rows]
+        features[rows],
+        rewards[rows],
+        window=place[rows],
+        offered=None if offered is None else offered[rows],
     )
 
 
@@ -43,7 +51,10 @@ def test_merging_shards_in_any_order_gives_the_moments_of_the_whole(case):
     log, windows, place, shards = case
     whole = moments_of(log, windows, place)
     parts = [moments_of(log, windows, place, rows) for rows in shards]
-    forwards, backwards = WindowedMoments.empty(P, windows, offered=log[2] is not None), parts[-1]
+    forwards, backwards = (
+        WindowedMoments.empty(P, windows, offered=log[2] is not None),
+        parts[-1],
+    )
     for part in parts:
         forwards = forwards + part
     for part in parts[-2::-1]:
@@ -60,10 +71,17 @@ def test_updating_batch_by_batch_gives_the_moments_of_the_whole(case):
         if len(rows):
             given_offered = None if offered is None else offered[rows]
             assert (
-                moments.update(features[rows], rewards[rows], window=place[rows], offered=given_offered)
+                moments.update(
+                    features[rows],
+                    rewards[rows],
+                    window=place[rows],
+                    offered=given_offered,
+                )
                 is moments
             )
-    assert_same_moments(moments, moments_of((features, rewards, offered), windows, place))
+    assert_same_moments(
+        moments, moments_of((features, rewards, offered), windows, place)
+    )
 
 
 @given(partitioned_logs())
@@ -86,20 +104,32 @@ def test_the_moments_are_what_their_names_say():
     for window, rows in enumerate([slice(0, 100), slice(100, 200)]):
         x, r = features[rows], rewards[rows]
         centred, reward = x - x.mean(axis=0), r - r.mean()
-        np.testing.assert_allclose(moments.feature_mean[window], x.mean(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(
+            moments.feature_mean[window], x.mean(axis=0), rtol=1e-13
+        )
         np.testing.assert_allclose(moments.reward_mean[window], r.mean(), rtol=1e-13)
-        np.testing.assert_allclose(moments.gram[window], centred.T @ centred, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            moments.gram[window], centred.T @ centred, rtol=1e-9, atol=1e-9
+        )
         np.testing.assert_allclose(moments.cross[window], centred.T @ reward, rtol=1e-9)
-        np.testing.assert_allclose(moments.reward_square[window], reward @ reward, rtol=1e-11)
+        np.testing.assert_allclose(
+            moments.reward_square[window], reward @ reward, rtol=1e-11
+        )
         flat = offered[rows].reshape(-1, P)
-        np.testing.assert_allclose(moments.offered.covariance()[window], np.cov(flat.T, bias=True), rtol=1e-9)
-    np.testing.assert_allclose(moments.second_moment(), features.T @ features, rtol=1e-12)
+        np.testing.assert_allclose(
+            moments.offered.covariance()[window], np.cov(flat.T, bias=True), rtol=1e-9
+        )
+    np.testing.assert_allclose(
+        moments.second_moment(), features.T @ features, rtol=1e-12
+    )
 
 
 def test_rows_fall_into_windows_by_their_times_and_the_last_edge_is_closed():
     times = np.array([0.0, 0.9, 1.0, 1.5, 2.0, 2.0])
     features = np.arange(6.0)[:, None]
-    moments = WindowedMoments.from_arrays(features, np.zeros(6), times=times, edges=[0.0, 1.0, 2.0])
+    moments = WindowedMoments.from_arrays(
+        features, np.zeros(6), times=times, edges=[0.0, 1.0, 2.0]
+    )
     np.testing.assert_array_equal(moments.counts, [2, 4])
     np.testing.assert_array_equal(moments.feature_mean[:, 0], [0.5, 3.5])
 
@@ -109,7 +139,9 @@ def test_datetimes_bound_windows_as_numbers_do():
     edges = np.array(["2024-01-01", "2024-02-01", "2024-02-29"], dtype="datetime64[D]")
     features, rewards, _ = draw_log(1, 60)
     by_date = WindowedMoments.from_arrays(features, rewards, times=days, edges=edges)
-    by_number = WindowedMoments.from_arrays(features, rewards, times=np.arange(60), edges=[0, 31, 59])
+    by_number = WindowedMoments.from_arrays(
+        features, rewards, times=np.arange(60), edges=[0, 31, 59]
+    )
     np.testing.assert_array_equal(by_date.counts, [31, 29])
     assert_same_moments(by_date, by_number, rtol=0)
     assert by_date != by_number
@@ -118,8 +150,12 @@ def test_datetimes_bound_windows_as_numbers_do():
 def test_later_windows_follow_earlier_ones():
     features, rewards, offered = draw_log(2, 90)
     whole = WindowedMoments.from_arrays(features, rewards, windows=3, offered=offered)
-    early = WindowedMoments.from_arrays(features[:60], rewards[:60], windows=2, offered=offered[:60])
-    late = WindowedMoments.from_arrays(features[60:], rewards[60:], windows=1, offered=offered[60:])
+    early = WindowedMoments.from_arrays(
+        features[:60], rewards[:60], windows=2, offered=offered[:60]
+    )
+    late = WindowedMoments.from_arrays(
+        features[60:], rewards[60:], windows=1, offered=offered[60:]
+    )
     assert early.followed_by(late) == whole
     assert whole.between(0, 2) == early
     assert whole.between(2, 3) == late
@@ -128,13 +164,21 @@ def test_later_windows_follow_earlier_ones():
 def test_edges_continue_where_the_earlier_windows_end():
     features, rewards, _ = draw_log(3, 40)
     times = np.arange(40.0)
-    early = WindowedMoments.from_arrays(features[:20], rewards[:20], times=times[:20], edges=[0, 10, 20])
-    late = WindowedMoments.from_arrays(features[20:], rewards[20:], times=times[20:], edges=[20, 40])
+    early = WindowedMoments.from_arrays(
+        features[:20], rewards[:20], times=times[:20], edges=[0, 10, 20]
+    )
+    late = WindowedMoments.from_arrays(
+        features[20:], rewards[20:], times=times[20:], edges=[20, 40]
+    )
     np.testing.assert_array_equal(early.followed_by(late).edges, [0, 10, 20, 40])
     with pytest.raises(InputError, match="later must begin where these windows end"):
         late.followed_by(early)
-    with pytest.raises(InputError, match="both or neither of the moments must have window edges"):
-        early.followed_by(WindowedMoments.from_arrays(features[20:], rewards[20:], windows=1))
+    with pytest.raises(
+        InputError, match="both or neither of the moments must have window edges"
+    ):
+        early.followed_by(
+            WindowedMoments.from_arrays(features[20:], rewards[20:], windows=1)
+        )
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
@@ -146,14 +190,19 @@ def test_coarsening_merges_neighbours_and_loses_no_round(windows, seed):
     assert coarse.rounds == 120
     if 12 % windows == 0:
         assert_same_moments(
-            coarse, WindowedMoments.from_arrays(features, rewards, windows=windows, offered=offered)
+            coarse,
+            WindowedMoments.from_arrays(
+                features, rewards, windows=windows, offered=offered
+            ),
         )
     assert fine.coarsen(12) == fine
 
 
 def test_coarsening_keeps_the_edges_of_what_it_merged():
     features, rewards, _ = draw_log(4, 40)
-    fine = WindowedMoments.from_arrays(features, rewards, times=np.arange(40), edges=[0, 10, 20, 30, 40])
+    fine = WindowedMoments.from_arrays(
+        features, rewards, times=np.arange(40), edges=[0, 10, 20, 30, 40]
+    )
     np.testing.assert_array_equal(fine.coarsen(2).edges, [0, 20, 40])
 
 
@@ -173,13 +222,20 @@ def test_timed_batches_need_no_order():
     times = np.arange(100.0)
     cut = [slice(70, 100), slice(0, 30), slice(30, 70)]
     batches = (
-        {"features": features[s], "rewards": rewards[s], "offered": offered[s], "times": times[s]}
+        {
+            "features": features[s],
+            "rewards": rewards[s],
+            "offered": offered[s],
+            "times": times[s],
+        }
         for s in cut
     )
     moments = WindowedMoments.empty(features.shape[1], edges=[0, 50, 100], offered=True)
     for batch in batches:
         moments.update(**batch)
-    whole = WindowedMoments.from_arrays(features, rewards, offered=offered, times=times, edges=[0, 50, 100])
+    whole = WindowedMoments.from_arrays(
+        features, rewards, offered=offered, times=times, edges=[0, 50, 100]
+    )
     assert_same_moments(moments, whole)
 
 
@@ -189,7 +245,9 @@ def test_moments_of_some_windows_are_added_where_they_belong():
     whole = moments_of((features, rewards, offered), 4, place)
     early, late = np.arange(80) < 50, np.arange(80) >= 50
     gathered = moments_of((features, rewards, offered), 4, place, early)
-    gathered.merge_windows(2, moments_of((features, rewards, offered), 2, place - 2, late))
+    gathered.merge_windows(
+        2, moments_of((features, rewards, offered), 2, place - 2, late)
+    )
     assert_same_moments(gathered, whole)
 
 
@@ -226,14 +284,22 @@ def test_an_offset_of_a_hundred_million_costs_no_digits():
     near = WindowedMoments.from_arrays(features, rewards, windows=2)
     far = WindowedMoments.from_arrays(features + 1e8, rewards - 1e8, windows=2)
     assert_same_moments(far.transformed(np.eye(P)), far, rtol=0)
-    np.testing.assert_allclose(far.gram, near.gram, rtol=1e-12, atol=1e-12 * near.gram.max())
-    np.testing.assert_allclose(far.cross, near.cross, rtol=1e-12, atol=1e-12 * near.gram.max())
+    np.testing.assert_allclose(
+        far.gram, near.gram, rtol=1e-12, atol=1e-12 * near.gram.max()
+    )
+    np.testing.assert_allclose(
+        far.cross, near.cross, rtol=1e-12, atol=1e-12 * near.gram.max()
+    )
     np.testing.assert_allclose(far.reward_square, near.reward_square, rtol=1e-12)
     # Merged row by row, the mean is rounded 500 times: no worse than changing each number in its last place.
     rowwise = WindowedMoments.empty(P, 1)
     for row in range(500):
-        rowwise.update(features[row : row + 1] + 1e8, rewards[row : row + 1] - 1e8, window=0)
-    np.testing.assert_allclose(rowwise.gram, near.coarsen(1).gram, rtol=0, atol=500 * np.spacing(1e8))
+        rowwise.update(
+            features[row : row + 1] + 1e8, rewards[row : row + 1] - 1e8, window=0
+        )
+    np.testing.assert_allclose(
+        rowwise.gram, near.coarsen(1).gram, rtol=0, atol=500 * np.spacing(1e8)
+    )
 
 
 def test_the_rewards_a_component_leaves_unexplained_have_the_moments_of_the_difference():
@@ -241,13 +307,26 @@ def test_the_rewards_a_component_leaves_unexplained_have_the_moments_of_the_diff
     component = np.array([0.5, -0.1, 2.0])
     moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered)
     rest = moments.residual_after(component)
-    direct = WindowedMoments.from_arrays(features, rewards - features @ component, windows=2, offered=offered)
-    for name in ("counts", "feature_mean", "reward_mean", "gram", "cross", "reward_square"):
-        np.testing.assert_allclose(getattr(rest, name), getattr(direct, name), rtol=1e-9, atol=1e-9)
+    direct = WindowedMoments.from_arrays(
+        features, rewards - features @ component, windows=2, offered=offered
+    )
+    for name in (
+        "counts",
+        "feature_mean",
+        "reward_mean",
+        "gram",
+        "cross",
+        "reward_square",
+    ):
+        np.testing.assert_allclose(
+            getattr(rest, name), getattr(direct, name), rtol=1e-9, atol=1e-9
+        )
 
 
 DERIVED = {
-    "sum with nothing": lambda moments: moments + WindowedMoments.empty(P, moments.windows, offered=True),
+    "sum with nothing": lambda moments: (
+        moments + WindowedMoments.empty(P, moments.windows, offered=True)
+    ),
     "between": lambda moments: moments.between(0, 2),
     "coarsened": lambda moments: moments.coarsen(moments.windows),
     "followed": lambda moments: moments.followed_by(moments),
@@ -268,7 +347,9 @@ def test_updating_derived_moments_leaves_the_original_alone(derive):
 def test_later_changes_to_the_callers_arrays_change_nothing():
     features, rewards, _ = draw_log(11, 20)
     edges = np.array([0.0, 10.0, 20.0])
-    moments = WindowedMoments.from_arrays(features, rewards, times=np.arange(20.0), edges=edges)
+    moments = WindowedMoments.from_arrays(
+        features, rewards, times=np.arange(20.0), edges=edges
+    )
     before = deepcopy(moments)
     edges[1], features[:], rewards[:] = 3.0, 0.0, 0.0
     assert moments == before
@@ -288,9 +369,15 @@ def test_moments_are_equal_to_the_last_bit_or_not_at_all():
 
 def test_shards_in_a_list_are_summed():
     rng = np.random.default_rng(0)
-    features, rewards, window = rng.normal(size=(90, 3)), rng.normal(size=90), np.arange(90) // 30
+    features, rewards, window = (
+        rng.normal(size=(90, 3)),
+        rng.normal(size=90),
+        np.arange(90) // 30,
+    )
     shards = [
-        WindowedMoments.empty(3, 3).update(features[k::4], rewards[k::4], window=window[k::4])
+        WindowedMoments.empty(3, 3).update(
+            features[k::4], rewards[k::4], window=window[k::4]
+        )
         for k in range(4)
     ]
     whole = WindowedMoments.empty(3, 3).update(features, rewards, window=window)

@@ -38,13 +38,19 @@ def test_the_sums_are_those_of_the_rounds():
     z = np.column_stack([features @ policy.prior.basis, np.ones(150)])
     expected = z @ np.append(policy.prior.mean, policy.prior.baseline)
     online = policy.arrays()["online"]
-    np.testing.assert_allclose(np.tril(online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
-    np.testing.assert_allclose(online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        np.tril(online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8
+    )
     assert online[0, 11, 11] == 150
     # Squares are about the noise variance, here 1: a mean of 150 lies within 0.4 of 1 (3.5 sd). Then the
     # leverages.
     covariance, leverage = (
-        ib.AutoISD(policy.prior).mixture.filters.covariances[policy.mixture.reference].copy(),
+        ib.AutoISD(policy.prior)
+        .mixture.filters.covariances[policy.mixture.reference]
+        .copy(),
         0.0,
     )
     for row in z:
@@ -63,9 +69,14 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
     constant = -2.5 * np.log(2.0 * np.pi)
 
     def density(w):
-        return stats.multivariate_normal(np.zeros(5), rest + G @ np.diag(w) @ G).logpdf(u) - constant
+        return (
+            stats.multivariate_normal(np.zeros(5), rest + G @ np.diag(w) @ G).logpdf(u)
+            - constant
+        )
 
-    assert kernels.log_normal(u, G, high, rest) == pytest.approx(density(high), rel=1e-6)
+    assert kernels.log_normal(u, G, high, rest) == pytest.approx(
+        density(high), rel=1e-6
+    )
     best = alarm.likeliest_drift(u, G, rest, low, high, 30)[0]
     others = low + (high - low) * rng.uniform(size=(2000, 5)) ** 3
     assert best >= max(density(w) for w in others) - 1e-6
@@ -81,10 +92,14 @@ def test_moved_coefficients_are_weighed_by_the_ratio_of_their_densities():
     pull, precision = G @ solved[:, 0], np.einsum("ij,ij->j", G, solved[:, 1:])
     still = stats.multivariate_normal(np.zeros(4), M).logpdf(u)
     moved = [
-        stats.multivariate_normal(G[:, j] * mean[j], M + variance[j] * np.outer(G[:, j], G[:, j])).logpdf(u)
+        stats.multivariate_normal(
+            G[:, j] * mean[j], M + variance[j] * np.outer(G[:, j], G[:, j])
+        ).logpdf(u)
         for j in range(4)
     ]
-    np.testing.assert_allclose(alarm._shifted(mean, variance, pull, precision), np.array(moved) - still)
+    np.testing.assert_allclose(
+        alarm._shifted(mean, variance, pull, precision), np.array(moved) - still
+    )
 
 
 def test_the_evidence_does_not_depend_on_the_baseline():
@@ -92,7 +107,9 @@ def test_the_evidence_does_not_depend_on_the_baseline():
     moved = ib.AutoISD(policy.prior)
     moved.mixture.filters.online[:] = policy.mixture.filters.online
     z = np.column_stack([features @ policy.prior.basis, np.ones(300)])
-    moved.mixture.filters.online[0, 11, :11] += 5.0 * z.sum(axis=0)  # every reward 5 more
+    moved.mixture.filters.online[0, 11, :11] += 5.0 * z.sum(
+        axis=0
+    )  # every reward 5 more
     assert moved.log_evidence == pytest.approx(policy.log_evidence, abs=1e-6)
 
 
@@ -145,12 +162,17 @@ def test_two_windows_cannot_support_an_alarm_and_it_says_so():
     policy, _, _ = play(StressEpisodes(windows=2, broken=2.0), 6, rounds=300)
     assert not policy.alarm_supported
     assert not policy.alarm
-    assert "these logs cannot support an alarm: 2 windows say too little about drift" in str(policy.explain())
+    assert (
+        "these logs cannot support an alarm: 2 windows say too little about drift"
+        in str(policy.explain())
+    )
 
 
 def test_eight_windows_support_an_alarm_in_short_logs_too():
     for logged in (200, 4000):
-        moments = StressEpisodes(logged=logged).draw(1, np.random.default_rng(7)).moments
+        moments = (
+            StressEpisodes(logged=logged).draw(1, np.random.default_rng(7)).moments
+        )
         assert ib.AutoISD.from_history(moments).alarm_supported
 
 
@@ -159,7 +181,13 @@ def test_eight_windows_support_an_alarm_in_short_logs_too():
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, {"noise_factor": 3.0}, {"rewards": "clicks"}, {"baseline_jump": 2.0}, {"drift": "walk"}],
+    [
+        {},
+        {"noise_factor": 3.0},
+        {"rewards": "clicks"},
+        {"baseline_jump": 2.0},
+        {"drift": "walk"},
+    ],
     ids=["gaussian", "noise", "clicks", "baseline", "walk"],
 )
 def test_what_is_not_broken_invariance_raises_no_alarm(changed):
@@ -178,7 +206,9 @@ def test_a_moved_baseline_and_other_noise_are_reported_as_what_they_are():
     shift, error = belief.baseline_shift
     assert shift == pytest.approx(2.0, abs=0.8)
     assert shift > 3.0 * error
-    assert f"baseline: moved by {shift:+.3g} ± {error:.2g} since the logs" in str(belief)
+    assert f"baseline: moved by {shift:+.3g} ± {error:.2g} since the logs" in str(
+        belief
+    )
     assert belief.noise_ratio == pytest.approx(2.0, rel=0.15)
     assert not belief.alarm
     still, _, _ = play(StressEpisodes(), 10)

@@ -15,11 +15,15 @@ LINKS = ("identity", "logit")
 
 
 def statistics_of(log, **options):
-    return ArmStatistics.from_rounds(log.contexts, log.arms, log.rewards, windows=log.windows, **options)
+    return ArmStatistics.from_rounds(
+        log.contexts, log.arms, log.rewards, windows=log.windows, **options
+    )
 
 
 def arm_policy(seed=0, link="logit", arms=4, **options):
-    log = arm_log(seed, arms=arms, rounds=6000, clicks=link == "logit", drifting=[(0, 1)])
+    log = arm_log(
+        seed, arms=arms, rounds=6000, clicks=link == "logit", drifting=[(0, 1)]
+    )
     return ib.AutoISD.from_arms(statistics_of(log), **options)
 
 
@@ -29,7 +33,9 @@ def played(policy, rounds, seed=1, truth=None, order=None):
     layout = policy.prior.layout
     if truth is None:
         truth = np.random.default_rng(7).normal(size=(layout.arms, layout.own)) * 0.5
-    names = np.arange(layout.arms) if order is None else np.asarray(order)  # names[i]: who stands in place i
+    names = (
+        np.arange(layout.arms) if order is None else np.asarray(order)
+    )  # names[i]: who stands in place i
     chosen = []
     for _ in range(rounds):
         z, luck = np.append(1.0, rng.normal(size=layout.own - 1)), rng.random()
@@ -37,7 +43,9 @@ def played(policy, rounds, seed=1, truth=None, order=None):
         action = policy.select(features)
         odds = truth[names[action]] @ z
         click = float(luck < 1.0 / (1.0 + np.exp(-odds)))
-        policy.update(features[action], click if policy.link == "logit" else odds + luck)
+        policy.update(
+            features[action], click if policy.link == "logit" else odds + luck
+        )
         chosen.append(int(names[action]))
     return chosen
 
@@ -46,7 +54,9 @@ def played(policy, rounds, seed=1, truth=None, order=None):
 @pytest.mark.parametrize("law", laws.LAWS)
 def test_laws(law, link):
     def make():
-        log = arm_log(3, arms=2, slopes=1, rounds=1500, windows=4, clicks=link == "logit")
+        log = arm_log(
+            3, arms=2, slopes=1, rounds=1500, windows=4, clicks=link == "logit"
+        )
         return ib.AutoISD.from_arms(statistics_of(log))
 
     laws.LAWS[law](make)
@@ -70,7 +80,9 @@ def test_one_filter_of_clicks_is_the_extended_kalman_filter():
         m = m + g * (click - chance) / (h * S)
         P = P - np.outer(g, g) / S + 0.01 * np.eye(4)
     assert policy.coefficients == pytest.approx(m, rel=1e-8)
-    assert np.tril(policy.arrays()["covariances"][0]) == pytest.approx(np.tril(P), rel=1e-7)
+    assert np.tril(policy.arrays()["covariances"][0]) == pytest.approx(
+        np.tril(P), rel=1e-7
+    )
 
 
 def test_filters_are_weighed_by_the_likelihood_of_clicks():
@@ -86,7 +98,9 @@ def test_filters_are_weighed_by_the_likelihood_of_clicks():
         policy.update(np.array([1.0, 0.0, 0.0, 0.0]), click)
     likely, other = 1.0 / (1.0 + np.exp(-1.0)), 1.0 / (1.0 + np.exp(1.0))
     expected = likely**3 * other / (likely**3 * other + other**3 * likely)
-    assert policy.explain().hypotheses[HYPOTHESES[0]] == pytest.approx(expected, rel=1e-6)
+    assert policy.explain().hypotheses[HYPOTHESES[0]] == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_scores_of_clicks_are_probabilities_that_explain_the_choice():
@@ -94,7 +108,9 @@ def test_scores_of_clicks_are_probabilities_that_explain_the_choice():
     played(policy, 50)
     layout = policy.prior.layout
     for seed in range(20):
-        z = np.append(1.0, 2.0 * np.random.default_rng(seed).normal(size=layout.own - 1))
+        z = np.append(
+            1.0, 2.0 * np.random.default_rng(seed).normal(size=layout.own - 1)
+        )
         features = layout.features(np.tile(z, (4, 1)), np.arange(4))
         scores = policy.scores(features)
         assert ((scores.mean > 0.0) & (scores.mean < 1.0)).all()
@@ -131,7 +147,9 @@ def test_the_unit_of_rewards_means_nothing():
     rng = np.random.default_rng(1)
     for _ in range(200):
         z = np.append(1.0, rng.normal(size=2))
-        features = policies[0][1].prior.layout.features(np.tile(z, (4, 1)), np.arange(4))
+        features = policies[0][1].prior.layout.features(
+            np.tile(z, (4, 1)), np.arange(4)
+        )
         chosen = {policy.select(features) for _, policy in policies}
         assert len(chosen) == 1
         reward = rng.normal()
@@ -162,7 +180,9 @@ def test_decisions_start_from_where_an_effect_that_drifted_has_ended():
     slopes = truth[arms, 1] + np.where(arms == 1, np.where(window < 6, 1.0, -1.0), 0.0)
     odds = truth[arms, 0] + slopes * z[:, 1] + truth[arms, 2] * z[:, 2]
     clicks = (rng.random(n) < 1.0 / (1.0 + np.exp(-odds))).astype(float)
-    policy = ib.AutoISD.from_arms(ib.ArmStatistics.from_rounds(z, arms, clicks, windows=window))
+    policy = ib.AutoISD.from_arms(
+        ib.ArmStatistics.from_rounds(z, arms, clicks, windows=window)
+    )
     at = policy.prior.layout.features(np.tile([1.0, 1.0, 0.0], (3, 1)), np.arange(3))
     chance = policy.scores(at).mean[1]
     now, average = 1.0 / (1.0 + np.exp(2.2)), 1.0 / (1.0 + np.exp(1.2))
@@ -174,7 +194,9 @@ def test_growing_before_the_first_round_is_starting_with_the_arm(link):
     policy = arm_policy(link=link)
     grown, started = policy.with_arm(), ib.AutoISD(policy.prior.with_arm())
     for name in ("means", "covariances", "process"):
-        assert np.tril(grown.arrays()[name]) == pytest.approx(np.tril(started.arrays()[name]), abs=1e-6)
+        assert np.tril(grown.arrays()[name]) == pytest.approx(
+            np.tril(started.arrays()[name]), abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -208,7 +230,11 @@ def test_what_was_learned_of_all_arms_is_believed_of_a_new_one():
     played(policy, 800, truth=np.tile([3.0, 0.0, 0.0], (4, 1)))
     layout = policy.with_arm().prior.layout
     features = layout.features(np.array([[1.0, 0.0, 0.0]]), np.array([4]))
-    assert policy.with_arm().scores(features).mean[0] > 0.75 > 1.0 / (1.0 + np.exp(-before)) + 0.2
+    assert (
+        policy.with_arm().scores(features).mean[0]
+        > 0.75
+        > 1.0 / (1.0 + np.exp(-before)) + 0.2
+    )
 
 
 def test_only_labelled_arms_come_and_go():
@@ -253,13 +279,21 @@ def test_coordinates_that_are_projected_out_leave_what_the_others_are_estimated_
     rng = np.random.default_rng(6)
     z, rewards = rng.normal(size=(80, 6)), rng.normal(size=80)
     online = np.zeros((2, 7, 7))
-    online[0, :6, :6], online[0, 6, :6], online[0, 6, 6] = np.tril(z.T @ z), z.T @ rewards, 80
+    online[0, :6, :6], online[0, 6, :6], online[0, 6, 6] = (
+        np.tril(z.T @ z),
+        z.T @ rewards,
+        80,
+    )
     online[1] = online[0]
     kept = np.array([1, 2, 5])
     sums = marginal_sums(online, kept)
     whole = np.linalg.lstsq(z, rewards, rcond=None)[0]
-    assert np.linalg.solve(sums[0, :-1, :-1], sums[0, -1, :-1]) == pytest.approx(whole[kept])
-    assert sums[1, :-1, :-1] == pytest.approx(sums[0, :-1, :-1])  # the variance of a score is its information
+    assert np.linalg.solve(sums[0, :-1, :-1], sums[0, -1, :-1]) == pytest.approx(
+        whole[kept]
+    )
+    assert sums[1, :-1, :-1] == pytest.approx(
+        sums[0, :-1, :-1]
+    )  # the variance of a score is its information
 
 
 def broken_runs(change, rounds, runs, new_arm=0.0):

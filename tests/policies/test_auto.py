@@ -12,7 +12,12 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.policies.base import expect
-from invariant_bandits.policies.mixture import HYPOTHESES, Member, default_members, trust
+from invariant_bandits.policies.mixture import (
+    HYPOTHESES,
+    Member,
+    default_members,
+    trust,
+)
 from invariant_bandits.policies.registry import find_policy
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -45,15 +50,25 @@ def prior(moves=False, p=P):
 def rounds(n, seed=0, p=P):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, p))
-    return features, 0.3 + features @ np.linspace(1.0, -0.5, p) + 0.7 * rng.normal(size=n)
+    return features, 0.3 + features @ np.linspace(1.0, -0.5, p) + 0.7 * rng.normal(
+        size=n
+    )
 
 
 def one_filter(process=0.0, intercept=False):
     d = P + intercept
     rng = np.random.default_rng(2)
     root = rng.normal(size=(d, d))
-    start = Member(HYPOTHESES[0], 1.0, rng.normal(size=d), root @ root.T + np.eye(d), np.full(d, process))
-    return start, ib.AutoISD(prior(), intercept=intercept, members=[start], share=0.0, noise="known")
+    start = Member(
+        HYPOTHESES[0],
+        1.0,
+        rng.normal(size=d),
+        root @ root.T + np.eye(d),
+        np.full(d, process),
+    )
+    return start, ib.AutoISD(
+        prior(), intercept=intercept, members=[start], share=0.0, noise="known"
+    )
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -67,7 +82,9 @@ def test_one_still_hypothesis_is_bayesian_linear_regression(intercept):
         z = np.column_stack([z, np.ones(len(z))])
     precision = np.linalg.inv(start.covariance) + z.T @ z / 0.49
     covariance = np.linalg.inv(precision)
-    mean = covariance @ (np.linalg.solve(start.covariance, start.mean) + z.T @ rewards / 0.49)
+    mean = covariance @ (
+        np.linalg.solve(start.covariance, start.mean) + z.T @ rewards / 0.49
+    )
     probe = np.random.default_rng(5).normal(size=(20, P))
     at = probe @ policy.prior.basis
     at = np.column_stack([at, np.ones(20)]) if intercept else at
@@ -75,7 +92,9 @@ def test_one_still_hypothesis_is_bayesian_linear_regression(intercept):
     np.testing.assert_allclose(scores.mean, at @ mean, rtol=1e-9, atol=1e-9)
     variance = np.einsum("kd,de,ke->k", at, covariance, at)
     np.testing.assert_allclose(
-        np.diagonal(policy.mixture.filters.covariances[0]), np.diagonal(covariance), rtol=1e-9
+        np.diagonal(policy.mixture.filters.covariances[0]),
+        np.diagonal(covariance),
+        rtol=1e-9,
     )
     np.testing.assert_allclose(scores.width, np.sqrt(variance), rtol=1e-8)
 
@@ -93,7 +112,10 @@ def test_a_wandering_hypothesis_is_the_kalman_filter():
         policy.update(row, reward)
     np.testing.assert_allclose(policy.mixture.filters.means[0], m, rtol=1e-9)
     np.testing.assert_allclose(
-        np.tril(policy.mixture.filters.covariances[0]), np.tril(C), rtol=1e-8, atol=1e-12
+        np.tril(policy.mixture.filters.covariances[0]),
+        np.tril(C),
+        rtol=1e-8,
+        atol=1e-12,
     )
 
 
@@ -110,7 +132,11 @@ def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
         for c, (m, C, q) in enumerate(filters):
             S, e = z @ C @ z + 0.49, reward - z @ m
             weights[c] *= np.exp(-0.5 * e * e / S) / np.sqrt(S)
-            filters[c] = (m + C @ z * e / S, C - np.outer(C @ z, C @ z) / S + np.diag(q), q)
+            filters[c] = (
+                m + C @ z * e / S,
+                C - np.outer(C @ z, C @ z) / S + np.diag(q),
+                q,
+            )
         weights /= weights.sum()
         policy.update(row, reward)
     probe = np.random.default_rng(5).normal(size=(6, P))
@@ -125,7 +151,9 @@ def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
     np.testing.assert_allclose(parts, total, rtol=1e-7)
     shares = policy.explain().hypotheses
     for name in HYPOTHESES:
-        own = [one.hypothesis == name for one in default_members(prior(), intercept=True)]
+        own = [
+            one.hypothesis == name for one in default_members(prior(), intercept=True)
+        ]
         assert shares[name] == pytest.approx(weights[own].sum(), rel=1e-6, abs=1e-12)
 
 
@@ -146,7 +174,10 @@ def test_a_share_of_the_weights_returns_to_the_prior():
     features, rewards = rounds(400)
     for row, reward in zip(features, rewards + 50.0, strict=True):
         policy.update(row, reward)
-    weights, start = policy.mixture.filters.weights, policy.mixture.filters.prior_weights
+    weights, start = (
+        policy.mixture.filters.weights,
+        policy.mixture.filters.prior_weights,
+    )
     assert (weights >= 0.1 * start * (1 - 1e-12)).all()
     assert weights.sum() == pytest.approx(1.0)
 
@@ -164,7 +195,9 @@ def test_a_hundred_thousand_rounds_stay_finite_and_positive_definite():
 
 def play(policy, episode):
     regret = 0.0
-    for features, means, noise in zip(episode.offered, episode.means, episode.noise, strict=True):
+    for features, means, noise in zip(
+        episode.offered, episode.means, episode.noise, strict=True
+    ):
         action = policy.select(features)
         policy.update(features[action], means[action] + noise)
         regret += means.max() - means[action]
@@ -172,18 +205,25 @@ def play(policy, episode):
 
 
 def episodes(count, seed=70, **settings):
-    return [PaperEpisodes(**settings).draw(300, np.random.default_rng((seed, i))) for i in range(count)]
+    return [
+        PaperEpisodes(**settings).draw(300, np.random.default_rng((seed, i)))
+        for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"violation": 2.0}, {"logged": 1000}], ids=["paper", "broken", "short logs"]
+    "settings",
+    [{}, {"violation": 2.0}, {"logged": 1000}],
+    ids=["paper", "broken", "short logs"],
 )
 def test_it_beats_a_cold_start_and_survives_broken_invariance(settings):
     # Measured over 200 episodes AutoISD's regret is below a third of LinUCB's; the mean of 8 exceeding it: <
     # 1e-6.
     auto = linear = 0.0
     for episode in episodes(8, **settings):
-        auto += play(ib.AutoISD.from_history(episode.moments, confidence=1 / 300), episode)
+        auto += play(
+            ib.AutoISD.from_history(episode.moments, confidence=1 / 300), episode
+        )
         linear += play(ib.LinUCB(episode.dim, confidence=1 / 300), episode)
     assert auto < 0.75 * linear
 
@@ -193,7 +233,9 @@ def test_it_says_what_happened():
     policy = ib.AutoISD.from_history(broken.moments)
     play(policy, broken)
     belief = policy.explain([f"feature {j}" for j in range(10)])
-    assert belief.hypotheses["invariance broken"] + belief.hypotheses["logs useless"] > 0.9
+    assert (
+        belief.hypotheses["invariance broken"] + belief.hypotheses["logs useless"] > 0.9
+    )
     assert belief.alarm
     assert "ALARM" in str(belief)
     assert "feature" in str(belief)
@@ -204,7 +246,9 @@ def test_it_says_what_happened():
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) == 10
 
-    still = PaperEpisodes(world=replace(PaperWorld(), varying=None)).draw(300, np.random.default_rng(1))
+    still = PaperEpisodes(world=replace(PaperWorld(), varying=None)).draw(
+        300, np.random.default_rng(1)
+    )
     calm = ib.AutoISD.from_history(still.moments)
     play(calm, still)
     believed = calm.explain().hypotheses
@@ -219,7 +263,9 @@ def test_a_broken_invariance_raises_the_alarm():
     """
     alarms = 0
     for seed in range(10):
-        episode = StressEpisodes(broken=0.5).draw(2000, np.random.default_rng((71, seed)))
+        episode = StressEpisodes(broken=0.5).draw(
+            2000, np.random.default_rng((71, seed))
+        )
         policy = ib.AutoISD.from_history(episode.moments)
         for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
             action = policy.select(offered)
@@ -233,10 +279,18 @@ def test_decisions_do_not_depend_on_units(scale):
     episode = episodes(1, logged=2000)[0]
     logs = episode.logs
     other = ib.WindowedMoments.from_arrays(
-        logs.features * scale, logs.rewards * 3.0, windows=8, offered=logs.offered * scale
+        logs.features * scale,
+        logs.rewards * 3.0,
+        windows=8,
+        offered=logs.offered * scale,
     )
-    plain, scaled = ib.AutoISD.from_history(episode.moments), ib.AutoISD.from_history(other)
-    for features, means, noise in zip(episode.offered[:200], episode.means, episode.noise, strict=False):
+    plain, scaled = (
+        ib.AutoISD.from_history(episode.moments),
+        ib.AutoISD.from_history(other),
+    )
+    for features, means, noise in zip(
+        episode.offered[:200], episode.means, episode.noise, strict=False
+    ):
         action = plain.select(features)
         assert scaled.select(features * scale) == action
         plain.update(features[action], means[action] + noise)
@@ -247,7 +301,11 @@ def test_decisions_do_not_depend_on_units(scale):
 
 
 def reward_of_the_logs(policy, row, rng):
-    return float(row @ policy.prior.basis @ policy.prior.mean + policy.prior.baseline + 0.7 * rng.normal())
+    return float(
+        row @ policy.prior.basis @ policy.prior.mean
+        + policy.prior.baseline
+        + 0.7 * rng.normal()
+    )
 
 
 def test_the_largest_mean_plus_what_the_logs_leave_open_is_played_and_widths_are_standard_deviations():
@@ -258,14 +316,18 @@ def test_the_largest_mean_plus_what_the_logs_leave_open_is_played_and_widths_are
     for offered in rng.normal(size=(100, 6, P)):
         scores = policy.scores(offered)
         z = np.column_stack([offered @ policy.prior.basis, np.ones(6)])
-        deviations = np.sqrt(np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T))
+        deviations = np.sqrt(
+            np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T)
+        )
         np.testing.assert_allclose(scores.width, deviations, rtol=1e-9)
         lower = np.tril(policy.mixture.filters.covariances[0])
         unchanged = lower + np.tril(lower, -1).T
         left_open = np.sqrt(np.einsum("kd,de,ke->k", z, unchanged, z))
         assert policy.select(offered) == (scores.mean + left_open).argmax()
         reasons.append(policy.why(offered))
-        assert (reasons[-1] == "greedy") == (policy.select(offered) == scores.mean.argmax())
+        assert (reasons[-1] == "greedy") == (
+            policy.select(offered) == scores.mean.argmax()
+        )
     assert set(reasons) == {"greedy", "exploration"}
 
 
@@ -294,7 +356,9 @@ def count_tests(policy, offers):
 
 
 def test_neglected_actions_are_tested_where_tests_have_no_limit_and_can_pay():
-    known = replace(prior(), pooled_covariance=1e-6 * np.eye(P))  # the logs leave nothing open
+    known = replace(
+        prior(), pooled_covariance=1e-6 * np.eye(P)
+    )  # the logs leave nothing open
     fixed = np.repeat(np.eye(P)[None], 300, axis=0)
     assert 2 <= count_tests(ib.AutoISD(known, horizon=300, caution=None), fixed) <= 40
     assert count_tests(ib.AutoISD(known, horizon=15, caution=None), fixed[:15]) == 0
@@ -308,12 +372,18 @@ def test_tests_cost_no_more_than_caution_allows():
     means = np.eye(P) @ known.basis @ known.mean
     gaps, gain = means.max() - means, means.max() - means.mean()
     for caution in (0.01, 0.05):
-        policy, rng, spent = ib.AutoISD(known, horizon=2000, caution=caution), np.random.default_rng(0), 0.0
+        policy, rng, spent = (
+            ib.AutoISD(known, horizon=2000, caution=caution),
+            np.random.default_rng(0),
+            0.0,
+        )
         for number, offered in enumerate(fixed):
             action = policy.select(offered)
             spent += gaps[action]
             assert spent <= caution * gain * (number + 1) + 2.0 * gaps.max()
-            policy.update(offered[action], reward_of_the_logs(policy, offered[action], rng))
+            policy.update(
+                offered[action], reward_of_the_logs(policy, offered[action], rng)
+            )
         assert spent > 0.0
 
 
@@ -329,7 +399,9 @@ def test_caution_limits_tests_where_contexts_vary():
         feature_precision=np.eye(P),
         pooled_covariance=1e-6 * np.eye(P),  # the logs leave nothing open
     )
-    counts = [count_tests(ib.AutoISD(known, caution=c), offers) for c in (0.0, 0.003, None)]
+    counts = [
+        count_tests(ib.AutoISD(known, caution=c), offers) for c in (0.0, 0.003, None)
+    ]
     assert counts[0] == 0
     assert counts[0] <= counts[1] <= counts[2]
     assert counts[2] > 0
@@ -343,7 +415,9 @@ def test_weights_move_slowly_where_greedy_choices_would_mislead_them():
     assert trust_of(1.0) == 1.0
     assert trust_of(0.49 * 0.5) == pytest.approx(0.25)
     assert trust_of(0.01) == 0.1
-    assert trust_of(0.01, mean=0.01) == 1.0  # no signal to protect: all coefficients could be 0
+    assert (
+        trust_of(0.01, mean=0.01) == 1.0
+    )  # no signal to protect: all coefficients could be 0
 
 
 def test_evidence_counts_in_full_where_tests_have_no_limit():
@@ -364,14 +438,25 @@ def test_decisions_start_from_where_a_drift_that_persists_has_ended():
     """
     rng = np.random.default_rng(5)
     features = rng.normal(size=(8000, P)) * [1.0, 2.0, 3.0, 4.0]
-    fell, drawn = np.repeat([1.0, -1.0], 4000), np.repeat(rng.permutation([1.0, -1.0] * 8), 500)
+    fell, drawn = (
+        np.repeat([1.0, -1.0], 4000),
+        np.repeat(rng.permutation([1.0, -1.0] * 8), 500),
+    )
 
     def start(coefficients):
-        rewards = features[:, 0] * coefficients + features[:, 1:].sum(axis=1) + rng.normal(size=8000)
-        return ib.AutoISD.from_history(ib.WindowedMoments.from_arrays(features, rewards, windows=16))
+        rewards = (
+            features[:, 0] * coefficients
+            + features[:, 1:].sum(axis=1)
+            + rng.normal(size=8000)
+        )
+        return ib.AutoISD.from_history(
+            ib.WindowedMoments.from_arrays(features, rewards, windows=16)
+        )
 
     persistent, afresh = start(fell), start(drawn)
-    assert persistent.prior.persistence.max() > 0.9 > 0.2 > afresh.prior.persistence.max()
+    assert (
+        persistent.prior.persistence.max() > 0.9 > 0.2 > afresh.prior.persistence.max()
+    )
     unchanged = persistent.prior.basis @ persistent.mixture.filters.means[0, :P]
     assert unchanged[0] < -0.9
     assert persistent.coefficients[0] < -0.1
@@ -398,7 +483,9 @@ def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
         moving = [one for one in found if one.process[-1] > 0.0]
         assert all(one.process[-1] == pytest.approx(0.02 * 0.49) for one in moving)
         drifting = [one for one in found if one.hypothesis == HYPOTHESES[1]]
-        speeds = sorted({round(one.process[P - 1] / prior().drift[-1], 9) for one in drifting})
+        speeds = sorted(
+            {round(one.process[P - 1] / prior().drift[-1], 9) for one in drifting}
+        )
         np.testing.assert_allclose(speeds, sorted(set(wanted)))
     # A baseline that stood still in the logs moves in three tenths of the likeliest members: 0.1 and 2/9 of
     # 0.6.
@@ -412,7 +499,9 @@ def test_the_filter_that_knows_online_rounds_alone_is_flat_and_still():
         assert HYPOTHESES[own] == "logs useless"
         assert not filters.process[mixture.reference].any()
         widths = np.trace(filters.covariances[:, :P, :P], axis1=1, axis2=2)
-        assert widths[mixture.reference] == widths[mixture.hypothesis_index == own].max()
+        assert (
+            widths[mixture.reference] == widths[mixture.hypothesis_index == own].max()
+        )
 
 
 def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
@@ -420,7 +509,8 @@ def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
     not.
     """
     plain, weak = (
-        default_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049)
+        default_members(replace(prior(), signal_variance=s), intercept=True)
+        for s in (1.0, 0.0049)
     )
     assert len(weak) == len(plain) + 3
     for name, more in (("invariance broken", 2), ("logs useless", 1)):
@@ -434,7 +524,10 @@ def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
 
 def test_the_baseline_may_be_wrong_in_every_hypothesis():
     members = default_members(prior(), intercept=True)
-    doubt = {name: max(m.covariance[-1, -1] for m in members if m.hypothesis == name) for name in HYPOTHESES}
+    doubt = {
+        name: max(m.covariance[-1, -1] for m in members if m.hypothesis == name)
+        for name in HYPOTHESES
+    }
     assert all(value >= 0.5 * 0.49 for value in doubt.values())
 
 
@@ -448,12 +541,16 @@ def test_noise_that_changed_is_learned_and_not_taken_for_drift(factor):
     rng = np.random.default_rng(3)
     for row in rng.normal(size=(1500, P)):
         z = row @ world.basis
-        policy.update(row, float(z @ world.mean + world.baseline + factor * 0.7 * rng.normal()))
+        policy.update(
+            row, float(z @ world.mean + world.baseline + factor * 0.7 * rng.normal())
+        )
     assert policy.noise_scale == pytest.approx(factor * 0.7, rel=0.12)
     shares = policy.explain().hypotheses
     assert shares["nothing changed"] + shares["drift as in the logs"] > 0.9
     assert not policy.alarm
-    assert f"noise: {policy.noise_scale / 0.7:.2f} × that of the logs" in str(policy.explain())
+    assert f"noise: {policy.noise_scale / 0.7:.2f} × that of the logs" in str(
+        policy.explain()
+    )
 
 
 def test_one_outlier_moves_neither_the_weights_nor_the_noise_nor_the_means_far():
@@ -473,7 +570,9 @@ def test_known_noise_stays_that_of_the_logs():
     for row, reward in zip(*rounds(200), strict=True):
         policy.update(row, 10.0 * reward)
     assert policy.noise_scale == pytest.approx(0.7)
-    with pytest.raises(ib.InputError, match="noise must be one of 'known', 'learned', got 'loud'"):
+    with pytest.raises(
+        ib.InputError, match="noise must be one of 'known', 'learned', got 'loud'"
+    ):
         ib.AutoISD(prior(), noise="loud")
 
 
@@ -489,16 +588,25 @@ def test_nothing_changed_weighs_more_where_the_signal_is_weak(moves):
 
 @pytest.mark.parametrize("rewards", ["as expected", "refute the logs"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_a_batch_is_decided_as_its_rounds_are_equal_actions_included(rewards, intercept):
+def test_a_batch_is_decided_as_its_rounds_are_equal_actions_included(
+    rewards, intercept
+):
     rng = np.random.default_rng(3)
     moments = PaperEpisodes(logged=2000).draw(1, rng).moments
     policy = ib.AutoISD.from_history(moments, intercept=intercept)
     batch = rng.normal(size=(300, 4, policy.dim))
     batch[:100, 3], batch[100:200, 0] = batch[:100, 1], batch[100:200, 2]
     for row in batch[:60, 0]:
-        policy.update(row, float(row @ policy.coefficients) if rewards == "as expected" else 9.0 * row[0])
+        policy.update(
+            row,
+            float(row @ policy.coefficients)
+            if rewards == "as expected"
+            else 9.0 * row[0],
+        )
     assert policy.mixture.doubts_logs == (rewards != "as expected")
-    assert policy.select_many(batch).tolist() == [policy.select(offered) for offered in batch]
+    assert policy.select_many(batch).tolist() == [
+        policy.select(offered) for offered in batch
+    ]
     batch[7] *= 1e9
     with pytest.raises(ib.InputError, match="are they in other units"):
         policy.select_many(batch)
@@ -520,7 +628,11 @@ def test_bad_settings_are_named():
         ({"covariance": np.eye(3)}, "covariances"),
     ):
         with pytest.raises(ib.InputError, match=f"{name} must be"):
-            ib.AutoISD(prior(), intercept=False, members=[replace(one_filter(intercept=False)[0], **change)])
+            ib.AutoISD(
+                prior(),
+                intercept=False,
+                members=[replace(one_filter(intercept=False)[0], **change)],
+            )
 
 
 @pytest.mark.parametrize("size", [1e7, 1e10])
@@ -529,7 +641,9 @@ def test_actions_unlike_anything_in_the_logs_are_refused_and_change_nothing(size
     policy = ib.AutoISD.from_history(episode.moments)
     play(policy, episode)
     before = policy.arrays()
-    offered = episode.offered[0] * [[size] if k == 1 else [1.0] for k in range(len(episode.offered[0]))]
+    offered = episode.offered[0] * [
+        [size] if k == 1 else [1.0] for k in range(len(episode.offered[0]))
+    ]
     with pytest.raises(ib.InputError, match=r"features of action 1 are .* other units"):
         policy.select(offered)
     with pytest.raises(ib.InputError, match="other units"):
@@ -554,7 +668,9 @@ def test_variances_stay_positive_whatever_is_learned():
     assert weights.sum() == pytest.approx(1.0)
     for lower in policy.arrays()["covariances"]:
         whole = np.tril(lower) + np.tril(lower, -1).T
-        values = np.linalg.eigvalsh(whole / np.sqrt(np.outer(np.diagonal(whole), np.diagonal(whole))))
+        values = np.linalg.eigvalsh(
+            whole / np.sqrt(np.outer(np.diagonal(whole), np.diagonal(whole)))
+        )
         assert (np.diagonal(whole) > 0.0).all()
         assert values.min() > -1e-6
     assert np.isfinite(policy.scores(rng.normal(size=(5, 10))).width).all()
@@ -614,7 +730,9 @@ def test_no_limit_of_tests_is_spelled_none_wherever_options_are_given(spelled):
 def test_a_caution_that_is_no_number_is_refused_with_the_word_for_no_limit():
     past = ib.Past(moments=episodes(1, logged=500)[0].moments)
     for wrong in ("much", -1.0, float("nan"), [0.0]):
-        with pytest.raises(ib.InputError, match="caution must be a number of at least 0, or none, got"):
+        with pytest.raises(
+            ib.InputError, match="caution must be a number of at least 0, or none, got"
+        ):
             ib.AutoISD.from_past(past, caution=wrong)
 
 
@@ -636,4 +754,6 @@ def test_a_loaded_policy_describes_itself_as_the_saved_one_did(tmp_path):
     assert "3 rounds cut short" in str(said)
     assert str(loaded) == str(said)
     for part in fields(said):
-        np.testing.assert_array_equal(getattr(loaded, part.name), getattr(said, part.name))
+        np.testing.assert_array_equal(
+            getattr(loaded, part.name), getattr(said, part.name)
+        )

@@ -12,7 +12,9 @@ WORLD = PaperWorld()
 
 def logs(rounds=2000, seed=0):
     world = WORLD.log(rounds, np.random.default_rng(seed))
-    moments = ib.WindowedMoments.from_arrays(world.features, world.rewards, windows=8, offered=world.offered)
+    moments = ib.WindowedMoments.from_arrays(
+        world.features, world.rewards, windows=8, offered=world.offered
+    )
     return world, moments
 
 
@@ -54,7 +56,9 @@ def test_the_invariant_part_lowers_the_regret_of_linucb():
     for seed in range(20):
         world, moments = logs(seed=seed)
         rng = np.random.default_rng(1000 + seed)
-        gamma = world.component + world.split.residual @ rng.uniform(0.5, 1.5, size=world.split.residual_dim)
+        gamma = world.component + world.split.residual @ rng.uniform(
+            0.5, 1.5, size=world.split.residual_dim
+        )
         roots = world.split.basis * rng.uniform(0.5, 1.5, size=10)
         common = {"confidence": 1 / 200, "noise_scale": 1.0}
         plain.append(regret_of(ib.LinUCB(10, **common), gamma, roots, 200, seed))
@@ -98,8 +102,12 @@ def test_after_recomputing_the_policy_is_the_one_built_from_the_longer_history(m
         played.append((offered, offered[action], reward))
     grown = moments
     for start in (0, 40):
-        offered, chosen, rewards = (np.array(part) for part in zip(*played[start : start + 40], strict=True))
-        later = ib.WindowedMoments.from_arrays(chosen, rewards, windows=1, offered=offered)
+        offered, chosen, rewards = (
+            np.array(part) for part in zip(*played[start : start + 40], strict=True)
+        )
+        later = ib.WindowedMoments.from_arrays(
+            chosen, rewards, windows=1, offered=offered
+        )
         grown = grown.followed_by(later)
     fresh = ib.ISDLinUCB.from_history(grown, memory=memory)
     for _, chosen, reward in played:
@@ -144,7 +152,9 @@ def test_a_window_that_cannot_be_used_is_announced_and_kept_for_later(monkeypatc
         fault.setattr(ib.InvariantSubspaceDecomposition, "fit", failing)
         for _ in range(9):
             policy.update(np.ones(4), 1.0)
-        with pytest.warns(ib.RecomputeWarning, match="not recomputed: windows cannot be used"):
+        with pytest.warns(
+            ib.RecomputeWarning, match="not recomputed: windows cannot be used"
+        ):
             policy.update(np.ones(4), 1.0)
     assert np.array_equal(policy.component, before)
     rng = np.random.default_rng(2)
@@ -204,8 +214,22 @@ def test_many_recomputed_windows_are_merged():
         ("radius", {"radius": "generous"}),
         ("memory", {"radius": "joint", "memory": ib.SlidingWindow(20)}),
         ("memory", {"radius": "joint", "memory": ib.Discount(0.9)}),
-        ("logged_rounds", {"radius": "theorem", "component_precision": np.eye(2), "min_eigenvalue": 0.1}),
-        ("min_eigenvalue", {"radius": "theorem", "component_precision": np.eye(2), "logged_rounds": 10}),
+        (
+            "logged_rounds",
+            {
+                "radius": "theorem",
+                "component_precision": np.eye(2),
+                "min_eigenvalue": 0.1,
+            },
+        ),
+        (
+            "min_eigenvalue",
+            {
+                "radius": "theorem",
+                "component_precision": np.eye(2),
+                "logged_rounds": 10,
+            },
+        ),
         ("memory", {"memory": "forever"}),
         ("ridge", {"ridge": 0.0}),
         ("confidence", {"confidence": 1.0}),
@@ -224,7 +248,9 @@ def test_bad_histories_are_refused_by_name():
     with pytest.raises(ib.InputError, match="recompute_every"):
         ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=3)
     with pytest.raises(ib.InputError, match="recompute_every needs another radius"):
-        ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=40, radius="joint")
+        ib.ISDLinUCB.from_history(
+            policy_laws.history(), recompute_every=40, radius="joint"
+        )
 
 
 def test_a_precision_over_all_features_is_restricted_to_the_invariant_part():
@@ -237,4 +263,6 @@ def test_a_precision_over_all_features_is_restricted_to_the_invariant_part():
     first = ib.ISDLinUCB(split, component, component_precision=whole)
     second = ib.ISDLinUCB(split, component, component_precision=inside)
     features = rng.normal(size=(4, 5))
-    np.testing.assert_allclose(first.scores(features).width, second.scores(features).width, rtol=1e-12)
+    np.testing.assert_allclose(
+        first.scores(features).width, second.scores(features).width, rtol=1e-12
+    )

@@ -9,9 +9,16 @@ import invariant_bandits as ib
 import policy_laws
 from invariant_bandits import testing
 
-REGISTERED = ("LinUCB, ", "LinTS, ", "Greedy, ", "EpsilonGreedy, ")  # with the same memories
+REGISTERED = (
+    "LinUCB, ",
+    "LinTS, ",
+    "Greedy, ",
+    "EpsilonGreedy, ",
+)  # with the same memories
 MAKERS = policy_laws.registered_makers() | {
-    name: make for name, make in policy_laws.MAKERS.items() if not name.startswith(REGISTERED)
+    name: make
+    for name, make in policy_laws.MAKERS.items()
+    if not name.startswith(REGISTERED)
 }
 
 
@@ -25,13 +32,18 @@ def cases():
 CASES = list(cases())
 
 
-@pytest.mark.parametrize(("words", "name"), CASES, ids=[f"{words}; {name}" for words, name in CASES])
+@pytest.mark.parametrize(
+    ("words", "name"), CASES, ids=[f"{words}; {name}" for words, name in CASES]
+)
 def test_every_policy_obeys(words, name):
     testing.LAWS[words](MAKERS[name])
 
 
 def test_only_two_policies_are_exempt_and_each_from_one_law():
-    exempt = {type(make()).__name__: list(testing.exemptions(make())) for make in MAKERS.values()}
+    exempt = {
+        type(make()).__name__: list(testing.exemptions(make()))
+        for make in MAKERS.values()
+    }
     assert {name: laws for name, laws in exempt.items() if laws} == {
         "Uniform": ["numbers too large to square are refused"],
         "DisjointLinUCB": ["permuting actions permutes the choice"],
@@ -150,5 +162,7 @@ def test_a_class_that_is_no_whole_policy_is_told_so():
         def update(self, features, reward, *, offered=None, action=None):
             pass
 
-    with pytest.raises(AssertionError, match=r"the interface is whole: .*Half lacks arrays, from_past"):
+    with pytest.raises(
+        AssertionError, match=r"the interface is whole: .*Half lacks arrays, from_past"
+    ):
         testing.check_policy(Half)

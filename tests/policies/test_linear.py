@@ -24,8 +24,12 @@ def test_with_fixed_arms_greedy_loses_linearly_and_linucb_does_not():
     """40 runs of 1,000 rounds. Greedy is stuck on the worse arm in about half of them (chance of fewer than
     10: 1e-3, and the seeds are fixed): what it loses in the second half is as much as in the first.
     """
-    greedy = np.mean([regret_with_fixed_arms(ib.Greedy(2), 1000, seed) for seed in range(40)], axis=0)
-    linucb = np.mean([regret_with_fixed_arms(ib.LinUCB(2), 1000, seed) for seed in range(40)], axis=0)
+    greedy = np.mean(
+        [regret_with_fixed_arms(ib.Greedy(2), 1000, seed) for seed in range(40)], axis=0
+    )
+    linucb = np.mean(
+        [regret_with_fixed_arms(ib.LinUCB(2), 1000, seed) for seed in range(40)], axis=0
+    )
     assert greedy[-1] - greedy[499] > 0.8 * greedy[499]
     assert linucb[-1] - linucb[499] < 0.5 * linucb[499]
     assert linucb[-1] < greedy[-1]
@@ -98,7 +102,11 @@ def test_bad_settings_are_refused_by_name(make, name):
 
 def test_the_disjoint_policy_must_be_told_which_action_was_played():
     policy = ib.DisjointLinUCB(2, 3)
-    for action, reason in ((None, "whole number"), (3, "below the number of arms"), (-1, "whole number")):
+    for action, reason in (
+        (None, "whole number"),
+        (3, "below the number of arms"),
+        (-1, "whole number"),
+    ):
         with pytest.raises(ib.InputError, match=reason):
             policy.update([1.0, 2.0], 1.0, action=action)
     assert policy.rounds == 0
@@ -106,9 +114,13 @@ def test_the_disjoint_policy_must_be_told_which_action_was_played():
 
 def test_the_message_names_the_argument_what_was_given_and_what_is_needed():
     policy = ib.LinUCB(3)
-    with pytest.raises(ib.InputError, match=r"features must have shape \(K, 3\), got \(2, 4\)"):
+    with pytest.raises(
+        ib.InputError, match=r"features must have shape \(K, 3\), got \(2, 4\)"
+    ):
         policy.select(np.ones((2, 4)))
-    with pytest.raises(ib.InputError, match=r"features must be finite, got nan at index \(1\)"):
+    with pytest.raises(
+        ib.InputError, match=r"features must be finite, got nan at index \(1\)"
+    ):
         policy.update([1.0, np.nan, 2.0], 1.0)
     with pytest.raises(ib.InputError, match="reward must be finite, got inf"):
         policy.update([1.0, 2.0, 3.0], np.inf)

@@ -55,22 +55,35 @@ def assert_close_to_exact(factor, gram, cross, tolerance=1e-9):
     q = len(gram)
     R, w = np.triu(factor[:q, :q]), factor[:q, q]
     estimate = solve_exactly(gram, cross)
-    assert np.abs(np.linalg.solve(R, w) - estimate).max() <= tolerance * np.abs(estimate).max()
+    assert (
+        np.abs(np.linalg.solve(R, w) - estimate).max()
+        <= tolerance * np.abs(estimate).max()
+    )
     for direction in (*np.eye(q), np.ones(q)):
         norm = np.sqrt(direction @ solve_exactly(gram, direction))
-        assert abs(np.linalg.norm(np.linalg.solve(R.T, direction)) - norm) <= tolerance * norm
+        assert (
+            abs(np.linalg.norm(np.linalg.solve(R.T, direction)) - norm)
+            <= tolerance * norm
+        )
 
 
-@pytest.mark.parametrize("spread", [1.0, 1e-3], ids=["well-conditioned", "near-collinear"])
+@pytest.mark.parametrize(
+    "spread", [1.0, 1e-3], ids=["well-conditioned", "near-collinear"]
+)
 def test_a_million_rounds_leave_no_error_that_matters(spread):
     q, ridge = 5, 0.1
     rng = np.random.default_rng(0)
     factor = np.zeros((q, q + 1))
     factor[:, :q] = np.sqrt(ridge) * np.eye(q)
-    gram, cross = ridge * np.eye(q, dtype=np.longdouble), np.zeros(q, dtype=np.longdouble)
+    gram, cross = (
+        ridge * np.eye(q, dtype=np.longdouble),
+        np.zeros(q, dtype=np.longdouble),
+    )
     truth = rng.normal(size=q)
     for _ in range(10):
-        rows = rng.normal(size=(MILLION // 10, 1)) + spread * rng.normal(size=(MILLION // 10, q))
+        rows = rng.normal(size=(MILLION // 10, 1)) + spread * rng.normal(
+            size=(MILLION // 10, q)
+        )
         rewards = rows @ truth + rng.normal(size=len(rows))
         assert not feed_growing(rows, rewards, np.zeros((q, 0)), factor, ridge)
         wide = rows.astype(np.longdouble)
@@ -82,7 +95,9 @@ def test_a_million_rounds_leave_no_error_that_matters(spread):
 def discounted_sums(rows, weights, rewards, ridge):
     """λI + Σwzzᵀ and Σwzr in extended precision."""
     weighted = rows.astype(np.longdouble) * weights.astype(np.longdouble)[:, None]
-    gram = weighted.T @ rows.astype(np.longdouble) + ridge * np.eye(rows.shape[1], dtype=np.longdouble)
+    gram = weighted.T @ rows.astype(np.longdouble) + ridge * np.eye(
+        rows.shape[1], dtype=np.longdouble
+    )
     return gram, weighted.T @ rewards.astype(np.longdouble)
 
 
@@ -117,7 +132,9 @@ def test_a_million_times_the_same_action_under_discounting_stays_finite_and_posi
     )
     assert np.isfinite(memory.factor).all()
     assert (np.diagonal(memory.factor[:q, :q]) >= np.sqrt(ridge)).all()
-    assert_discounted_as_exactly(memory, np.tile(row, (10_000, 1)), np.full(10_000, reward))
+    assert_discounted_as_exactly(
+        memory, np.tile(row, (10_000, 1)), np.full(10_000, reward)
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 3, 4, 10, 33])
@@ -126,7 +143,9 @@ def test_a_million_discounted_rounds_leave_no_error_that_matters(dim):
     rng = np.random.default_rng(5)
     rows, rewards = rng.normal(size=(rounds, dim)), rng.normal(size=rounds)
     memory = ib.Discount(gamma).begin(dim, ridge)
-    feed_discounted(rows, rewards, np.zeros((dim, 0)), memory.factor, memory.sums, gamma, ridge)
+    feed_discounted(
+        rows, rewards, np.zeros((dim, 0)), memory.factor, memory.sums, gamma, ridge
+    )
     assert_discounted_as_exactly(memory, rows[-50_000:], rewards[-50_000:])
 
 
@@ -151,7 +170,9 @@ def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
     state = memory.factor, memory.sums, memory.rows, memory.clock
     feed_windowed(rows, rewards, np.zeros((q, 0)), *state, ridge)
     last = rows[-window:]
-    assert_close_to_exact(memory.factor, last.T @ last + ridge * np.eye(q), last.T @ rewards[-window:])
+    assert_close_to_exact(
+        memory.factor, last.T @ last + ridge * np.eye(q), last.T @ rewards[-window:]
+    )
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 10, 50, 64])
@@ -168,15 +189,21 @@ def test_an_outlier_that_has_left_the_window_leaves_nothing_behind(window, posit
             inside = slice(t + 1 - window, t + 1)
             gram = rows[inside].T @ rows[inside] + 0.1 * np.eye(q)
             expected = np.linalg.solve(gram, rows[inside].T @ rewards[inside])
-            np.testing.assert_allclose(policy.coefficients, expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                policy.coefficients, expected, rtol=1e-9, atol=1e-9
+            )
 
 
-@pytest.mark.parametrize("memory", [ib.Forever(), ib.SlidingWindow(20), ib.Discount(0.9)], ids=repr)
+@pytest.mark.parametrize(
+    "memory", [ib.Forever(), ib.SlidingWindow(20), ib.Discount(0.9)], ids=repr
+)
 def test_features_of_any_size_keep_the_state_positive_definite(memory):
     policy = ib.LinUCB(3, memory=memory)
     rng = np.random.default_rng(3)
     for _ in range(200):
-        policy.update(rng.normal(size=3) * 10.0 ** rng.uniform(-30, 30), float(rng.normal()))
+        policy.update(
+            rng.normal(size=3) * 10.0 ** rng.uniform(-30, 30), float(rng.normal())
+        )
         scores = policy.scores(rng.normal(size=(4, 3)))
         assert np.isfinite(scores.mean).all()
         assert (scores.width > 0).all()

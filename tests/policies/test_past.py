@@ -18,7 +18,11 @@ def feedback(rounds=400, sizes=(3,), seed=0):
     offered = rng.normal(size=(counts.sum(), 2))
     actions = (rng.random(rounds) * counts).astype(int)
     starts = np.cumsum(counts) - counts
-    rewards = 7.0 + offered[starts + actions] @ [1.0, -1.0] + rng.normal(scale=2.0, size=rounds)
+    rewards = (
+        7.0
+        + offered[starts + actions] @ [1.0, -1.0]
+        + rng.normal(scale=2.0, size=rounds)
+    )
     return ib.Feedback.from_arrays(offered, actions, rewards, counts=counts)
 
 
@@ -28,13 +32,17 @@ def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean
     assert past.baseline == log.rewards.mean()
     assert past.logs.rewards.mean() == pytest.approx(0.0, abs=1e-12)
     assert past.feature_bound == np.linalg.norm(log.offered, axis=1).max()
-    assert past.noise_scale == pytest.approx(2.0, rel=0.05)  # standard error 0.011 of 2, relative
+    assert past.noise_scale == pytest.approx(
+        2.0, rel=0.05
+    )  # standard error 0.011 of 2, relative
     assert (past.confidence, past.suggested_window, past.actions) == (0.01, 800, 3)
     assert past.moments.windows == 5
 
 
 def test_features_that_are_all_zero_still_have_a_bound():
-    log = ib.Feedback.from_arrays(np.zeros((20, 2, 1)), np.zeros(20, dtype=int), np.arange(20.0))
+    log = ib.Feedback.from_arrays(
+        np.zeros((20, 2, 1)), np.zeros(20, dtype=int), np.arange(20.0)
+    )
     assert ib.Past.from_feedback(log, windows=2).feature_bound == 1e-6
 
 
@@ -47,8 +55,14 @@ def test_rounds_of_different_sizes_have_no_number_of_actions():
 
 def test_what_the_caller_knows_comes_first():
     moments = feedback().moments(4)
-    past = ib.Past(moments=moments, noise_scale=3.0, feature_bound=9.0, confidence=0.2, horizon=50)
-    assert past.settings() == {"noise_scale": 3.0, "feature_bound": 9.0, "confidence": 0.2}
+    past = ib.Past(
+        moments=moments, noise_scale=3.0, feature_bound=9.0, confidence=0.2, horizon=50
+    )
+    assert past.settings() == {
+        "noise_scale": 3.0,
+        "feature_bound": 9.0,
+        "confidence": 0.2,
+    }
     plain = ib.Past(moments=moments)
     assert (plain.feature_bound, plain.confidence) == (1.0, 0.01)
     assert ib.Past(moments=moments, horizon=1).confidence == 0.5
@@ -88,14 +102,20 @@ def test_a_warm_start_may_take_the_latest_rounds_only():
     past = ib.Past(logs=log.shifted(7.0), noise_scale=2.0)
     some = ib.LinUCB.from_past(past, warm=30)
     by_hand = ib.LinUCB(2, noise_scale=2.0, feature_bound=1.0)
-    for features, reward in zip(log.features[-30:], log.rewards[-30:] - 7.0, strict=True):
+    for features, reward in zip(
+        log.features[-30:], log.rewards[-30:] - 7.0, strict=True
+    ):
         by_hand.update(features, reward)
     assert some.rounds == 30
     np.testing.assert_array_equal(some.coefficients, by_hand.coefficients)
     with pytest.raises(ib.InputError, match="only the moments of all of them"):
         ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=30)
-    with pytest.raises(ib.InputError, match="a memory that forgets needs the logged rounds themselves"):
-        ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=True, memory=ib.Restart(9))
+    with pytest.raises(
+        ib.InputError, match="a memory that forgets needs the logged rounds themselves"
+    ):
+        ib.LinUCB.from_past(
+            ib.Past(moments=log.moments(4)), warm=True, memory=ib.Restart(9)
+        )
 
 
 FORGETTING = [(ib.SWLinUCB, "window", 0.25), (ib.RestartLinUCB, "every", 0.5)]
@@ -129,7 +149,10 @@ def test_by_its_name_alone_what_forgets_forgets(kind, option, share):
     """It differs from a memory of everything, which it did not before."""
     past = ib.Past(moments=feedback().moments(4), horizon=80)
     rng = np.random.default_rng(0)
-    by_name, everything = kind.from_past(past), kind.from_past(past, **{option: "horizon"})
+    by_name, everything = (
+        kind.from_past(past),
+        kind.from_past(past, **{option: "horizon"}),
+    )
     for _ in range(60):
         row, reward = rng.normal(size=2), float(rng.normal())
         by_name.update(row, reward)
@@ -151,7 +174,8 @@ def test_a_memory_as_long_as_the_run_warns_unless_it_is_meant(name, option):
     policy = find_policy(name)
     for length in (70, 700):
         with pytest.warns(
-            ForgetsNothingWarning, match=f"{option} is {length} rounds and only 70 will be played"
+            ForgetsNothingWarning,
+            match=f"{option} is {length} rounds and only 70 will be played",
         ):
             policy.build(past, **{option: length})
     with warnings.catch_warnings(action="error"):
@@ -163,30 +187,49 @@ def test_a_memory_as_long_as_the_run_warns_unless_it_is_meant(name, option):
 def test_a_memory_that_is_handed_over_warns_alike():
     past = ib.Past(moments=feedback().moments(4), horizon=70)
     for memory in (ib.SlidingWindow(70), ib.Restart(70)):
-        with pytest.warns(ForgetsNothingWarning, match="70 rounds and only 70 will be played"):
+        with pytest.warns(
+            ForgetsNothingWarning, match="70 rounds and only 70 will be played"
+        ):
             ib.LinUCB.from_past(past, memory=memory)
     with warnings.catch_warnings(action="error"):
-        for memory in (ib.SlidingWindow(69), ib.Restart(69), ib.Discount(0.99), ib.Forever()):
+        for memory in (
+            ib.SlidingWindow(69),
+            ib.Restart(69),
+            ib.Discount(0.99),
+            ib.Forever(),
+        ):
             ib.LinUCB.from_past(past, memory=memory)
 
 
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():
     moments = feedback().moments(4)
     assert (
-        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).memory.discount
+        ib.DLinUCB.from_past(
+            ib.Past(moments=moments, suggested_window=50), discount=0.5
+        ).memory.discount
         == 0.5
     )
     assert (
-        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).memory.discount == 1.0 - 1.0 / 50
+        ib.DLinUCB.from_past(
+            ib.Past(moments=moments, suggested_window=50)
+        ).memory.discount
+        == 1.0 - 1.0 / 50
     )
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=1)).memory.discount == 0.5
+    assert (
+        ib.DLinUCB.from_past(
+            ib.Past(moments=moments, suggested_window=1)
+        ).memory.discount
+        == 0.5
+    )
     assert ib.DLinUCB.from_past(ib.Past(moments=moments)).memory.discount == 0.999
 
 
 def test_learning_the_moments_is_learning_every_row():
     log = feedback()
     ridge, baseline = 40.0, 5.0  # both large enough to show in the coefficients
-    warm = ib.LinUCB.from_past(ib.Past(moments=log.moments(4), baseline=baseline), warm=True, ridge=ridge)
+    warm = ib.LinUCB.from_past(
+        ib.Past(moments=log.moments(4), baseline=baseline), warm=True, ridge=ridge
+    )
     gram = log.features.T @ log.features + ridge * np.eye(2)
     expected = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
     assert warm.rounds == len(log.rewards)

@@ -6,7 +6,11 @@ import pytest
 import invariant_bandits as ib
 import invariant_bandits.testing as laws
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_statistics import ArmLevels, fit_levels, level_drift
+from invariant_bandits.decomposition.arm_statistics import (
+    ArmLevels,
+    fit_levels,
+    level_drift,
+)
 from invariant_bandits.policies.pooled_arms import PooledArms
 
 ARMS = 50
@@ -15,10 +19,19 @@ ARMS = 50
 def pooled(clicks=False, spread=1.0, step=0.0):
     """A policy over ARMS unknown levels; the shared part is [1, x] of 4,000 rounds without signal."""
     rng = np.random.default_rng(0)
-    z, arms = np.column_stack([np.ones(4000), rng.normal(size=4000)]), np.zeros(4000, dtype=int)
-    rewards = (rng.random(4000) < 0.5).astype(float) if clicks else rng.normal(size=4000)
-    statistics = ib.ArmStatistics.from_rounds(z, arms, rewards, windows=8, coding="shared")
-    unknown = ArmLevels(np.zeros(2), np.zeros(ARMS), np.zeros(ARMS), np.full(ARMS, spread), spread, step)
+    z, arms = (
+        np.column_stack([np.ones(4000), rng.normal(size=4000)]),
+        np.zeros(4000, dtype=int),
+    )
+    rewards = (
+        (rng.random(4000) < 0.5).astype(float) if clicks else rng.normal(size=4000)
+    )
+    statistics = ib.ArmStatistics.from_rounds(
+        z, arms, rewards, windows=8, coding="shared"
+    )
+    unknown = ArmLevels(
+        np.zeros(2), np.zeros(ARMS), np.zeros(ARMS), np.full(ARMS, spread), spread, step
+    )
     return PooledArms(ib.AutoISD.from_arms(statistics), unknown)
 
 
@@ -40,7 +53,8 @@ def test_levels_are_the_posterior_of_ridge_regression_with_the_likeliest_spread(
         rewards = (rng.random(12_000) < 1.0 / (1.0 + np.exp(-linear))).astype(float)
     phi = np.column_stack([np.ones(12_000), x])
     chunks = [
-        (phi[i::3], rewards[i::3], codes[i::3], np.arange(12_000)[i::3] * 4 // 12_000) for i in range(3)
+        (phi[i::3], rewards[i::3], codes[i::3], np.arange(12_000)[i::3] * 4 // 12_000)
+        for i in range(3)
     ]
     levels = fit_levels(lambda: chunks, dim=2, arms=200, windows=4, clicks=clicks)
     # The slope is within 4 of its standard errors, 0.01 or 0.023; the spread within 4 of its 10 to 14 %.
@@ -57,11 +71,18 @@ def test_levels_are_the_posterior_of_ridge_regression_with_the_likeliest_spread(
     assert scores == pytest.approx(levels.fitted / levels.spread, abs=0.05)
     assert phi.T @ (rewards - expected) == pytest.approx([0.0, 0.0], abs=1.0)
     covered = np.abs(levels.levels - truth) < 2.0 * np.sqrt(levels.variances)
-    assert covered.mean() > 0.85  # of 200 at 95 %, less than 0.88 has probability 1e-5; the population's mean
+    assert (
+        covered.mean() > 0.85
+    )  # of 200 at 95 %, less than 0.88 has probability 1e-5; the population's mean
 
 
 def test_arms_that_were_never_played_have_the_population_alone():
-    chunk = (np.ones((90, 1)), np.tile([0.0, 1.0, 2.0], 30), np.tile([0, 1, 2], 30), np.arange(90) // 45)
+    chunk = (
+        np.ones((90, 1)),
+        np.tile([0.0, 1.0, 2.0], 30),
+        np.tile([0, 1, 2], 30),
+        np.arange(90) // 45,
+    )
     levels = fit_levels(lambda: [chunk], dim=1, arms=5, windows=2, clicks=False)
     assert levels.fitted[3:].tolist() == [0.0, 0.0]
     assert levels.variances[3:] == pytest.approx([levels.spread] * 2)
@@ -71,7 +92,11 @@ def test_arms_that_were_never_played_have_the_population_alone():
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_levels_are_in_units_of_the_reward(scale):
     rng = np.random.default_rng(6)
-    codes, phi, window = rng.integers(30, size=900), np.ones((900, 1)), np.arange(900) // 450
+    codes, phi, window = (
+        rng.integers(30, size=900),
+        np.ones((900, 1)),
+        np.arange(900) // 450,
+    )
     rewards = rng.normal(size=30)[codes] + rng.normal(size=900)
 
     def levels(unit):
@@ -79,7 +104,9 @@ def test_levels_are_in_units_of_the_reward(scale):
         return fit_levels(lambda: [chunk], dim=1, arms=30, windows=2, clicks=False)
 
     assert levels(scale).fitted == pytest.approx(scale * levels(1.0).fitted, rel=1e-2)
-    assert levels(scale).variances == pytest.approx(scale**2 * levels(1.0).variances, rel=1e-2)
+    assert levels(scale).variances == pytest.approx(
+        scale**2 * levels(1.0).variances, rel=1e-2
+    )
 
 
 def test_drift_of_levels_is_found_where_it_is_and_not_where_it_is_not():
@@ -131,7 +158,10 @@ def test_it_is_stored_grows_and_learns_many(clicks, tmp_path):
     assert grown.arms == ARMS + 1
     assert grown.scores(offered(ARMS)).width[0] >= policy.scores(offered(2)).width[0]
     assert grown.scores(offered(2)).mean == policy.scores(offered(2)).mean
-    assert policy.select_many(np.stack([offered(1, 2)] * 3)).tolist() == [policy.select(offered(1, 2))] * 3
+    assert (
+        policy.select_many(np.stack([offered(1, 2)] * 3)).tolist()
+        == [policy.select(offered(1, 2))] * 3
+    )
 
 
 def test_bad_rounds_are_refused_and_change_nothing():
@@ -171,7 +201,9 @@ def play(policy, truth, seed, rounds=600, context=True):
         means = levels[arms] + slopes * x
         action = policy.select(np.column_stack([arms, x if context else np.zeros(20)]))
         reward = means[action] + rng.normal()
-        policy.update(np.array([arms[action], x[action] if context else 0.0]), float(reward))
+        policy.update(
+            np.array([arms[action], x[action] if context else 0.0]), float(reward)
+        )
         regret += means.max() - means[action]
     return regret
 
@@ -179,13 +211,27 @@ def play(policy, truth, seed, rounds=600, context=True):
 def test_pooling_and_context_save_regret():
     """2,000 arms with two logged rounds each: against levels that are not pooled, and without contexts."""
     rng, A = np.random.default_rng(4), 2000
-    levels, codes, x = 0.4 * rng.normal(size=A), rng.integers(A, size=4000), rng.normal(size=4000)
+    levels, codes, x = (
+        0.4 * rng.normal(size=A),
+        rng.integers(A, size=4000),
+        rng.normal(size=4000),
+    )
     rewards = levels[codes] + 0.5 * x + rng.normal(size=4000)
     window, regrets = np.arange(4000) // 500, {}
-    for name, context, spread in (("pooled", True, None), ("apart", True, 10.0), ("no context", False, None)):
-        phi = np.column_stack([np.ones(4000), x if context else 1e-3 * rng.normal(size=4000)])
+    for name, context, spread in (
+        ("pooled", True, None),
+        ("apart", True, 10.0),
+        ("no context", False, None),
+    ):
+        phi = np.column_stack(
+            [np.ones(4000), x if context else 1e-3 * rng.normal(size=4000)]
+        )
         fit = fit_levels(
-            lambda phi=phi: [(phi, rewards, codes, window)], dim=2, arms=A, windows=8, clicks=False
+            lambda phi=phi: [(phi, rewards, codes, window)],
+            dim=2,
+            arms=A,
+            windows=8,
+            clicks=False,
         )
         if spread is not None:
             counts = np.bincount(codes, minlength=A)
@@ -194,7 +240,12 @@ def test_pooling_and_context_save_regret():
             fit = fit._replace(levels=left, variances=1.0 / precision, spread=spread)
         less = rewards - fit.fitted[codes]
         statistics = ib.ArmStatistics.from_rounds(
-            phi, np.zeros(4000, dtype=int), less, windows=window, coding="shared", link="identity"
+            phi,
+            np.zeros(4000, dtype=int),
+            less,
+            windows=window,
+            coding="shared",
+            link="identity",
         )
         policy = PooledArms(ib.AutoISD.from_arms(statistics), fit)
         regrets[name] = play(policy, (levels, 0.5), seed=5, context=context)

@@ -13,15 +13,23 @@ from invariant_bandits.policies import radii as bounds
 def test_lemma_1_with_the_trace_bound_is_never_smaller_than_with_the_determinant():
     rng = np.random.default_rng(0)
     for _ in range(200):
-        p, t, ridge = int(rng.integers(1, 8)), int(rng.integers(0, 50)), float(rng.uniform(0.01, 3))
+        p, t, ridge = (
+            int(rng.integers(1, 8)),
+            int(rng.integers(0, 50)),
+            float(rng.uniform(0.01, 3)),
+        )
         rows = rng.normal(size=(t, p))
         length = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
-        volume = np.linalg.slogdet(ridge * np.eye(p) + rows.T @ rows)[1] - p * log(ridge)
+        volume = np.linalg.slogdet(ridge * np.eye(p) + rows.T @ rows)[1] - p * log(
+            ridge
+        )
         assert volume <= bounds.lemma1_trace_bound(t, p, ridge, length) + 1e-9
 
 
 def test_radii_are_the_published_formulas():
-    given = bounds.Assumptions(confidence=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0)
+    given = bounds.Assumptions(
+        confidence=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0
+    )
     assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(
         2 * sqrt(2 * log(10) + 3) + 0.5 * 4
     )
@@ -30,7 +38,9 @@ def test_radii_are_the_published_formulas():
     weight = (1 - 0.9**14) / (1 - 0.81)
     discounted = 0.5 * 4 + 2 * sqrt(2 * log(10) + 5 * log(1 + 9 * weight / (0.25 * 5)))
     assert bounds.discounted_radius(7, 5, 0.9, given) == pytest.approx(discounted)
-    assert bounds.thompson_scale(6, 5, 0.1, 2.0) == pytest.approx(2 * sqrt(9 * 5 * log(7 / 0.1)))
+    assert bounds.thompson_scale(6, 5, 0.1, 2.0) == pytest.approx(
+        2 * sqrt(9 * 5 * log(7 / 0.1))
+    )
     assert bounds.disjoint_radius(0.1) == pytest.approx(1 + sqrt(log(20) / 2))
     theorem1 = 2 * sqrt(2 * log(10) + 3 * log(1 + 7 * 9 / (0.25 * 3))) + 0.5 * 4
     assert bounds.theorem1_residual_radius(7, 3, given) == pytest.approx(theorem1)
@@ -38,24 +48,35 @@ def test_radii_are_the_published_formulas():
     printed = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + crossing
     theorem2 = 2 * sqrt(4 * log(10) + 2 * 6 * log(1 + 9 / (6 * 0.2))) + crossing
     assert bounds.theorem2_invariant_radius(6, 0.2, given) == pytest.approx(theorem2)
-    assert bounds.theorem2_invariant_radius(6, 0.2, given, constants="paper") == pytest.approx(printed)
+    assert bounds.theorem2_invariant_radius(
+        6, 0.2, given, constants="paper"
+    ) == pytest.approx(printed)
     logs = bounds.Logs(6, 0.2, 900, 0.05)
     tilted = sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
     lemma2 = theorem2 + tilted
     assert bounds.lemma2_invariant_radius(logs, given) == pytest.approx(lemma2)
-    assert bounds.lemma2_invariant_radius(logs, given, constants="paper") == pytest.approx(printed + tilted)
+    assert bounds.lemma2_invariant_radius(
+        logs, given, constants="paper"
+    ) == pytest.approx(printed + tilted)
     error = lemma2 / sqrt(0.2 * 900) + 0.05 * 4
     assert bounds.component_error(lemma2, logs, 4.0) == pytest.approx(error)
     lemma3 = theorem1 + 3 * 4 * 0.05 * sqrt(3 * 7) + 3 * error * sqrt(3 * 7)
-    assert bounds.lemma3_residual_radius(7, 3, error, 0.05, given) == pytest.approx(lemma3)
+    assert bounds.lemma3_residual_radius(7, 3, error, 0.05, given) == pytest.approx(
+        lemma3
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 3, 7, 40])
 @pytest.mark.parametrize("eta", [0.2, 0.01, 1e-4])
-def test_the_self_normalised_invariant_radius_covers_gaussian_errors_and_is_the_best_of_its_family(dim, eta):
+def test_the_self_normalised_invariant_radius_covers_gaussian_errors_and_is_the_best_of_its_family(
+    dim, eta
+):
     squared = bounds.self_normalised_invariant_radius(dim, eta) ** 2
     assert special.gammaincc(dim / 2, squared / 2) <= eta
-    family = [(1 + c) * (2 * log(1 / eta) + dim * log(1 + 1 / c)) for c in np.geomspace(1e-3, 1e2, 400)]
+    family = [
+        (1 + c) * (2 * log(1 / eta) + dim * log(1 + 1 / c))
+        for c in np.geomspace(1e-3, 1e2, 400)
+    ]
     assert squared <= min(family) * (1 + 1e-12)
     assert squared == pytest.approx(min(family), rel=1e-3)
 
@@ -79,13 +100,20 @@ def test_constants_of_another_name_are_refused():
 
 
 def test_regret_bounds_are_the_formulas_of_their_docstrings():
-    scales = {"noise_scale": 2.0, "ridge": 0.25, "norm_bound": 4.0, "feature_bound": 3.0}
+    scales = {
+        "noise_scale": 2.0,
+        "ridge": 0.25,
+        "norm_bound": 4.0,
+        "feature_bound": 3.0,
+    }
     volume = 3 * log(1 + 50 * 9 / (0.25 * 3))
     radius = 2 * sqrt(2 * log(50) + volume) + 0.5 * 4
     corrected = 2 * max(12, radius) * sqrt(2 * 50 * volume)
     assert bounds.theorem1_regret_bound(50, 3, **scales) == pytest.approx(corrected)
     printed = 2 * 12 * radius * sqrt(50 * volume)
-    assert bounds.theorem1_regret_bound(50, 3, constants="paper", **scales) == pytest.approx(printed)
+    assert bounds.theorem1_regret_bound(
+        50, 3, constants="paper", **scales
+    ) == pytest.approx(printed)
 
     logs = bounds.Logs(6, 0.2, 900, 0.05)
     given = bounds.Assumptions(1 / (11 * 50), **scales)
@@ -112,7 +140,12 @@ def test_where_noise_and_ridge_are_small_the_regret_exceeds_the_printed_bound_of
 
     The noise is at most a thousandth of what decides, so that the regret hardly depends on the seed.
     """
-    scales = {"ridge": ridge, "noise_scale": noise_scale, "norm_bound": 1.0, "feature_bound": 1.0}
+    scales = {
+        "ridge": ridge,
+        "noise_scale": noise_scale,
+        "norm_bound": 1.0,
+        "feature_bound": 1.0,
+    }
     policy = ib.LinUCB(dim, confidence=1.0 / horizon, **scales)
     actions = np.vstack([np.eye(dim), -np.eye(dim)])
     means = actions @ np.full(dim, -1.0 / sqrt(dim))
@@ -122,13 +155,20 @@ def test_where_noise_and_ridge_are_small_the_regret_exceeds_the_printed_bound_of
         action = policy.select(actions)
         policy.update(actions[action], means[action] + noise_scale * rng.normal())
         regret += means.max() - means[action]
-    assert regret > bounds.theorem1_regret_bound(horizon, dim, constants="paper", **scales)
+    assert regret > bounds.theorem1_regret_bound(
+        horizon, dim, constants="paper", **scales
+    )
     assert regret <= bounds.theorem1_regret_bound(horizon, dim, **scales)
 
 
 def test_with_few_rounds_the_regret_exceeds_the_printed_bound_of_theorem_3_only():
     """p_inv = p_res = 1, logs so long that the stable part costs nothing; −e_1 is the best action."""
-    scales = {"ridge": 0.1, "noise_scale": 1e-6, "norm_bound": 1.0, "feature_bound": 1.0}
+    scales = {
+        "ridge": 0.1,
+        "noise_scale": 1e-6,
+        "norm_bound": 1.0,
+        "feature_bound": 1.0,
+    }
     logs = bounds.Logs(invariant_dim=1, min_eigenvalue=0.4, logged_rounds=10**12)
     policy = ib.ISDLinUCB(
         ib.Split(np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]])),
@@ -146,7 +186,9 @@ def test_with_few_rounds_the_regret_exceeds_the_printed_bound_of_theorem_3_only(
         action = policy.select(actions)
         policy.update(actions[action], -actions[action, 0])
         regret += 1.0 + actions[action, 0]
-    assert regret > bounds.theorem3_regret_bound(2, 1, logs, constants="paper", **scales)
+    assert regret > bounds.theorem3_regret_bound(
+        2, 1, logs, constants="paper", **scales
+    )
     assert regret <= bounds.theorem3_regret_bound(2, 1, logs, **scales)
 
 
@@ -154,7 +196,9 @@ def test_the_bound_of_theorem_3_falls_to_that_of_theorem_1_as_logs_grow():
     common = {"confidence": 0.01, "feature_bound": 2.0}
     least = bounds.theorem1_regret_bound(300, 3, **common)
     third = [
-        bounds.theorem3_regret_bound(300, 3, bounds.Logs(7, 0.1, 10**k, 10 ** (-k / 2)), **common)
+        bounds.theorem3_regret_bound(
+            300, 3, bounds.Logs(7, 0.1, 10**k, 10 ** (-k / 2)), **common
+        )
         for k in range(3, 19, 3)
     ]
     assert all(np.diff(third) < 0)
@@ -169,7 +213,9 @@ def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_o
             lower = bounds.regret_lower_bound(horizon, residual_dim)
             assert lower == pytest.approx(exp(-2) / 8 * residual_dim * sqrt(horizon))
             assert upper > lower
-    growth = bounds.theorem1_regret_bound(4 * 10**8, 3) / bounds.theorem1_regret_bound(10**8, 3)
+    growth = bounds.theorem1_regret_bound(4 * 10**8, 3) / bounds.theorem1_regret_bound(
+        10**8, 3
+    )
     assert 2.0 < growth < 2.3
 
 
@@ -181,7 +227,9 @@ def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant, con
         logs = bounds.Logs(7, 0.05, logged, tilt)
         return bounds.theorem3_regret_bound(500, 3, logs, constants=constants)
 
-    needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant, constants=constants)
+    needed = ib.logs_needed(
+        500, 3, 7, 0.05, share=0.2, subspace_constant=constant, constants=constants
+    )
     goal = 1.2 * bound(1e300)
     assert bound(needed) <= goal < bound(needed - 1)
 
@@ -190,14 +238,25 @@ def test_longer_plans_need_more_logs():
     needs = [ib.logs_needed(horizon, 3, 7, 0.05) for horizon in (50, 500, 5000)]
     assert needs == sorted(needs)
     assert needs[0] < needs[-1]
-    assert ib.logs_needed(500, 3, 7, 0.05, share=0.5) < ib.logs_needed(500, 3, 7, 0.05, share=0.05)
+    assert ib.logs_needed(500, 3, 7, 0.05, share=0.5) < ib.logs_needed(
+        500, 3, 7, 0.05, share=0.05
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("horizon", {"horizon": 1}), ("share", {"share": 0.0}), ("min_eigenvalue", {"min_eigenvalue": -1.0})],
+    [
+        ("horizon", {"horizon": 1}),
+        ("share", {"share": 0.0}),
+        ("min_eigenvalue", {"min_eigenvalue": -1.0}),
+    ],
 )
 def test_impossible_plans_are_refused_by_name(name, change):
-    plan = {"horizon": 500, "residual_dim": 3, "invariant_dim": 7, "min_eigenvalue": 0.05} | change
+    plan = {
+        "horizon": 500,
+        "residual_dim": 3,
+        "invariant_dim": 7,
+        "min_eigenvalue": 0.05,
+    } | change
     with pytest.raises(ib.InputError, match=name):
         ib.logs_needed(**plan)

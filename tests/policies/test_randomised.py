@@ -34,7 +34,10 @@ def frequencies(make, features, seeds=4000):
         lambda seed: ib.LinTS(4, seed=seed),
         lambda seed: ib.LinTS(4, seed=seed, memory=ib.Discount(0.8)),
         lambda seed: ib.ISDLinTS(
-            policy_laws.SPLIT, policy_laws.COMPONENT, component_precision=policy_laws.PRECISION, seed=seed
+            policy_laws.SPLIT,
+            policy_laws.COMPONENT,
+            component_precision=policy_laws.PRECISION,
+            seed=seed,
         ),
     ],
     ids=["epsilon-greedy", "uniform", "LinTS", "discounted LinTS", "ISDLinTS"],
@@ -65,7 +68,10 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
     invariant = np.eye(4) - residual
     for projector in (residual, invariant, np.eye(4)):
         rows = np.random.default_rng(3).normal(size=(2000, 4)) @ projector
-        widths = policy.scores(rows @ residual).width, policy.scores(rows @ invariant).width
+        widths = (
+            policy.scores(rows @ residual).width,
+            policy.scores(rows @ invariant).width,
+        )
         ratios = policy.scores(rows).mean / (policy.exploration * np.hypot(*widths))
         for wanted in (-1.0, 0.0, 1.0):
             nearest = np.abs(ratios - wanted).argmin()
@@ -73,9 +79,13 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
             offered = np.array([rows[nearest], np.zeros(4)])
             expected = norm.cdf(ratios[nearest])
             error = 4.0 * np.sqrt(expected * (1.0 - expected) / 20_000)
-            wins = np.mean(policy.select_many(np.broadcast_to(offered, (20_000, 2, 4))) == 0)
+            wins = np.mean(
+                policy.select_many(np.broadcast_to(offered, (20_000, 2, 4))) == 0
+            )
             assert wins == pytest.approx(expected, abs=error)
-            assert policy.propensities(offered, samples=20_000)[0] == pytest.approx(expected, abs=error)
+            assert policy.propensities(offered, samples=20_000)[0] == pytest.approx(
+                expected, abs=error
+            )
 
 
 def test_the_stream_of_a_round_does_not_depend_on_what_was_drawn_before():

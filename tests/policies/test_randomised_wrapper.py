@@ -32,7 +32,9 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_choices_have_exactly_the_propensities_that_are_told(name, kind):
     """4,000 draws, chi square with four degrees of freedom: beyond 30 with probability 5e-6 per case."""
-    policy = ib.Randomised(learned(INNER[name]()), floor=0.3, kind=kind, sharpness=2.0, seed=1)
+    policy = ib.Randomised(
+        learned(INNER[name]()), floor=0.3, kind=kind, sharpness=2.0, seed=1
+    )
     expected = 4000 * policy.propensities(FEATURES)
     actions = policy.select_many(np.repeat(FEATURES[None], 4000, axis=0))
     seen = np.bincount(actions, minlength=5)
@@ -44,9 +46,13 @@ def test_choices_have_exactly_the_propensities_that_are_told(name, kind):
 def test_a_uniform_floor_is_a_mixture_with_the_policys_own_propensities(name):
     inner = learned(INNER[name]())
     own = inner.propensities(FEATURES)
-    np.testing.assert_allclose(ib.Randomised(inner).propensities(FEATURES), 0.01 + 0.95 * own, rtol=1e-12)
+    np.testing.assert_allclose(
+        ib.Randomised(inner).propensities(FEATURES), 0.01 + 0.95 * own, rtol=1e-12
+    )
     assert np.array_equal(ib.Randomised(inner, floor=0.0).propensities(FEATURES), own)
-    np.testing.assert_allclose(ib.Randomised(inner, floor=1.0).propensities(FEATURES), 0.2, rtol=1e-12)
+    np.testing.assert_allclose(
+        ib.Randomised(inner, floor=1.0).propensities(FEATURES), 0.2, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -62,9 +68,13 @@ def test_inverse_gap_weighting_is_what_it_says_in_any_unit_of_the_reward(scale):
     expected[best] = 1.0 - expected.sum()
     policy = ib.Randomised(inner, kind="inverse-gap", sharpness=7.0)
     np.testing.assert_allclose(policy.propensities(FEATURES), expected, rtol=1e-12)
-    floored = ib.Randomised(inner, floor=0.4, kind="inverse-gap", sharpness=7.0).propensities(FEATURES)
+    floored = ib.Randomised(
+        inner, floor=0.4, kind="inverse-gap", sharpness=7.0
+    ).propensities(FEATURES)
     np.testing.assert_allclose(
-        np.delete(floored, best), np.maximum(np.delete(expected, best), 0.08), rtol=1e-12
+        np.delete(floored, best),
+        np.maximum(np.delete(expected, best), 0.08),
+        rtol=1e-12,
     )
 
 
@@ -76,7 +86,9 @@ def test_the_choice_of_a_policy_that_explores_keeps_the_rest():
     assert inner.scores(np.eye(2)).mean.argmax() == 0
     for sharpness in (1.0, 1e6):
         policy = ib.Randomised(inner, kind="inverse-gap", sharpness=sharpness)
-        np.testing.assert_allclose(policy.propensities(np.eye(2)), [0.5, 0.5], rtol=1e-12)
+        np.testing.assert_allclose(
+            policy.propensities(np.eye(2)), [0.5, 0.5], rtol=1e-12
+        )
 
 
 def test_draws_differ_between_contexts_and_numbers_although_nothing_is_learned():
@@ -90,7 +102,10 @@ def test_draws_differ_between_contexts_and_numbers_although_nothing_is_learned()
     for drawn in (contexts, numbers):
         assert abs(np.mean(drawn) - 0.5) < 5.6 * 0.5 / np.sqrt(2000)
         assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 5.6 / np.sqrt(2000)
-    assert policy.select_many(np.repeat(FEATURES[None, :2], 2000, axis=0)).tolist() == numbers
+    assert (
+        policy.select_many(np.repeat(FEATURES[None, :2], 2000, axis=0)).tolist()
+        == numbers
+    )
     assert policy.select(FEATURES) == policy.select(FEATURES)
 
 
@@ -123,7 +138,9 @@ def test_a_policy_of_ones_own_can_be_wrapped():
     np.testing.assert_allclose(policy.propensities(FEATURES), [0.1, 0.1, 0.6, 0.1, 0.1])
     policy.update_many(FEATURES, np.zeros(5))
     assert policy.rounds == 5
-    with pytest.raises(ib.InputError, match="policy must be a policy, got Third, which lacks scores"):
+    with pytest.raises(
+        ib.InputError, match="policy must be a policy, got Third, which lacks scores"
+    ):
         ib.Randomised(Third(), kind="inverse-gap")
 
 
@@ -133,7 +150,10 @@ def test_a_policy_of_ones_own_can_be_wrapped():
         ("floor must be", {"floor": 1.5}),
         ("floor must", {"floor": -0.1}),
         ("floor must", {"floor": "often"}),
-        ("kind must be one of 'uniform', 'inverse-gap', got 'softmax'", {"kind": "softmax"}),
+        (
+            "kind must be one of 'uniform', 'inverse-gap', got 'softmax'",
+            {"kind": "softmax"},
+        ),
         ("sharpness must", {"sharpness": 0.0}),
         ("seed must", {"seed": -1}),
         ("policy must be a policy, got str", {"policy": "linucb"}),
@@ -151,7 +171,8 @@ def test_bad_settings_are_refused_by_name(words, change):
 
 
 @pytest.mark.parametrize(
-    "name", [entry.name for entry in POLICIES if not entry.name.startswith("randomised")]
+    "name",
+    [entry.name for entry in POLICIES if not entry.name.startswith("randomised")],
 )
 def test_every_registered_policy_has_a_randomised_form(name):
     past = policy_laws.example_past()
@@ -160,7 +181,10 @@ def test_every_registered_policy_has_a_randomised_form(name):
     assert entry.keeps_baseline == inner.keeps_baseline
     policy = entry.build(past, floor=0.2)
     assert type(policy.policy) is inner.kind
-    assert policy.propensities(np.random.default_rng(0).normal(size=(3, DIM))).min() >= 0.2 / 3
+    assert (
+        policy.propensities(np.random.default_rng(0).normal(size=(3, DIM))).min()
+        >= 0.2 / 3
+    )
 
 
 def test_names_of_wrappers_take_the_options_of_both():
@@ -170,15 +194,24 @@ def test_names_of_wrappers_take_the_options_of_both():
     assert not entry.takes("warm")
     assert not entry.takes("policy")
     policy = entry.build(policy_laws.example_past(), exploration=0.3, sharpness=9.0)
-    assert (policy.kind, policy.sharpness, policy.policy.exploration, policy.rounds) == (
+    assert (
+        policy.kind,
+        policy.sharpness,
+        policy.policy.exploration,
+        policy.rounds,
+    ) == (
         "inverse-gap",
         9.0,
         0.3,
         600,
     )
-    with pytest.raises(ib.InputError, match=r"policy must be one of .*auto-isd, .*, got 'linucbb'"):
+    with pytest.raises(
+        ib.InputError, match=r"policy must be one of .*auto-isd, .*, got 'linucbb'"
+    ):
         find_policy("randomised-linucbb")
-    with pytest.raises(ib.InputError, match="'randomised-linucb' has no option 'share'"):
+    with pytest.raises(
+        ib.InputError, match="'randomised-linucb' has no option 'share'"
+    ):
         find_policy("randomised-linucb").check({"share": 0.1})
 
 
@@ -193,7 +226,9 @@ def test_a_name_may_carry_options():
         "noise": "known",
         "intercept": False,
     }
-    assert ib.Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    assert (
+        ib.Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    )
     for name, words in {
         "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
         "linucb,=3": "got '=3'",
@@ -224,6 +259,9 @@ def test_a_wrapped_policy_is_saved_within_if_it_is_registered(tmp_path):
     policy = ib.Randomised(ib.LinUCB(2))
     policy.save(tmp_path / "policy")
     again = ib.load(tmp_path / "policy")
-    assert repr(again) == "Randomised(LinUCB(dim=2, memory=Forever(), rounds=0), floor=0.05, kind='uniform')"
+    assert (
+        repr(again)
+        == "Randomised(LinUCB(dim=2, memory=Forever(), rounds=0), floor=0.05, kind='uniform')"
+    )
     with pytest.raises(ib.InputError, match="of a registered class"):
         ib.Randomised(Third()).save(tmp_path / "other")

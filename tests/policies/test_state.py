@@ -105,13 +105,28 @@ def rewritten(content, kind="policy", **changes):
         ({"kind": "windowed-moments"}, "holds 'windowed-moments'"),
         ({"about": {"policy": "Oracle"}}, "not known here"),
         ({"about": {"settings": {}}}, "does not hold a whole"),
-        ({"about": {"settings": {"dim": 7, "memory": {"kind": "Forever"}}}}, "memory.factor"),
-        ({"about": {"settings": {"dim": 4, "memory": {"kind": "Elephant"}}}}, "Elephant"),
-        ({"about": {"settings": {"dim": 4, "ridge": -1.0, "memory": {"kind": "Forever"}}}}, "ridge"),
+        (
+            {"about": {"settings": {"dim": 7, "memory": {"kind": "Forever"}}}},
+            "memory.factor",
+        ),
+        (
+            {"about": {"settings": {"dim": 4, "memory": {"kind": "Elephant"}}}},
+            "Elephant",
+        ),
+        (
+            {
+                "about": {
+                    "settings": {"dim": 4, "ridge": -1.0, "memory": {"kind": "Forever"}}
+                }
+            },
+            "ridge",
+        ),
         ({"sha256": "0" * 64}, "checksum"),
     ],
 )
-def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(changes, reason, tmp_path):
+def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(
+    changes, reason, tmp_path
+):
     content = content_of("LinUCB, forever", tmp_path)
     from_bytes(rewritten(content), "unchanged")
     with pytest.raises(ib.FileError, match=reason):
@@ -119,14 +134,26 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
 
 
 @pytest.mark.parametrize(
-    "name", ["means", "covariances", "process", "weights", "hypothesis_index", "counters", "prior.basis"]
+    "name",
+    [
+        "means",
+        "covariances",
+        "process",
+        "weights",
+        "hypothesis_index",
+        "counters",
+        "prior.basis",
+    ],
 )
 def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
     arrays, _ = storage.decode(content, "policy", "original")
     for wrong in (arrays[name][:-1], arrays[name].astype(np.float32)):
         with pytest.raises(ib.FileError, match="does not hold a whole policy"):
-            from_bytes(rewritten(content, arrays={name: np.ascontiguousarray(wrong)}), "changed")
+            from_bytes(
+                rewritten(content, arrays={name: np.ascontiguousarray(wrong)}),
+                "changed",
+            )
 
 
 @pytest.mark.parametrize("clock", [(-1, 0), (10**6, 1), (0, 2), (0, -1)])
@@ -141,7 +168,11 @@ def test_a_window_whose_clock_points_outside_it_is_refused(clock, tmp_path):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(ib.FileError, match="holds 'windowed-moments', not 'policy'"):
         from_bytes(policy_laws.history().to_bytes(), "moments")
-    for name, content in {"empty": b"", "text": b"hello, world", "pickle": b"\x80\x04K\x01."}.items():
+    for name, content in {
+        "empty": b"",
+        "text": b"hello, world",
+        "pickle": b"\x80\x04K\x01.",
+    }.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ib.FileError):
             ib.load(tmp_path / name)

@@ -24,7 +24,9 @@ HALVES = list(sharing_trials.MAKERS)[::2], list(sharing_trials.MAKERS)[1::2]
 
 def tried(*given):
     """What the script found, or None if the interpreter crashed."""
-    run = subprocess.run([sys.executable, SCRIPT, *given], capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, SCRIPT, *given], capture_output=True, text=True, timeout=300
+    )
     return json.loads(run.stdout) if run.returncode == 0 else None
 
 
@@ -38,7 +40,12 @@ def test_every_policy_can_be_shared(makers):
 @pytest.mark.system
 def test_the_laws_notice_a_missing_lock():
     """Each is noticed in nearly every try, most of them in all; one of three is enough here."""
-    missing = {"linucb, window", "lints, forever", "auto-isd", "epsilon-greedy, forever"}
+    missing = {
+        "linucb, window",
+        "lints, forever",
+        "auto-isd",
+        "epsilon-greedy, forever",
+    }
     for _ in range(3):
         found = tried("--without-locks", *sorted(missing))
         if found is None:  # crashed
@@ -93,7 +100,9 @@ def test_a_batch_that_fails_in_the_middle_is_never_seen():
 
     def look():
         for _ in range(200):
-            seen.append((policy.scores(np.eye(2)).mean.tolist(), policy.select(np.eye(2))))
+            seen.append(
+                (policy.scores(np.eye(2)).mean.tolist(), policy.select(np.eye(2)))
+            )
 
     thread_laws.at_once(fail, fail, look, look)
     assert testing.bits(policy) == before
@@ -115,20 +124,26 @@ def test_spawned_processes_continue_every_policy_bit_for_bit():
     for policy in policies.values():
         testing.play(policy, 25, seed=0)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        there = pool.starmap(testing.play, [(policy, 25, 5) for policy in policies.values()])
+        there = pool.starmap(
+            testing.play, [(policy, 25, 5) for policy in policies.values()]
+        )
         states = pool.map(testing.bits, list(policies.values()))
     assert states == [testing.bits(policy) for policy in policies.values()]
     assert there == [testing.play(policy, 25, 5) for policy in policies.values()]
 
 
-@pytest.mark.parametrize("memory", policy_laws.MEMORIES.values(), ids=policy_laws.MEMORIES)
+@pytest.mark.parametrize(
+    "memory", policy_laws.MEMORIES.values(), ids=policy_laws.MEMORIES
+)
 def test_memories_are_copied_and_pickled(memory):
     state = memory.begin(2, 0.5)
     for _ in range(12):
         state.learn(np.array([1.0, -0.5]), 1.0, np.zeros((2, 0)))
     for copied in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
         copied.learn(np.ones(2), 1.0, np.zeros((2, 0)))
-        assert copied.rounds != state.rounds or not np.array_equal(copied.factor, state.factor)
+        assert copied.rounds != state.rounds or not np.array_equal(
+            copied.factor, state.factor
+        )
         twin = copy.deepcopy(state)
         twin.learn(np.ones(2), 1.0, np.zeros((2, 0)))
         assert {name: one.tobytes() for name, one in twin.arrays().items()} == {
@@ -139,6 +154,11 @@ def test_memories_are_copied_and_pickled(memory):
 
 def test_a_wrapper_and_what_it_wraps_have_one_lock_also_in_copies():
     policy = ib.Randomised(ib.Randomised(ib.LinUCB(2)))
-    for one in (policy, copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+    for one in (
+        policy,
+        copy.copy(policy),
+        copy.deepcopy(policy),
+        pickle.loads(pickle.dumps(policy)),
+    ):
         assert lock_of(one) is lock_of(one.policy) is lock_of(one.policy.policy)
     assert lock_of(copy.deepcopy(policy)) is not lock_of(policy)

@@ -19,14 +19,20 @@ WINDOWS = 8
 def logs(noise=1.0, level=0.0, dim=3, rounds=800, seed=0):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rounds, dim))
-    rewards = level + features @ np.arange(1.0, dim + 1.0) + noise * rng.normal(size=rounds)
+    rewards = (
+        level + features @ np.arange(1.0, dim + 1.0) + noise * rng.normal(size=rounds)
+    )
     return ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
 
 
 def is_whole(policy):
     """Finite, no variance below 0, weights that add up; decisions finite."""
     state = policy.arrays()
-    assert all(np.isfinite(array).all() for name, array in state.items() if array.dtype == np.float64)
+    assert all(
+        np.isfinite(array).all()
+        for name, array in state.items()
+        if array.dtype == np.float64
+    )
     assert (np.diagonal(state["covariances"], axis1=1, axis2=2) >= 0.0).all()
     assert state["weights"].sum() == pytest.approx(1.0)
     assert (state["noise"] > 0.0).all()
@@ -42,7 +48,9 @@ def test_every_second_action_ten_million_times_as_large_is_refused_or_harmless(n
     refused = 0
     for t in range(400):
         try:
-            policy.update(rng.normal(size=3) * (1e7 if t % 2 else 1.0), float(rng.normal()))
+            policy.update(
+                rng.normal(size=3) * (1e7 if t % 2 else 1.0), float(rng.normal())
+            )
         except ib.InputError:
             refused += 1
     assert policy.rounds == 400 - refused
@@ -122,17 +130,23 @@ def test_logs_without_noise_have_a_floor_relative_to_their_rewards_and_a_finding
     policy.update(row, level + float(row @ [1.0, 2.0, 3.0]))
     assert is_whole(policy)
     assert not any(
-        "exact function" in one for one in ib.InvariantSubspaceDecomposition().fit(logs()).findings_
+        "exact function" in one
+        for one in ib.InvariantSubspaceDecomposition().fit(logs()).findings_
     )
 
 
 @pytest.mark.parametrize("level", [0.0, 3.0, 0.1])
 def test_rewards_that_never_vary_have_a_floor_and_a_finding(level):
     rng = np.random.default_rng(5)
-    moments = ib.WindowedMoments.from_arrays(rng.normal(size=(400, 3)), np.full(400, level), windows=4)
+    moments = ib.WindowedMoments.from_arrays(
+        rng.normal(size=(400, 3)), np.full(400, level), windows=4
+    )
     policy = ib.AutoISD.from_history(moments)
     assert policy.prior.noise_variance >= 0.9e-12 * (level**2 if level else 1.0)
-    assert any("hardly vary" in one for one in ib.InvariantSubspaceDecomposition().fit(moments).findings_)
+    assert any(
+        "hardly vary" in one
+        for one in ib.InvariantSubspaceDecomposition().fit(moments).findings_
+    )
     policy.update(np.ones(3), level)
     assert is_whole(policy)
 
@@ -141,14 +155,21 @@ def test_labelled_arms_whose_rewards_are_exact_are_a_note_of_the_model(tmp_path)
     rng = np.random.default_rng(6)
     banner, age = rng.integers(2, size=1200), rng.normal(size=1200).round(3)
     for noise, told in ((0.0, True), (0.1, False)):
-        rewards = 3.0 + np.where(banner == 0, 1.0, -1.0) * age + noise * rng.normal(size=1200)
+        rewards = (
+            3.0 + np.where(banner == 0, 1.0, -1.0) * age + noise * rng.normal(size=1200)
+        )
         lines = [
             f"{'ab'[k]},{x},{r!r}"
-            for k, x, r in zip(banner.tolist(), age.tolist(), rewards.tolist(), strict=True)
+            for k, x, r in zip(
+                banner.tolist(), age.tolist(), rewards.tolist(), strict=True
+            )
         ]
         (tmp_path / "log.csv").write_text("\n".join(["banner,age,reward", *lines]))
         model = ib.fit_logs(tmp_path / "log.csv", schema={"arm": "banner"})
-        assert any("exact function of the features" in note for note in model.notes) == told
+        assert (
+            any("exact function of the features" in note for note in model.notes)
+            == told
+        )
         assert is_whole(model.policy)
 
 
@@ -158,10 +179,16 @@ def test_a_confidence_whose_inverse_is_infinite_is_refused():
     assert np.isfinite(ib.LinUCB(2, confidence=1e-299).scores(np.eye(2)).width).all()
 
 
-@pytest.mark.parametrize("setting", ["ridge", "noise_scale", "feature_bound", "norm_bound", "exploration"])
+@pytest.mark.parametrize(
+    "setting", ["ridge", "noise_scale", "feature_bound", "norm_bound", "exploration"]
+)
 def test_settings_whose_radii_would_be_infinite_are_refused(setting):
     for value in (1e-308, 1e300):
-        with pytest.raises(ib.InputError, match=f"{setting} must lie between 1e-100 and 1e\\+100"):
+        with pytest.raises(
+            ib.InputError, match=f"{setting} must lie between 1e-100 and 1e\\+100"
+        ):
             ib.LinUCB(2, **{setting: value})
     for value in (1e-100, 1e100):
-        assert np.isfinite(ib.LinUCB(2, **{setting: value}).scores(np.eye(2)).width).all()
+        assert np.isfinite(
+            ib.LinUCB(2, **{setting: value}).scores(np.eye(2)).width
+        ).all()

@@ -18,7 +18,9 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.links += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+        self.links += [
+            value for name, value in attributes if name in ("src", "href", "xlink:href")
+        ]
         if tag not in {"meta", "br", "img", "path", "use", "rect", "link"}:
             self.open.append(tag)
 

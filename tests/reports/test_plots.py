@@ -13,7 +13,9 @@ from invariant_bandits.simulation.paper import PaperWorld
 @pytest.fixture(scope="module")
 def fit():
     logs = PaperWorld().log(2000, np.random.default_rng(5))
-    moments = ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=8, offered=logs.offered)
+    moments = ib.WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=8, offered=logs.offered
+    )
     return ib.InvariantSubspaceDecomposition().fit(moments)
 
 
@@ -22,26 +24,38 @@ def fit_of_dimension(p, windows=4):
     scales = np.repeat(rng.uniform(0.5, 2.0, size=(windows, p)), 300, axis=0)
     features = rng.normal(size=(300 * windows, p)) * scales
     return ib.InvariantSubspaceDecomposition().fit(
-        features, features @ np.ones(p) + rng.normal(size=len(features)), windows=windows
+        features,
+        features @ np.ones(p) + rng.normal(size=len(features)),
+        windows=windows,
     )
 
 
 @pytest.mark.slow
 def test_the_overview_is_written_in_every_format_and_theme(fit, tmp_path):
-    paths = plots.save(plots.overview(fit, theme_name="light"), tmp_path / "new" / "picture")
+    paths = plots.save(
+        plots.overview(fit, theme_name="light"), tmp_path / "new" / "picture"
+    )
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
-    paths += plots.save(plots.overview(fit, theme_name="dark"), tmp_path / "new" / "dark", ["png"])
+    paths += plots.save(
+        plots.overview(fit, theme_name="dark"), tmp_path / "new" / "dark", ["png"]
+    )
     assert all(path.stat().st_size > 5000 for path in paths)
     assert paths[0].read_bytes() != paths[-1].read_bytes()
 
 
 def test_the_same_fit_gives_the_same_svg(fit, tmp_path):
-    first, second = (plots.save(fit.plot()[0].figure, tmp_path / name, ["svg"])[0] for name in "ab")
+    first, second = (
+        plots.save(fit.plot()[0].figure, tmp_path / name, ["svg"])[0] for name in "ab"
+    )
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_paths_come_with_the_strongest_evidence_first_and_say_what_drifts(fit):
-    titles = [axis.get_title(loc="left") for axis in fit.plot(most=24) if axis.get_title(loc="left")]
+    titles = [
+        axis.get_title(loc="left")
+        for axis in fit.plot(most=24)
+        if axis.get_title(loc="left")
+    ]
     plots.plt.close("all")
     assert len(titles) == 10
     drifting = [" → " in title for title in titles]
@@ -66,7 +80,10 @@ def test_readable_directions_span_the_same_blocks(fit):
 @pytest.mark.parametrize("p", [1, 2, pytest.param(30, marks=pytest.mark.slow)])
 def test_every_size_can_be_drawn(p, tmp_path):
     found = fit_of_dimension(p)
-    for name, figure in (("overview", plots.overview(found)), ("paths", found.plot(most=24)[0].figure)):
+    for name, figure in (
+        ("overview", plots.overview(found)),
+        ("paths", found.plot(most=24)[0].figure),
+    ):
         assert plots.save(figure, tmp_path / name, ["png"])[0].exists()
 
 
@@ -76,13 +93,22 @@ def test_an_unknown_theme_is_refused(fit):
 
 
 def test_a_regret_chart_marks_means_and_worst_runs_where_they_are():
-    rows = {"calm": {"LinUCB": (50.0, 80.0), "AutoISD": (5.0, 12.0)}, "jump": {"LinUCB": (60.0, 90.0)}}
+    rows = {
+        "calm": {"LinUCB": (50.0, 80.0), "AutoISD": (5.0, 12.0)},
+        "jump": {"LinUCB": (60.0, 90.0)},
+    }
     (axis,) = plots.regret_chart(rows).axes
     means = {
-        line.get_label(): line.get_xdata().tolist() for line in axis.lines if line.get_label() in rows["calm"]
+        line.get_label(): line.get_xdata().tolist()
+        for line in axis.lines
+        if line.get_label() in rows["calm"]
     }
     assert means == {"LinUCB": [50.0, 60.0], "AutoISD": [5.0]}
-    spans = {tuple(segment[:, 0]) for bundle in axis.collections for segment in bundle.get_segments()}
+    spans = {
+        tuple(segment[:, 0])
+        for bundle in axis.collections
+        for segment in bundle.get_segments()
+    }
     assert spans == {(50.0, 80.0), (60.0, 90.0), (5.0, 12.0)}
     assert [label.get_text() for label in axis.get_yticklabels()] == ["calm", "jump"]
     shapes = {line.get_marker() for line in axis.lines if line.get_label() in means}
@@ -95,10 +121,18 @@ def test_more_policies_than_can_be_told_apart_are_refused():
 
 
 def test_gains_losses_and_doubts_differ_in_colour_and_shape():
-    rows = {"better": (1.0, 0.5, 1.5), "unclear": (0.1, -0.4, 0.6), "worse": (-1.0, -1.5, -0.5)}
+    rows = {
+        "better": (1.0, 0.5, 1.5),
+        "unclear": (0.1, -0.4, 0.6),
+        "worse": (-1.0, -1.5, -0.5),
+    }
     axis = plotting.difference_chart(rows)
     plots.plt.close(axis.figure)
-    marks = {line.get_marker(): line.get_color() for line in axis.lines if line.get_marker() in "osD"}
+    marks = {
+        line.get_marker(): line.get_color()
+        for line in axis.lines
+        if line.get_marker() in "osD"
+    }
     assert set(marks) == {"o", "D", "s"}
     assert len(set(marks.values())) == 3
     assert [label.get_text() for label in axis.get_yticklabels()] == list(rows)
@@ -106,13 +140,19 @@ def test_gains_losses_and_doubts_differ_in_colour_and_shape():
 
 def test_paths_have_gaps_where_windows_are_silent_and_tables_say_so(tmp_path):
     rng = np.random.default_rng(5)
-    features = rng.normal(size=(1200, 2)) * np.repeat(rng.uniform(0.5, 2.0, (4, 2)), 300, axis=0)
+    features = rng.normal(size=(1200, 2)) * np.repeat(
+        rng.uniform(0.5, 2.0, (4, 2)), 300, axis=0
+    )
     features[-300:, 1] = 0.0
     rewards = features @ [1.0, -1.0] + rng.normal(size=1200)
-    silent = ib.InvariantSubspaceDecomposition(blocks=[[0], [1]]).fit(features, rewards, windows=4)
+    silent = ib.InvariantSubspaceDecomposition(blocks=[[0], [1]]).fit(
+        features, rewards, windows=4
+    )
     gaps = [np.isnan(axis.lines[1].get_ydata()).tolist() for axis in silent.plot()]
     assert sorted(gaps) == [[False] * 4, [False] * 3 + [True]]
-    last = {feature["name"]: feature["last_error"] for feature in values.features(silent)}
+    last = {
+        feature["name"]: feature["last_error"] for feature in values.features(silent)
+    }
     assert last["x1"] is None
     assert last["x0"] > 0.0
     plots.overview(silent).savefig(tmp_path / "overview.svg")

@@ -2,13 +2,23 @@
 
 import re
 
-from invariant_bandits.reports.page import FIRST_ROWS, Mark, Section, as_page, as_text, number
+from invariant_bandits.reports.page import (
+    FIRST_ROWS,
+    Mark,
+    Section,
+    as_page,
+    as_text,
+    number,
+)
 
 TABLE = Section(
     "Prices & <tags>",
     ["One sentence."],
     ("name", "price", "verdict"),
-    [("tea", number("3"), Mark("good", "good")), ("coffee", number("12"), Mark("poor", "bad"))],
+    [
+        ("tea", number("3"), Mark("good", "good")),
+        ("coffee", number("12"), Mark("poor", "bad")),
+    ],
     "<figure>drawn</figure>",
 )
 
@@ -39,6 +49,10 @@ def test_the_page_escapes_words_links_to_its_sections_and_shows_pictures():
 
 
 def test_the_terminal_cuts_long_tables_and_says_so_the_page_does_not():
-    section = Section("Long", [], ("row",), [(number(str(row)),) for row in range(FIRST_ROWS + 5)])
+    section = Section(
+        "Long", [], ("row",), [(number(str(row)),) for row in range(FIRST_ROWS + 5)]
+    )
     assert as_text("Title", "", [section]).endswith("… and 5 more")
-    assert as_page("Title", "", [section]).count('<td class="number">') == FIRST_ROWS + 5
+    assert (
+        as_page("Title", "", [section]).count('<td class="number">') == FIRST_ROWS + 5
+    )

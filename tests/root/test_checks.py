@@ -33,12 +33,16 @@ NO_NUMBERS = {
 
 @pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
 def test_an_array_of_anything_else_than_numbers_is_refused_in_one_line(value):
-    with pytest.raises(ib.InputError, match=r"features must be (numbers of shape|finite)") as refusal:
+    with pytest.raises(
+        ib.InputError, match=r"features must be (numbers of shape|finite)"
+    ) as refusal:
         finite_array("features", value, (2,))
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("value", [[True, 2], [np.float16(1), 2], [Decimal(1), Fraction(4, 2)], (1, 2)])
+@pytest.mark.parametrize(
+    "value", [[True, 2], [np.float16(1), 2], [Decimal(1), Fraction(4, 2)], (1, 2)]
+)
 def test_numbers_of_every_kind_are_taken(value):
     np.testing.assert_array_equal(finite_array("features", value, (2,)), [1.0, 2.0])
     assert finite_array("reward", 10**30, ()) == 1e30
@@ -46,7 +50,11 @@ def test_numbers_of_every_kind_are_taken(value):
 
 def test_masks_are_found_in_lists_of_rows_and_of_rounds():
     row = np.ma.array([1.0, 2.0])
-    for value, shape in (([row, row], (2, 2)), ([[row], [row]], (2, 1, 2)), ([[1.0, 2.0], row], (2, 2))):
+    for value, shape in (
+        ([row, row], (2, 2)),
+        ([[row], [row]], (2, 1, 2)),
+        ([[1.0, 2.0], row], (2, 2)),
+    ):
         with pytest.raises(ib.InputError, match="masked entries have no value"):
             finite_array("features", value, shape)
 
@@ -66,8 +74,12 @@ SETTINGS = {
     "draw": lambda value: ib.Randomised(ib.LinUCB(2)).choose(np.eye(2), draw=value),
     "samples": lambda value: ib.LinTS(2).propensities(np.eye(2), samples=value),
     "arms": lambda value: ib.DisjointLinUCB(2, value),
-    "action": lambda value: ib.DisjointLinUCB(2, 2).update([1.0, 1.0], 1.0, action=value),
-    "windows": lambda value: ib.WindowedMoments.from_arrays(LOGGED, LOGGED[:, 0], windows=value),
+    "action": lambda value: ib.DisjointLinUCB(2, 2).update(
+        [1.0, 1.0], 1.0, action=value
+    ),
+    "windows": lambda value: ib.WindowedMoments.from_arrays(
+        LOGGED, LOGGED[:, 0], windows=value
+    ),
 }
 
 
@@ -92,10 +104,19 @@ def test_seeds_may_be_as_large_as_numpy_makes_them_and_sizes_as_memory_counts():
 
 
 @pytest.mark.parametrize(
-    "value", [HUGE, np.datetime64("2024-01-01"), datetime.datetime(2024, 1, 1), 1j, np.ma.masked]
+    "value",
+    [
+        HUGE,
+        np.datetime64("2024-01-01"),
+        datetime.datetime(2024, 1, 1),
+        1j,
+        np.ma.masked,
+    ],
 )
 def test_a_model_refuses_such_values_by_the_name_of_their_column(value):
-    table = pa.table({"reward": LOGGED[:, 0], "price": LOGGED[:, 0] + 3.0, "hour": LOGGED[:, 1]})
+    table = pa.table(
+        {"reward": LOGGED[:, 0], "price": LOGGED[:, 0] + 3.0, "hour": LOGGED[:, 1]}
+    )
     model = ib.fit_logs(table, policy="linucb", windows=2)
     before = model.to_bytes()
     for call in (

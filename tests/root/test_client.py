@@ -38,7 +38,9 @@ class Unlucky(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
-        answered = self.inside.request(request.method, request.url.raw_path.decode(), content=body)
+        answered = self.inside.request(
+            request.method, request.url.raw_path.decode(), content=body
+        )
         self.seen.append(json.loads(body) if body.startswith(b"{") else None)
         if len(self.seen) <= self.failures:
             if self.status:
@@ -75,13 +77,27 @@ def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(
     assert set(decision.scores or {}) == set("abc")
 
 
-def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(engine: Engine) -> None:
-    engine.call(commands.configure("default", Configuration(reward_wait=60.0, aggregation="sum")), alone=True)
+def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(
+    engine: Engine,
+) -> None:
+    engine.call(
+        commands.configure(
+            "default", Configuration(reward_wait=60.0, aggregation="sum")
+        ),
+        alone=True,
+    )
     decided = client_of(Unlucky(engine, 0)).decide()
     with client_of(Unlucky(engine, failures=2)) as client:
-        assert client.reward(decided, 1.0) == "unchanged"  # the answer to the first try was lost
-        assert client.reward(decided, 1.0) == "waiting"  # another reward of the same size
-    assert [reward["value"] for reward in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]] == [
+        assert (
+            client.reward(decided, 1.0) == "unchanged"
+        )  # the answer to the first try was lost
+        assert (
+            client.reward(decided, 1.0) == "waiting"
+        )  # another reward of the same size
+    assert [
+        reward["value"]
+        for reward in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]
+    ] == [
         1.0,
         1.0,
     ]
@@ -89,7 +105,9 @@ def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(e
 
 def test_batches_activation_and_the_model(engine: Engine) -> None:
     with client_of(Unlucky(engine, 0)) as client:
-        first, second = client.decide_many([{"context": {"hour": "1"}}, {"arms": ["b"], "defer": True}])
+        first, second = client.decide_many(
+            [{"context": {"hour": "1"}}, {"arms": ["b"], "defer": True}]
+        )
         assert (second.action, second.propensity, second.deferred) == ("b", 1.0, True)
         assert client.reward_many([(first, 1.0), (second.id, 0.0)]) == {
             first.id: "learned",
@@ -135,14 +153,19 @@ def test_the_awaited_client_does_the_same(engine: Engine) -> None:
     transport = Unlucky(engine, failures=2)
 
     async def rounds() -> list[str]:
-        async with ib.AsyncClient("http://service", backoff=0.001, transport=AlsoAsync(transport)) as client:
+        async with ib.AsyncClient(
+            "http://service", backoff=0.001, transport=AlsoAsync(transport)
+        ) as client:
             decided = await client.decide({"hour": "1"})
             more = await client.decide_many([{"defer": True}])
             told = [
                 await client.reward(decided, 1.0),
                 *(await client.reward_many({more[0].id: 0.5})).values(),
             ]
-            told += [await client.activate(more[0]), (await client.decision(decided.id))["settled"]["why"]]
+            told += [
+                await client.activate(more[0]),
+                (await client.decision(decided.id))["settled"]["why"],
+            ]
             assert (await client.model())["rounds"] == 2
             return told
 
@@ -176,7 +199,11 @@ def test_decisions_are_listed_and_units_are_held_out(engine: Engine) -> None:
         for n in range(20):
             client.decide({}, id=f"visit {n}", unit=f"user {n % 2}")
         page = client.decisions(search="visit", limit=5)
-        assert [decision["id"] for decision in page["decisions"]] == [f"visit {n}" for n in range(19, 14, -1)]
+        assert [decision["id"] for decision in page["decisions"]] == [
+            f"visit {n}" for n in range(19, 14, -1)
+        ]
         others = client.decisions(before=page["next"], limit=100)["decisions"]
-        groups = {decision["id"]: decision["group"] for decision in page["decisions"] + others}
+        groups = {
+            decision["id"]: decision["group"] for decision in page["decisions"] + others
+        }
         assert len({groups[f"visit {n}"] for n in range(0, 20, 2)}) == 1

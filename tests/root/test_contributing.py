@@ -17,8 +17,12 @@ def test_the_table_names_every_folder_and_every_module_of_the_root_once():
 
 
 def test_the_arrows_are_those_of_the_import_contract():
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+        "importlinter"
+    ]["contracts"][0]
     assert contract["exhaustive"]
-    layers = [sorted(re.findall(r"\w+", layer)) for layer in reversed(contract["layers"])]
+    layers = [
+        sorted(re.findall(r"\w+", layer)) for layer in reversed(contract["layers"])
+    ]
     arrows = re.search(r"```\n(checks.*?)```", PAGE, re.DOTALL).group(1)
     assert [sorted(re.findall(r"\w+", step)) for step in arrows.split("→")] == layers

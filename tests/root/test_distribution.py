@@ -36,7 +36,11 @@ def built(tmp_path_factory):
     for name in BESIDE - {"PKG-INFO", "setup.cfg"}:
         shutil.copy(ROOT / name, tree)
     for name in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT / name,
+            tree / name,
+            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+        )
     for stray in (
         "src/invariant_bandits/__pycache__/x.pyc",
         "results/report.html",
@@ -53,17 +57,27 @@ def built(tmp_path_factory):
 
 def files_of_package():
     below = (path for path in (ROOT / "src" / PACKAGE).rglob("*") if path.is_file())
-    return {str(path.relative_to(ROOT / "src")) for path in below if "__pycache__" not in path.parts}
+    return {
+        str(path.relative_to(ROOT / "src"))
+        for path in below
+        if "__pycache__" not in path.parts
+    }
 
 
 @pytest.mark.system
 def test_the_source_distribution_holds_the_package_and_a_few_files_beside_it(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+        names = {
+            member.name.partition("/")[2]
+            for member in archive.getmembers()
+            if member.isfile()
+        }
     source = {name.removeprefix("src/") for name in names if name.startswith("src/")}
     assert {name for name in names if not name.startswith("src/")} == BESIDE
-    assert {name for name in source if not name.startswith(f"{PACKAGE}.egg-info/")} == files_of_package()
+    assert {
+        name for name in source if not name.startswith(f"{PACKAGE}.egg-info/")
+    } == files_of_package()
 
 
 @pytest.mark.system
@@ -83,8 +97,12 @@ def test_the_versions_that_build_and_test_are_pinned():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert {"setuptools", "build", "numpy", "pytest"} <= pinned.keys()
-    assert not any("/" in line or "@" in line for line in lines if not line.startswith("#"))
-    assert "PIP_CONSTRAINT := $(CURDIR)/constraints.txt" in (ROOT / "Makefile").read_text()
+    assert not any(
+        "/" in line or "@" in line for line in lines if not line.startswith("#")
+    )
+    assert (
+        "PIP_CONSTRAINT := $(CURDIR)/constraints.txt" in (ROOT / "Makefile").read_text()
+    )
 
 
 def test_every_package_that_is_needed_states_a_licence():

@@ -41,7 +41,9 @@ def run(capsys):
 
 def means(printed):
     """Policy -> mean of a printed summary."""
-    rows = re.findall(r"^(\S+) +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+$", printed, re.MULTILINE)
+    rows = re.findall(
+        r"^(\S+) +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+$", printed, re.MULTILINE
+    )
     return {name: float(mean) for name, mean in rows}
 
 
@@ -53,7 +55,11 @@ def test_an_environment_without_a_true_split(run):
     assert result.settings["regret"] == "against the largest expected reward"
     assert "realised" not in result.summary()
     grid = grid_of(
-        {"environment": {"kind": "news", "day": [100, 250]}, "policies": {"linucb": {}}, "horizon": 20}
+        {
+            "environment": {"kind": "news", "day": [100, 250]},
+            "policies": {"linucb": {}},
+            "horizon": 20,
+        }
     )
     assert [cell.name for cell in grid.cells] == ["day=100", "day=250"]
 
@@ -82,23 +88,39 @@ class First:
         self.last = reward
 
 
-def test_without_expected_rewards_regret_is_measured_by_what_was_realised_and_the_result_says_so(tmp_path):
+def test_without_expected_rewards_regret_is_measured_by_what_was_realised_and_the_result_says_so(
+    tmp_path,
+):
     world = Given({"offered": OFFERED, "rewards": REWARDS})
-    result = ib.simulate({"first": First, "linucb": "linucb"}, world, 4, replications=1, seed=0)
+    result = ib.simulate(
+        {"first": First, "linucb": "linucb"}, world, 4, replications=1, seed=0
+    )
     assert result.regret["first"].tolist() == [[0.0, 1.0, 1.0, 1.0]]
     assert result.settings["regret"] in result.summary()
     assert "realised" in result.summary()
     result.save(tmp_path / "result.parquet")
-    assert ib.SimulationResult.load(tmp_path / "result.parquet").summary() == result.summary()
+    assert (
+        ib.SimulationResult.load(tmp_path / "result.parquet").summary()
+        == result.summary()
+    )
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
         ({"offered": OFFERED}, "must draw offered .* and rewards"),
-        ({"offered": OFFERED[:3], "rewards": REWARDS[:3]}, r"offered must have shape \(4, K, p\)"),
-        ({"offered": OFFERED, "rewards": REWARDS[:, :1]}, r"rewards must have shape \(4, 2\)"),
-        ({"offered": OFFERED, "rewards": REWARDS, "means": REWARDS[0]}, r"means must have shape \(4, 2\)"),
+        (
+            {"offered": OFFERED[:3], "rewards": REWARDS[:3]},
+            r"offered must have shape \(4, K, p\)",
+        ),
+        (
+            {"offered": OFFERED, "rewards": REWARDS[:, :1]},
+            r"rewards must have shape \(4, 2\)",
+        ),
+        (
+            {"offered": OFFERED, "rewards": REWARDS, "means": REWARDS[0]},
+            r"means must have shape \(4, 2\)",
+        ),
     ],
 )
 def test_an_episode_that_cannot_be_played_is_refused(parts, words):
@@ -115,19 +137,25 @@ def test_a_policy_from_scratch_plays_and_is_compared(run):
     feedback = ib.Feedback.from_arrays(
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
-    compared = ib.compare(feedback, {"by name": "gradient,rate=0.02", "by class": own.Gradient})
+    compared = ib.compare(
+        feedback, {"by name": "gradient,rate=0.02", "by class": own.Gradient}
+    )
     assert compared.verdict("by class").startswith(("yes", "no", "unclear", "cannot"))
     assert isinstance(own.Gradient(3), ib.Policy)
 
 
 def test_the_constructor_of_a_policy_names_its_options(run):
     run("own_policy")
-    grid = grid_of({"policies": {"gradient": {"rate": 0.02, "epsilon": 0.0}}, "horizon": 20})
+    grid = grid_of(
+        {"policies": {"gradient": {"rate": 0.02, "epsilon": 0.0}}, "horizon": 20}
+    )
     made = grid.cells[0].policies["gradient"](
         ib.PaperEpisodes(logged=50).draw(5, np.random.default_rng(0)).past
     )
     assert (made.rate, made.epsilon, made.weights.shape) == (0.02, 0.0, (10,))
-    with pytest.raises(ib.InputError, match="has no option 'speed'; it has epsilon, rate, seed"):
+    with pytest.raises(
+        ib.InputError, match="has no option 'speed'; it has epsilon, rate, seed"
+    ):
         grid_of({"policies": {"gradient": {"speed": 1}}})
 
 
@@ -139,7 +167,12 @@ def test_the_past_gives_a_constructor_what_it_needs_by_name():
     noted = []
     world = ib.PaperEpisodes(logged=100)
     ib.simulate(
-        {"planner": Planner}, world, 7, 1, 0, observe=lambda policy, _: noted.append(policy.known) or {}
+        {"planner": Planner},
+        world,
+        7,
+        1,
+        0,
+        observe=lambda policy, _: noted.append(policy.known) or {},
     )
     assert noted == [(7, 10, 3, 5)]
 
@@ -147,7 +180,8 @@ def test_the_past_gives_a_constructor_what_it_needs_by_name():
 def test_the_laws_name_what_a_policy_lacks(run):
     run("own_policy")
     with pytest.raises(
-        AssertionError, match=r"Gradient lacks arrays, dim, from_past, from_state, propensities"
+        AssertionError,
+        match=r"Gradient lacks arrays, dim, from_past, from_state, propensities",
     ):
         testing.check_policy("gradient")
 
@@ -155,8 +189,12 @@ def test_the_laws_name_what_a_policy_lacks(run):
 def test_a_model_names_what_a_policy_lacks(run):
     run("own_policy")
     logs = ib.PaperWorld().log(400, np.random.default_rng(0))
-    table = {f"x{j}": column for j, column in enumerate(logs.features.T)} | {"reward": logs.rewards}
-    with pytest.raises(ib.InputError, match="a model stores its policy, and Gradient lacks arrays, dim"):
+    table = {f"x{j}": column for j, column in enumerate(logs.features.T)} | {
+        "reward": logs.rewards
+    }
+    with pytest.raises(
+        ib.InputError, match="a model stores its policy, and Gradient lacks arrays, dim"
+    ):
         ib.fit_logs(pa.table(table), policy="gradient", windows=4)
 
 
@@ -171,7 +209,9 @@ def test_an_estimator_of_ones_own(run):
 
 def test_a_log_format_of_ones_own(run):
     printed, _ = run("own_log_format")
-    assert printed == "at nine o'clock: B\n"  # the best banner of three, by 10 points over 1,000 visits each
+    assert (
+        printed == "at nine o'clock: B\n"
+    )  # the best banner of three, by 10 points over 1,000 visits each
 
 
 def test_results_bear_the_names_that_were_asked_for():

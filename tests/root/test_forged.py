@@ -56,11 +56,12 @@ def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
 def test_every_policy_of_the_library_describes_its_state():
     for entry in POLICIES:
         if entry.kind.__module__.startswith("invariant_bandits."):
-            assert "state_schema" in {name for kind in entry.kind.__mro__[:-2] for name in vars(kind)}, (
-                entry.name
-            )
+            assert "state_schema" in {
+                name for kind in entry.kind.__mro__[:-2] for name in vars(kind)
+            }, entry.name
             assert (
-                entry.kind.state_schema.__func__ is not ib.policies.base.BasePolicy.state_schema.__func__
+                entry.kind.state_schema.__func__
+                is not ib.policies.base.BasePolicy.state_schema.__func__
             ), entry.name
 
 
@@ -74,7 +75,9 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("name", "settings"), SIZES)
-def test_sizes_that_the_file_does_not_have_are_refused_before_there_is_room_for_them(name, settings):
+def test_sizes_that_the_file_does_not_have_are_refused_before_there_is_room_for_them(
+    name, settings
+):
     forged = changed(content_of(name), settings=settings)
     tracemalloc.start()
     try:
@@ -111,7 +114,11 @@ COUNTS = [
 def test_counters_and_indices_outside_their_range_are_refused(name, array, values):
     content = content_of(name)
     _, arrays, _ = taken_apart(content)
-    forged = np.full_like(arrays[array], 10**6) if values is None else np.array(values, dtype=np.int64)
+    forged = (
+        np.full_like(arrays[array], 10**6)
+        if values is None
+        else np.array(values, dtype=np.int64)
+    )
     with pytest.raises(ib.FileError):
         from_bytes(changed(content, arrays={array: forged}), "forged")
 
@@ -137,10 +144,14 @@ def test_settings_outside_their_range_are_refused(name, settings):
         from_bytes(changed(content_of(name), settings=settings), "forged")
 
 
-@pytest.mark.parametrize("name", ["AutoISD", "AutoISD without a baseline", "AutoISD with known noise"])
+@pytest.mark.parametrize(
+    "name", ["AutoISD", "AutoISD without a baseline", "AutoISD with known noise"]
+)
 def test_numbers_of_a_prior_that_json_wrote_as_whole_ones_are_as_good(name):
     """Forging found this one: a baseline of 10³⁰ made an array of objects, and learning never ended."""
-    forged = changed(content_of(name), settings={"prior.baseline": 10**30, "prior.noise_variance": 1})
+    forged = changed(
+        content_of(name), settings={"prior.baseline": 10**30, "prior.noise_variance": 1}
+    )
     policy = from_bytes(forged, "forged")
     assert type(policy.prior.baseline) is float
     policy.update(np.ones(policy.dim), 1.0)
@@ -148,7 +159,15 @@ def test_numbers_of_a_prior_that_json_wrote_as_whole_ones_are_as_good(name):
 
 
 @pytest.mark.parametrize(
-    "header", [b"[]      ", b"1       ", b'"x"     ', b"null    ", b"[" * 80_000, b'{"a":' * 8000]
+    "header",
+    [
+        b"[]      ",
+        b"1       ",
+        b'"x"     ',
+        b"null    ",
+        b"[" * 80_000,
+        b'{"a":' * 8000,
+    ],
 )
 def test_headers_that_are_no_dictionary_are_refused(header, tmp_path):
     content = len(header).to_bytes(8, "little") + header
@@ -160,7 +179,14 @@ def test_headers_that_are_no_dictionary_are_refused(header, tmp_path):
 
 def test_settings_of_another_kind_are_refused():
     kind, arrays, about = taken_apart(content_of("LinUCB, forever"))
-    for settings in ([], 3, None, {**about, "settings": []}, {**about, "policy": 5}, {}):
+    for settings in (
+        [],
+        3,
+        None,
+        {**about, "settings": []},
+        {**about, "policy": 5},
+        {},
+    ):
         with pytest.raises(ib.FileError):
             from_bytes(put_together((kind, arrays, settings)), "forged")
 
@@ -171,7 +197,8 @@ def test_a_broken_state_is_not_stored_and_the_file_stays(tmp_path):
     before = (tmp_path / "policy").read_bytes()
     policy.mixture.filters.covariances[3, 1, 1] = np.nan
     with pytest.raises(
-        ib.InputError, match="this AutoISD cannot be stored, its state is broken: covariances"
+        ib.InputError,
+        match="this AutoISD cannot be stored, its state is broken: covariances",
     ):
         policy.save(tmp_path / "policy")
     assert (tmp_path / "policy").read_bytes() == before

@@ -7,14 +7,29 @@ import pytest
 
 import invariant_bandits as ib
 
-HEAVY = ("numba", "scipy", "pandas", "matplotlib", "sklearn", "safetensors", "typer", "rich", "numpy")
+HEAVY = (
+    "numba",
+    "scipy",
+    "pandas",
+    "matplotlib",
+    "sklearn",
+    "safetensors",
+    "typer",
+    "rich",
+    "numpy",
+)
 
 
 def loaded_after(code):
     """Top-level packages that a fresh interpreter has loaded after running `code`."""
-    report = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    report = (
+        "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{code}\n{report}"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return set(done.stdout.split())
 
@@ -34,14 +49,19 @@ def test_the_import_timer_sees_nothing_heavy_either():
         text=True,
         check=True,
     )
-    timed = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    timed = {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in done.stderr.splitlines()
+    }
     assert "invariant_bandits" in timed
     assert timed.isdisjoint(HEAVY)
 
 
 @pytest.mark.system
 def test_moments_and_splits_need_neither_the_compiler_nor_pictures():
-    loaded = loaded_after("import invariant_bandits as ib; ib.WindowedMoments, ib.Split, ib.InputError")
+    loaded = loaded_after(
+        "import invariant_bandits as ib; ib.WindowedMoments, ib.Split, ib.InputError"
+    )
     assert loaded.isdisjoint({"numba", "scipy", "pandas", "matplotlib", "sklearn"})
 
 

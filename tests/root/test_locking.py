@@ -29,13 +29,21 @@ def shop_model(policy="linucb"):
     rng = np.random.default_rng(0)
     price, hour = rng.gamma(3.0, size=600), rng.uniform(0, 24, size=600)
     table = pa.table(
-        {"reward": 2.0 * price + 0.1 * hour + rng.normal(size=600), "price": price, "hour": hour}
+        {
+            "reward": 2.0 * price + 0.1 * hour + rng.normal(size=600),
+            "price": price,
+            "hour": hour,
+        }
     )
     return ib.fit_logs(table, policy=policy)
 
 
 def bits(model):
-    return testing.bits(model.policy), (model.ledger.open, model.ledger.rewarded, model.ledger.made)
+    return testing.bits(model.policy), (
+        model.ledger.open,
+        model.ledger.rewarded,
+        model.ledger.made,
+    )
 
 
 # -- threads --
@@ -47,7 +55,9 @@ def test_every_reward_is_learned_once_whoever_reports_it():
     """
     model, alone = shop_model(), shop_model()
     made = [model.decide({"hour": 9.0}, ARMS, id=f"d{number}") for number in range(15)]
-    assert [alone.decide({"hour": 9.0}, ARMS, id=decision.id) for decision in made] == made
+    assert [
+        alone.decide({"hour": 9.0}, ARMS, id=decision.id) for decision in made
+    ] == made
     assert alone.learn_many([(decision, 1.5) for decision in made]) == 15
     new = []
 
@@ -55,7 +65,10 @@ def test_every_reward_is_learned_once_whoever_reports_it():
         order = np.random.default_rng(thread).permutation(15)
         new.extend(model.learn(made[number].id, 1.5) for number in order)
 
-    at_once(*[lambda thread=thread: report(thread) for thread in range(THREADS)], code=MODEL_CODE)
+    at_once(
+        *[lambda thread=thread: report(thread) for thread in range(THREADS)],
+        code=MODEL_CODE,
+    )
     assert len(new) == 15 * THREADS
     assert sum(new) == 15
     assert testing.bits(model.policy) == testing.bits(alone.policy)
@@ -73,12 +86,18 @@ def test_decisions_made_at_once_are_counted_once_and_drawn_as_one_after_another(
         made.extend(mine)
         made.append(model.decide({"hour": 9.0}, ARMS, id="of all"))
 
-    at_once(*[lambda thread=thread: decide(thread) for thread in range(THREADS)], code=MODEL_CODE)
+    at_once(
+        *[lambda thread=thread: decide(thread) for thread in range(THREADS)],
+        code=MODEL_CODE,
+    )
     assert len({decision.id for decision in made}) == 10 * THREADS + 1
     assert len({item for item in map(repr, made) if "of all" in item}) == 1
     assert model.ledger.made == len(model.ledger.open) == 10 * THREADS + 1
     expected = [alone.decide({"hour": 9.0}, ARMS) for _ in range(10 * THREADS + 1)]
-    answers = [(item.decision.action, item.decision.propensity) for item in model.ledger.open.values()]
+    answers = [
+        (item.decision.action, item.decision.propensity)
+        for item in model.ledger.open.values()
+    ]
     assert answers == [(item.action, item.propensity) for item in expected]
 
 
@@ -97,13 +116,20 @@ def test_a_model_saved_while_others_decide_and_learn_is_one_that_was():
     for content in saved:
         loaded = ib.Model.from_bytes(content, "model")
         learned = loaded.policy.rounds - warm
-        assert learned == len(loaded.ledger.rewarded) == loaded.ledger.made - len(loaded.ledger.open)
+        assert (
+            learned
+            == len(loaded.ledger.rewarded)
+            == loaded.ledger.made - len(loaded.ledger.open)
+        )
     assert (model.policy.rounds - warm, model.ledger.made) == (30, 30)
 
 
 def test_a_registry_answers_nobody_before_it_was_searched(monkeypatch):
     """Also not a thread that asks while another one still imports."""
-    fresh, find = Registry("policy", "invariant_bandits.policies"), registry.import_module
+    fresh, find = (
+        Registry("policy", "invariant_bandits.policies"),
+        registry.import_module,
+    )
 
     def slowly(name):
         sleep(0.002)
@@ -128,7 +154,12 @@ def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
     before = bits(model)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         spawned = pool.apply(copy.copy, (model,))
-    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model)), spawned):
+    for other in (
+        copy.copy(model),
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+        spawned,
+    ):
         assert bits(other) == before
         assert lock_of(other) is not lock_of(model)
         assert lock_of(other.policy) is not lock_of(model.policy)
@@ -136,5 +167,7 @@ def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
         twin = copy.deepcopy(model)
         twin.learn(waiting[1].id, 2.0)
         assert bits(other) == bits(twin)
-        assert other.decide({"hour": 7.0}, ARMS, id="next") == twin.decide({"hour": 7.0}, ARMS, id="next")
+        assert other.decide({"hour": 7.0}, ARMS, id="next") == twin.decide(
+            {"hour": 7.0}, ARMS, id="next"
+        )
         assert bits(model) == before

@@ -21,7 +21,9 @@ def results():
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
     return {
-        "simulation": ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, 2, 0),
+        "simulation": ib.simulate(
+            ["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, 2, 0
+        ),
         "comparison": ib.compare(feedback, ["linucb-warm", "uniform"]),
         "decomposition": ib.InvariantSubspaceDecomposition().fit(episode.moments),
         "belief": policy.explain(),
@@ -29,7 +31,8 @@ def results():
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("simulation", 1), ("comparison", 1), ("decomposition", 3), ("belief", 2)]
+    ("name", "count"),
+    [("simulation", 1), ("comparison", 1), ("decomposition", 3), ("belief", 2)],
 )
 def test_axes_in_axes_out(results, name, count):
     _, given = plt.subplots(1, count, squeeze=False)

@@ -90,7 +90,8 @@ def module(tmp_path, monkeypatch):
     """Writes a module into a temporary folder and imports it; what it registers is forgotten afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     before = {
-        registry: {entry.name for entry in registry} for registry in (POLICIES, ESTIMATORS, ENVIRONMENTS)
+        registry: {entry.name for entry in registry}
+        for registry in (POLICIES, ESTIMATORS, ENVIRONMENTS)
     }
 
     def write(name, text):
@@ -111,8 +112,12 @@ def logged_feedback(rounds=800, seed=0):
     rng = np.random.default_rng(seed)
     offered = rng.normal(size=(rounds, 3, 4))
     actions = rng.integers(3, size=rounds)
-    rewards = offered[np.arange(rounds), actions] @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=rounds)
-    return ib.Feedback.from_arrays(offered, actions, rewards, propensities=np.full(rounds, 1 / 3))
+    rewards = offered[np.arange(rounds), actions] @ [1.0, -1.0, 0.5, 0.0] + rng.normal(
+        size=rounds
+    )
+    return ib.Feedback.from_arrays(
+        offered, actions, rewards, propensities=np.full(rounds, 1 / 3)
+    )
 
 
 def log_file(folder, rounds=800):
@@ -159,7 +164,11 @@ def run_command(monkeypatch, capsys, tmp_path):
 def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tmp_path):
     own = module("own_policy", POLICY)
     result = ib.simulate(
-        ["linucb-decaying", "linucb"], ib.PaperEpisodes(logged=400), 30, replications=2, seed=1
+        ["linucb-decaying", "linucb"],
+        ib.PaperEpisodes(logged=400),
+        30,
+        replications=2,
+        seed=1,
     )
     assert list(result.regret) == ["linucb-decaying", "linucb"]
     assert not np.array_equal(result.regret["linucb-decaying"], result.regret["linucb"])
@@ -173,18 +182,25 @@ def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tm
     assert loaded.exploration == policy.exploration == 1.0 / 1.8
     assert testing.play(loaded, 50, seed=1) == testing.play(policy, 50, seed=1)
     testing.check_policy("linucb-decaying")
-    assert any(words.startswith("linucb-decaying") for words in policy_laws.registered_makers())
+    assert any(
+        words.startswith("linucb-decaying") for words in policy_laws.registered_makers()
+    )
 
 
 def test_a_new_policy_is_known_to_grids_and_models(module, tmp_path):
     module("own_policy", POLICY)
     grid = grid_of(
-        {"horizon": 20, "environment": {"logged": 400}, "policies": {"linucb-decaying": {"first": 0.3}}}
+        {
+            "horizon": 20,
+            "environment": {"logged": 400},
+            "policies": {"linucb-decaying": {"first": 0.3}},
+        }
     )
     (result,) = cells.run(grid.cells, tmp_path, replications=2, seed=0).values()
     assert result.regret["linucb-decaying"].shape[0] == 2
     with pytest.raises(
-        ib.InputError, match="'linucb-decaying' has no option 'last'; it has confidence, exploration"
+        ib.InputError,
+        match="'linucb-decaying' has no option 'last'; it has confidence, exploration",
     ):
         grid_of({"policies": {"linucb-decaying": {"last": 0.3}}})
     model = ib.fit_logs(log_file(tmp_path), policy="linucb-decaying")
@@ -200,7 +216,9 @@ def test_a_changed_policy_of_ones_own_makes_its_stored_cells_stale(module, tmp_p
 
 
 @pytest.mark.system
-def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_path, module, run_command):
+def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(
+    tmp_path, module, run_command
+):
     log = log_file(tmp_path)
     (tmp_path / "own_policy.py").write_text(POLICY)
     (tmp_path / "grid.toml").write_text(GRID)
@@ -221,11 +239,17 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     )
     assert fitted.returncode == 0, fitted.stdout + fitted.stderr
     assert "policy linucb-decaying" in " ".join(fitted.stdout.split())
-    assert "linucb-decaying  " in fitted.stdout  # the expected value is the fitted policy's
-    code, said = run_command("--plugin", "own_policy", "simulate", "grid.toml", "--jobs", 1)
+    assert (
+        "linucb-decaying  " in fitted.stdout
+    )  # the expected value is the fitted policy's
+    code, said = run_command(
+        "--plugin", "own_policy", "simulate", "grid.toml", "--jobs", 1
+    )
     assert code == 0, said
     assert "linucb-decaying" in said
-    _, said = run_command("--plugin", "own_policy", "evaluate", log, *options, "--jobs", 1)
+    _, said = run_command(
+        "--plugin", "own_policy", "evaluate", log, *options, "--jobs", 1
+    )
     assert "linucb-decaying against what the log did: yes, by" in said
 
 
@@ -246,7 +270,8 @@ def test_names_are_checked_and_those_of_others_refused():
     with pytest.raises(ib.InputError, match="lower case words joined by hyphens"):
         ib.policy("My Policy")
     with pytest.raises(
-        ib.InputError, match=r"policy 'linucb' is registered already, by invariant_bandits\.policies"
+        ib.InputError,
+        match=r"policy 'linucb' is registered already, by invariant_bandits\.policies",
     ):
         ib.policy("linucb")(type("Mine", (ib.LinUCB,), {}))
 
@@ -257,8 +282,16 @@ def test_names_are_checked_and_those_of_others_refused():
 def test_a_new_estimator_is_asked_by_compare(module):
     module("own_estimator", ESTIMATOR)
     result = ib.compare(logged_feedback(), ["frozen"])
-    assert [line.estimator for line in result.lines] == ["DR", "SNIPS", "IPS", "replay", "clipped IPS"]
-    plain, clipped = (result.line("frozen", name).value for name in ("IPS", "clipped IPS"))
+    assert [line.estimator for line in result.lines] == [
+        "DR",
+        "SNIPS",
+        "IPS",
+        "replay",
+        "clipped IPS",
+    ]
+    plain, clipped = (
+        result.line("frozen", name).value for name in ("IPS", "clipped IPS")
+    )
     assert clipped.value == plain.value  # weights are 3 or 0 here: nothing is cut
     assert "clipped IPS" in result.summary()
     only = ib.compare(logged_feedback(), ["frozen"], estimators=["clipped IPS"])
@@ -266,7 +299,10 @@ def test_a_new_estimator_is_asked_by_compare(module):
 
 
 def test_an_unknown_estimator_is_refused_with_those_there_are():
-    with pytest.raises(ib.InputError, match="estimator must be one of DR, IPS, SNIPS, direct, exact, replay"):
+    with pytest.raises(
+        ib.InputError,
+        match="estimator must be one of DR, IPS, SNIPS, direct, exact, replay",
+    ):
         ib.compare(logged_feedback(), ["frozen"], estimators=["magic"])
 
 
@@ -276,11 +312,21 @@ def test_an_unknown_estimator_is_refused_with_those_there_are():
 def test_a_new_environment_enters_grids_and_the_online_study(module, tmp_path):
     own = module("own_environment", ENVIRONMENT)
     grid = grid_of(
-        {"horizon": 10, "environment": {"kind": "sleepy", "logged": [300, 400]}, "policies": {"linucb": {}}}
+        {
+            "horizon": 10,
+            "environment": {"kind": "sleepy", "logged": [300, 400]},
+            "policies": {"linucb": {}},
+        }
     )
-    assert [cell.environment for cell in grid.cells] == [own.SleepyEpisodes(300), own.SleepyEpisodes(400)]
+    assert [cell.environment for cell in grid.cells] == [
+        own.SleepyEpisodes(300),
+        own.SleepyEpisodes(400),
+    ]
     assert grid.cells[0].settings()["environment"] == {"kind": "sleepy", "logged": 300}
     row = online_study.row("sleepy", own.SleepyEpisodes(), horizon=20, drifts=False)
     outcome = online_study.run((row,), replications=2, seed=0, jobs=1)
-    played = set(online_study.CONTENDERS) - {online_study.ISD_ORACLE, online_study.AUTO_FREE}
+    played = set(online_study.CONTENDERS) - {
+        online_study.ISD_ORACLE,
+        online_study.AUTO_FREE,
+    }
     assert set(outcome.values["sleepy"]) == played

@@ -33,7 +33,9 @@ for log, policy in POLICIES.items():
 
 @pytest.mark.system
 @pytest.mark.filterwarnings("ignore")
-def test_a_model_with_every_part_has_the_same_bytes_wherever_it_is_made(tmp_path, monkeypatch, capsys):
+def test_a_model_with_every_part_has_the_same_bytes_wherever_it_is_made(
+    tmp_path, monkeypatch, capsys
+):
     write_samples(tmp_path, 400)
     elsewhere = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],

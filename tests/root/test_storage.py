@@ -21,7 +21,10 @@ EDGES = {
     "float": (np.array([0.0, 1.0 / 3.0, 1.0]), np.linspace(0.0, 1.0, 50)),
     "integer": (np.array([0, 10, 50]), np.arange(50)),
     "days": (DAYS, DAYS[0] + np.arange(50)),
-    "nanoseconds": (DAYS.astype("datetime64[ns]"), (DAYS[0] + np.arange(50)).astype("datetime64[ns]")),
+    "nanoseconds": (
+        DAYS.astype("datetime64[ns]"),
+        (DAYS[0] + np.arange(50)).astype("datetime64[ns]"),
+    ),
 }
 
 
@@ -31,7 +34,10 @@ def drawn_moments(kind="none", offered=False):
     choices = rng.standard_normal((50, 4, 3))
     where = {"windows": 2} if edges is None else {"times": times, "edges": edges}
     return WindowedMoments.from_arrays(
-        choices[:, 0], rng.standard_normal(50), offered=choices if offered else None, **where
+        choices[:, 0],
+        rng.standard_normal(50),
+        offered=choices if offered else None,
+        **where,
     )
 
 
@@ -116,7 +122,8 @@ def test_appended_bytes_are_refused(stored):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04 a zip file", b"\x80\x04\x95pickle", b"\x02\0\0\0\0\0\0\0{}"]
+    "content",
+    [b"", b"PK\x03\x04 a zip file", b"\x80\x04\x95pickle", b"\x02\0\0\0\0\0\0\0{}"],
 )
 def test_foreign_files_are_refused(tmp_path, content):
     path = tmp_path / "foreign"
@@ -139,7 +146,9 @@ def test_a_newer_format_is_refused_with_advice(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(storage, "FORMAT_VERSION", 2)
         drawn_moments().save(path)
-    with pytest.raises(FileError, match="has format 2, this version reads format 1: a newer release"):
+    with pytest.raises(
+        FileError, match="has format 2, this version reads format 1: a newer release"
+    ):
         WindowedMoments.load(path)
 
 
@@ -215,22 +224,32 @@ write(sys.argv[1])
 
 
 @pytest.mark.system
-def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_is_left_alone(tmp_path):
+def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_is_left_alone(
+    tmp_path,
+):
     """A living writer holds a lock on its scratch file: its number says nothing, every container has a
     process 1.
     """
     target = tmp_path / "model"
     writers = [
-        subprocess.Popen([sys.executable, "-c", KILLED, target], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", KILLED, target], stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     assert [writer.stdout.readline() for writer in writers] == ["writing\n"] * 2
-    killed, living = (next(tmp_path.glob(f".model.{writer.pid}-*")) for writer in writers)
+    killed, living = (
+        next(tmp_path.glob(f".model.{writer.pid}-*")) for writer in writers
+    )
     writers[0].kill()
     writers[0].communicate()
     assert killed.read_bytes() == b"half"
     of_my_number = tmp_path / f".model.{os.getpid()}-0123abcd"
-    others = [tmp_path / ".model.bak", tmp_path / ".model.12-34", tmp_path / ".other.1-0123abcd"]
+    others = [
+        tmp_path / ".model.bak",
+        tmp_path / ".model.12-34",
+        tmp_path / ".other.1-0123abcd",
+    ]
     for path in (of_my_number, *others):
         path.write_bytes(b"half")
     storage.replace_file(target, b"whole")
@@ -256,7 +275,9 @@ def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path):
     program = "import sys; from invariant_bandits import storage\nprint('ready', flush=True)\nfor n in range(10**6):"
     program += " storage.replace_file(sys.argv[1], str(n % 10).encode() * 1_000_000)"
     for _ in range(5):
-        writer = subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", program, target], stdout=subprocess.PIPE
+        )
         writer.stdout.readline()
         time.sleep(rng.uniform(0.0, 0.05))
         writer.kill()
@@ -274,7 +295,9 @@ def test_writers_of_one_file_do_not_get_into_each_others_way(tmp_path):
     program += "for n in range(150): storage.replace_file(sys.argv[1], str(n).encode())"
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", program, tmp_path / "model"], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program, tmp_path / "model"],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(3)
     ]
@@ -303,7 +326,14 @@ class Drawing:
 def drawings():
     return {
         "little": Drawing((), Line(np.ones(2))),
-        "all": Drawing(("a", "b"), Line(np.ones(2), 3.0), Line(np.zeros(0)), {"x": 4}, DAYS[1], DAYS),
+        "all": Drawing(
+            ("a", "b"),
+            Line(np.ones(2), 3.0),
+            Line(np.zeros(0)),
+            {"x": 4},
+            DAYS[1],
+            DAYS,
+        ),
         "a number for a date": Drawing(("a",), Line(np.ones(1)), when=7),
     }
 
@@ -321,7 +351,12 @@ def test_a_dataclass_comes_back_from_plain_settings_and_arrays(name):
 
 def test_the_specs_beside_the_fields_are_the_schema_and_settings_keep_their_types():
     settings, arrays = storage.to_state(drawings()["all"])
-    for bad in (np.array([-2.0]), np.array([np.nan]), np.ones((2, 2)), np.ones(2, dtype=np.float32)):
+    for bad in (
+        np.array([-2.0]),
+        np.array([np.nan]),
+        np.ones((2, 2)),
+        np.ones(2, dtype=np.float32),
+    ):
         with pytest.raises(InputError, match=r"slope must be"):
             storage.schema_of(Drawing, arrays).check(arrays | {"first.slope": bad})
     with pytest.raises(InputError, match=r"level must"):
@@ -336,7 +371,9 @@ def limited(size):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("way", ["replace_file(sys.argv[1], b'x' * 100_000)", "write(sys.argv[1])"])
+@pytest.mark.parametrize(
+    "way", ["replace_file(sys.argv[1], b'x' * 100_000)", "write(sys.argv[1])"]
+)
 def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp_path):
     target = tmp_path / "model"
     target.write_bytes(b"old")

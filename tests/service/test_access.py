@@ -29,10 +29,24 @@ from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
 WRONG = "wrong-0123456789abcdef"
-RANKS = {"anyone": 0, "no token": 0, "wrong token": 0, "read": 1, "decide": 2, "admin": 3}
+RANKS = {
+    "anyone": 0,
+    "no token": 0,
+    "wrong token": 0,
+    "read": 1,
+    "decide": 2,
+    "admin": 3,
+}
 PERSONALIZER = "/{endpoint:personalizer}"
 NEEDED = {
-    "anyone": {"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /docs", "GET /", "GET /page/{name}"},
+    "anyone": {
+        "GET /healthz",
+        "GET /readyz",
+        "GET /openapi.json",
+        "GET /docs",
+        "GET /",
+        "GET /page/{name}",
+    },
     "read": {
         "GET /metrics",
         "GET /v1/overview",
@@ -117,21 +131,32 @@ def token_file(folder: Path, text: str) -> None:
 def headers_of(caller: str) -> Iterator[dict[str, str]]:
     """The headers that a caller may send."""
     if caller == "no token":
-        yield from ({}, {"Authorization": "Bearer "}, {"Authorization": f"Basic {TOKENS['admin']}"})
+        yield from (
+            {},
+            {"Authorization": "Bearer "},
+            {"Authorization": f"Basic {TOKENS['admin']}"},
+        )
     else:
         token = TOKENS.get(caller, WRONG)
-        yield from ({"Authorization": f"Bearer {token}"}, {"Ocp-Apim-Subscription-Key": token})
+        yield from (
+            {"Authorization": f"Bearer {token}"},
+            {"Ocp-Apim-Subscription-Key": token},
+        )
 
 
 def calls_of(app: Starlette) -> list[tuple[str, str]]:
     """Method and path, as it was registered, of every route of an application."""
-    return [(method, route.path) for route in app.routes for method in sorted(route.methods)]  # type: ignore[attr-defined]
+    return [
+        (method, route.path) for route in app.routes for method in sorted(route.methods)
+    ]  # type: ignore[attr-defined]
 
 
 def addresses(path: str) -> list[str]:
     """Addresses that lead to a route."""
     for name in ("id:path", "key:path", "label:path", "model", "version", "name"):
-        path = path.replace(f"{{{name}}}", {"model": "default", "name": "page.js"}.get(name, "x"))
+        path = path.replace(
+            f"{{{name}}}", {"model": "default", "name": "page.js"}.get(name, "x")
+        )
     return (
         [path.replace("{endpoint:personalizer}", endpoint) for endpoint in ENDPOINTS]
         if "{endpoint" in path
@@ -143,13 +168,21 @@ def addresses(path: str) -> list[str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guarded")
     token_file(folder, "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
-    settings = ServiceSettings(store=str(folder / "d.db"), host="0.0.0.0", token_file=folder / "tokens")
-    with TestClient(Application(open_service(settings)), raise_server_exceptions=False) as client:
+    settings = ServiceSettings(
+        store=str(folder / "d.db"), host="0.0.0.0", token_file=folder / "tokens"
+    )
+    with TestClient(
+        Application(open_service(settings)), raise_server_exceptions=False
+    ) as client:
         yield client
 
 
-def test_every_route_has_a_row_in_the_table_and_every_row_a_route(guarded: TestClient) -> None:
-    calls = {f"{method} {path}" for method, path in calls_of(guarded.app) if method != "HEAD"}  # type: ignore[arg-type]
+def test_every_route_has_a_row_in_the_table_and_every_row_a_route(
+    guarded: TestClient,
+) -> None:
+    calls = {
+        f"{method} {path}" for method, path in calls_of(guarded.app) if method != "HEAD"
+    }  # type: ignore[arg-type]
     assert calls == set(ROLES)
     assert len(ROLES) == sum(map(len, NEEDED.values())), "a route is in the table twice"
 
@@ -158,17 +191,32 @@ def test_every_address_of_the_table_leads_to_its_route(guarded: TestClient) -> N
     routes = guarded.app.routes  # type: ignore[attr-defined]
     for method, path in calls_of(guarded.app):  # type: ignore[arg-type]
         for address in addresses(path):
-            scope = {"type": "http", "method": method, "path": address, "root_path": "", "headers": []}
-            assert next(route.path for route in routes if route.matches(scope)[0] is Match.FULL) == path, (
-                address
-            )
+            scope = {
+                "type": "http",
+                "method": method,
+                "path": address,
+                "root_path": "",
+                "headers": [],
+            }
+            assert (
+                next(
+                    route.path
+                    for route in routes
+                    if route.matches(scope)[0] is Match.FULL
+                )
+                == path
+            ), address
 
 
-@pytest.mark.parametrize("caller", ["no token", "wrong token", "read", "decide", "admin"])
+@pytest.mark.parametrize(
+    "caller", ["no token", "wrong token", "read", "decide", "admin"]
+)
 def test_every_route_is_for_those_who_may_and_for_no_one_else(
     guarded: TestClient, caller: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "WRONG_TOKENS", (1.0, 1e6))  # wrong ones are slowed, which is tested below
+    monkeypatch.setattr(
+        access, "WRONG_TOKENS", (1.0, 1e6)
+    )  # wrong ones are slowed, which is tested below
     events = guarded.app.state.service.engine.state.seq  # type: ignore[attr-defined]
     forbidden = 403 if caller in TOKENS else 401
     wrong = []
@@ -180,7 +228,11 @@ def test_every_route_is_for_those_who_may_and_for_no_one_else(
         for address in addresses(path):
             for headers in headers_of(caller):
                 status = guarded.request(method, address, headers=headers).status_code
-                if status in (401, 403, 405, 500) if is_allowed else status != forbidden:
+                if (
+                    status in (401, 403, 405, 500)
+                    if is_allowed
+                    else status != forbidden
+                ):
                     wrong.append((method, address, headers, status))
     assert wrong == []
     assert may_change or guarded.app.state.service.engine.state.seq == events  # type: ignore[attr-defined]
@@ -204,9 +256,15 @@ def test_wrong_tokens_are_slowed_and_right_ones_of_the_same_address_are_not() ->
         patch.setattr(access.time, "monotonic", lambda: clock[0])
         assert status("right") == 200
         assert [status(f"guess {n}") for n in range(12)] == [401] * 10 + [429] * 2
-        others = [status("right"), status("guess", "192.0.2.2"), status("right", "192.0.2.2")]
+        others = [
+            status("right"),
+            status("guess", "192.0.2.2"),
+            status("right", "192.0.2.2"),
+        ]
         assert others == [200, 401, 200]
-        assert [status(f"guess {n}", "192.0.2.3") for n in range(11)] == [401] * 10 + [429]
+        assert [status(f"guess {n}", "192.0.2.3") for n in range(11)] == [401] * 10 + [
+            429
+        ]
         assert status("right", "192.0.2.3") == 200, "it was right elsewhere"
         clock[0] = 1.5
         assert [status("guess"), status("guess")] == [401, 429]
@@ -215,14 +273,20 @@ def test_wrong_tokens_are_slowed_and_right_ones_of_the_same_address_are_not() ->
         assert len(guard._buckets) <= access.MOST_REMEMBERED
 
 
-@pytest.mark.parametrize("name", ["a\nadmin: all", "a\n", "\x1b[2J", "a b", "", "-a", "a" * 65, "ä"])
-def test_no_model_has_a_name_that_could_forge_a_line(loops: TestClient, fitted_file: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a\nadmin: all", "a\n", "\x1b[2J", "a b", "", "-a", "a" * 65, "ä"]
+)
+def test_no_model_has_a_name_that_could_forge_a_line(
+    loops: TestClient, fitted_file: Path, name: str
+) -> None:
     octets = fitted_file.read_bytes()
     before = loops.get("/v1/models").json()
     assert loops.post("/v1/models", json={"model": name}).status_code == 422
     for path in ("/v1/models", "/v1/model/versions"):
         if name:
-            assert loops.post(path, params={"model": name}, content=octets).status_code in (404, 422)
+            assert loops.post(
+                path, params={"model": name}, content=octets
+            ).status_code in (404, 422)
     engine = loops.app.state.service.engine  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="a name has"):
         engine.call(commands.add_version(name, OpenLearner(), "file"), alone=True)
@@ -242,9 +306,18 @@ MALFORMED = {
     "a role that does not exist": (f"# who\nboss {GOOD}\n", "line 2: must be"),
     "capitals": (f"Admin {GOOD}\n", "line 1: must be"),
     "token and role exchanged": (f"{GOOD} admin\n", "line 1: must be"),
-    "a short token": (f"read {GOOD[1:]}\n", f"line 1: must be .* a token of {SHORTEST} or more"),
-    "a token twice": (f"read {GOOD}\n\nread {GOOD}\n", "line 3: an earlier line has the same token"),
-    "a token with two roles": (f"read {GOOD}\nadmin {GOOD}\n", "line 2: an earlier line has the same token"),
+    "a short token": (
+        f"read {GOOD[1:]}\n",
+        f"line 1: must be .* a token of {SHORTEST} or more",
+    ),
+    "a token twice": (
+        f"read {GOOD}\n\nread {GOOD}\n",
+        "line 3: an earlier line has the same token",
+    ),
+    "a token with two roles": (
+        f"read {GOOD}\nadmin {GOOD}\n",
+        "line 2: an earlier line has the same token",
+    ),
     "a token with an umlaut": (f"read {GOOD}ä\n", "line 1: must be"),
     "no text": (f"read {GOOD}\udcff\n", "line 1: must be"),
     "a control character": (f"read {GOOD}\0\n", "line 1: must be"),
@@ -264,7 +337,9 @@ def test_a_malformed_token_file_is_refused_by_its_line_and_without_the_token(
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o664])
-def test_a_token_file_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_token_file_that_others_can_write_is_refused(
+    tmp_path: Path, mode: int
+) -> None:
     token_file(tmp_path, f"admin {GOOD}\n")
     (tmp_path / "tokens").chmod(mode)
     with pytest.raises(InputError, match="others can write"):
@@ -280,16 +355,29 @@ def test_a_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_signs_blanks_and_remarks_of_a_token_file(tmp_path: Path) -> None:
-    token_file(tmp_path, f"# who\r\n  read\t{GOOD}#1  # a remark: ä\r\n\r\ndecide {GOOD}#2")
+    token_file(
+        tmp_path, f"# who\r\n  read\t{GOOD}#1  # a remark: ä\r\n\r\ndecide {GOOD}#2"
+    )
     assert list(read_tokens(tmp_path / "tokens").values()) == ["read", "decide"]
 
 
 @pytest.mark.system
 def test_a_service_does_not_start_with_a_malformed_token_file(tmp_path: Path) -> None:
     token_file(tmp_path, "read\n")
-    command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve", "--port", "1"]
+    command = [
+        sys.executable,
+        "-c",
+        "from invariant_bandits.cli import main; main()",
+        "serve",
+        "--port",
+        "1",
+    ]
     done = subprocess.run(
-        [*command, "--token-file", "tokens"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*command, "--token-file", "tokens"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
@@ -306,17 +394,24 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.system
-def test_a_hangup_exchanges_the_tokens_and_a_bad_file_leaves_them(tmp_path: Path) -> None:
+def test_a_hangup_exchanges_the_tokens_and_a_bad_file_leaves_them(
+    tmp_path: Path,
+) -> None:
     token_file(tmp_path, f"admin {TOKENS['admin']}\n")
     with service(tmp_path, "--token-file", "tokens") as started:
         (said,) = tmp_path.glob("service-*.txt")
 
         def status(token: str) -> int:
-            return started.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {token}"})[0]
+            return started.ask(
+                "GET", "/v1/models", headers={"Authorization": f"Bearer {token}"}
+            )[0]
 
         assert (status(TOKENS["admin"]), status(TOKENS["read"])) == (200, 401)
         token_file(tmp_path, f"read {TOKENS['read']}\n")
-        assert (status(TOKENS["admin"]), status(TOKENS["read"])) == (200, 401)  # not before it is asked to
+        assert (status(TOKENS["admin"]), status(TOKENS["read"])) == (
+            200,
+            401,
+        )  # not before it is asked to
         started.process.send_signal(signal.SIGHUP)
         until(lambda: "SIGHUP: read 1" in said.read_text())
         assert (status(TOKENS["admin"]), status(TOKENS["read"])) == (401, 200)
@@ -324,7 +419,11 @@ def test_a_hangup_exchanges_the_tokens_and_a_bad_file_leaves_them(tmp_path: Path
             before = said.read_text().count("the tokens stay as they were")
             token_file(tmp_path, text)
             started.process.send_signal(signal.SIGHUP)
-            until(lambda before=before: said.read_text().count("the tokens stay as they were") > before)  # type: ignore[misc]
+            until(
+                lambda before=before: (
+                    said.read_text().count("the tokens stay as they were") > before
+                )
+            )  # type: ignore[misc]
             assert (status(TOKENS["decide"]), status(TOKENS["read"])) == (401, 200)
         assert not any(token in said.read_text() for token in TOKENS.values())
         assert started.end() == 0

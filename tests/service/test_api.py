@@ -14,7 +14,9 @@ from served_models import labelled_model
 
 
 def client_of(settings: ServiceSettings) -> TestClient:
-    return TestClient(Application(open_service(settings)), raise_server_exceptions=False)
+    return TestClient(
+        Application(open_service(settings)), raise_server_exceptions=False
+    )
 
 
 @pytest.fixture
@@ -22,8 +24,15 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     """A service with an empty model, and a fitted one of labelled arms named "shop"."""
     model = tmp_path / "shop.model"
     labelled_model().save(model)
-    with client_of(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": model})) as client:
-        assert client.post("/v1/models", json={"model": "default", "arms": ["a", "b"]}).status_code == 201
+    with client_of(
+        ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": model})
+    ) as client:
+        assert (
+            client.post(
+                "/v1/models", json={"model": "default", "arms": ["a", "b"]}
+            ).status_code
+            == 201
+        )
         yield client
 
 
@@ -58,29 +67,50 @@ def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> Non
 
 
 def test_batches_are_done_whole_or_not_at_all(client: TestClient) -> None:
-    asked = [{"context": {"age": 1.0}, "model": "shop", "id": f"b{n}"} for n in range(3)]
-    decided = client.post("/v1/decisions", json={"decisions": asked}).json()["decisions"]
+    asked = [
+        {"context": {"age": 1.0}, "model": "shop", "id": f"b{n}"} for n in range(3)
+    ]
+    decided = client.post("/v1/decisions", json={"decisions": asked}).json()[
+        "decisions"
+    ]
     assert [event["id"] for event in decided] == ["b0", "b1", "b2"]
     before = hash_of(client, "shop")
-    rewards = [{"id": "b0", "value": 1.0}, {"id": "b1", "value": 0.0}, {"id": "b0", "value": 0.5}]
+    rewards = [
+        {"id": "b0", "value": 1.0},
+        {"id": "b1", "value": 0.0},
+        {"id": "b0", "value": 0.5},
+    ]
     assert client.post("/v1/rewards", json={"rewards": rewards}).status_code == 409
     assert hash_of(client, "shop") == before
     assert client.get("/v1/decisions/b1").json()["rewards"] == []
-    statuses = client.post("/v1/rewards", json={"rewards": rewards[:2]}).json()["rewards"]
+    statuses = client.post("/v1/rewards", json={"rewards": rewards[:2]}).json()[
+        "rewards"
+    ]
     assert [status["status"] for status in statuses] == ["learned", "learned"]
 
 
 def test_a_word_is_not_a_batch(client: TestClient) -> None:
-    asked = {"id": "word", "context": {"page": "decisions", "rewards": "rewards"}, "arms": ["a", "b"]}
+    asked = {
+        "id": "word",
+        "context": {"page": "decisions", "rewards": "rewards"},
+        "arms": ["a", "b"],
+    }
     assert client.post("/v1/decisions", json=asked).json()["id"] == "word"
 
 
 def test_rows_of_features_can_be_offered(client: TestClient) -> None:
     rows = [{"price": 1.0}, {"price": 2.0}]
     assert client.post("/v1/models", json={"model": "rows"}).status_code == 201
-    assert client.post("/v1/decisions", json={"arms": rows, "model": "rows"}).json()["action"] in (0, 1)
-    named = [{"label": "x", "features": {"price": 1.0}}, {"label": "y", "features": {"price": 2.0}}]
-    assert client.post("/v1/decisions", json={"arms": named, "model": "rows"}).json()["action"] in ("x", "y")
+    assert client.post("/v1/decisions", json={"arms": rows, "model": "rows"}).json()[
+        "action"
+    ] in (0, 1)
+    named = [
+        {"label": "x", "features": {"price": 1.0}},
+        {"label": "y", "features": {"price": 2.0}},
+    ]
+    assert client.post("/v1/decisions", json={"arms": named, "model": "rows"}).json()[
+        "action"
+    ] in ("x", "y")
 
 
 BAD_REWARDS = [
@@ -99,12 +129,16 @@ BAD_REWARDS = [
 
 
 @pytest.mark.parametrize("value", BAD_REWARDS)
-def test_a_bad_reward_is_refused_by_name_and_changes_nothing(client: TestClient, value: str) -> None:
+def test_a_bad_reward_is_refused_by_name_and_changes_nothing(
+    client: TestClient, value: str
+) -> None:
     client.post("/v1/decisions", json={"id": "x"})
     before = hash_of(client)
     answer = client.post("/v1/rewards", content=f'{{"id": "x", "value": {value}}}')
     assert 400 <= answer.status_code < 500
-    assert answer.json()["error"]["field"] == ("value" if answer.status_code == 422 else "body")
+    assert answer.json()["error"]["field"] == (
+        "value" if answer.status_code == 422 else "body"
+    )
     assert hash_of(client) == before
 
 
@@ -117,7 +151,11 @@ BAD_DECISIONS: list[tuple[str, int, str]] = [
     ('{"context": {}, "model": "shop"}', 422, "context"),
     ('{"context": {"age": 1}, "arms": [], "model": "shop"}', 422, "arms"),
     ('{"context": {"age": 1}, "arms": ["nobody"], "model": "shop"}', 422, "arm"),
-    ('{"context": {"age": 1}, "arms": ["arm_0", "arm_0"], "model": "shop"}', 422, "arms"),
+    (
+        '{"context": {"age": 1}, "arms": ["arm_0", "arm_0"], "model": "shop"}',
+        422,
+        "arms",
+    ),
     (json.dumps({"arms": [f"a{n}" for n in range(501)]}), 422, "arms"),
     ('{"model": "nothing"}', 404, "model"),
     ('{"model": "../../etc/passwd"}', 422, "model"),
@@ -135,7 +173,9 @@ BAD_DECISIONS: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "field"), BAD_DECISIONS, ids=range(len(BAD_DECISIONS)))
+@pytest.mark.parametrize(
+    ("body", "status", "field"), BAD_DECISIONS, ids=range(len(BAD_DECISIONS))
+)
 def test_a_bad_request_is_refused_by_name_and_changes_nothing(
     client: TestClient, body: str, status: int, field: str
 ) -> None:
@@ -150,54 +190,94 @@ def test_bodies_that_are_too_long_or_not_text_are_refused(client: TestClient) ->
     assert client.post("/v1/decisions", content=b"x" * 10_000_000).status_code == 413
     chunks = (b"x" * 100_000 for _ in range(100))
     assert client.post("/v1/decisions", content=chunks).status_code == 413
-    assert client.post("/v1/decisions", content=b'{"id": "\xff\xfe"}').status_code == 400
+    assert (
+        client.post("/v1/decisions", content=b'{"id": "\xff\xfe"}').status_code == 400
+    )
 
 
 @pytest.mark.parametrize("label", ["a\nb", "\x00", "\x1b[31mred", "right\u202eleft"])
-def test_a_new_arm_has_no_control_characters_in_its_label(client: TestClient, label: str) -> None:
+def test_a_new_arm_has_no_control_characters_in_its_label(
+    client: TestClient, label: str
+) -> None:
     added = client.post("/v1/models/shop/arms", json={"label": label})
     made = client.post("/v1/models", json={"model": "other", "arms": ["a", label]})
     assert (added.status_code, made.status_code) == (422, 422)
-    assert (added.json()["error"]["field"], made.json()["error"]["field"]) == ("label", "arms[1]")
+    assert (added.json()["error"]["field"], made.json()["error"]["field"]) == (
+        "label",
+        "arms[1]",
+    )
 
 
 def test_a_new_arm_may_be_named_by_a_compound_emoji(client: TestClient) -> None:
-    assert client.post("/v1/models/shop/arms", json={"label": "👩‍💻 deal"}).status_code == 201
+    assert (
+        client.post("/v1/models/shop/arms", json={"label": "👩‍💻 deal"}).status_code
+        == 201
+    )
 
 
 def test_arms_come_and_go_and_never_come_back(client: TestClient) -> None:
-    assert client.post("/v1/models/shop/arms", json={"label": "arm_new"}).status_code == 201
-    assert client.delete("/v1/models/shop/arms/arm_0").json() == {"label": "arm_0", "active": False}
-    assert client.post("/v1/models/shop/arms", json={"label": "arm_0"}).status_code == 422
-    arms = {arm["label"]: arm["active"] for arm in client.get("/v1/models/shop/arms").json()["arms"]}
+    assert (
+        client.post("/v1/models/shop/arms", json={"label": "arm_new"}).status_code
+        == 201
+    )
+    assert client.delete("/v1/models/shop/arms/arm_0").json() == {
+        "label": "arm_0",
+        "active": False,
+    }
+    assert (
+        client.post("/v1/models/shop/arms", json={"label": "arm_0"}).status_code == 422
+    )
+    arms = {
+        arm["label"]: arm["active"]
+        for arm in client.get("/v1/models/shop/arms").json()["arms"]
+    }
     assert arms == {"arm_0": False, "arm_1": True, "arm_2": True, "arm_new": True}
     asked = {"context": {"age": 0.0}, "model": "shop", "arms": ["arm_0"]}
     assert client.post("/v1/decisions", json=asked).status_code == 422
 
 
-def test_versions_are_uploaded_activated_and_rolled_back(client: TestClient, tmp_path: Path) -> None:
+def test_versions_are_uploaded_activated_and_rolled_back(
+    client: TestClient, tmp_path: Path
+) -> None:
     first = client.get("/v1/models/shop").json()["version"]
     before = hash_of(client, "shop")
     content = (tmp_path / "shop.model").read_bytes()
     asked = {"note": "again", "activate": "true"}
-    second = client.post("/v1/models/shop/versions", content=content, params=asked).json()["version"]
+    second = client.post(
+        "/v1/models/shop/versions", content=content, params=asked
+    ).json()["version"]
     assert client.get("/v1/models/shop").json()["version"] == second != first
     assert client.post("/v1/models/shop/rollback").json()["version"] == first
     versions = client.get("/v1/models/shop/versions").json()["versions"]
     assert [version["active"] for version in versions] == [True, False]
-    assert client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"] == second
+    assert (
+        client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"]
+        == second
+    )
     assert client.post("/v1/models/shop/versions/9-none/activate").status_code == 404
-    assert client.post("/v1/models/shop/versions", content=b"no model").status_code == 422
+    assert (
+        client.post("/v1/models/shop/versions", content=b"no model").status_code == 422
+    )
     assert client.post("/v1/models/nobody/versions", content=content).status_code == 404
     client.post("/v1/models/shop/rollback")
     assert hash_of(client, "shop") != before  # it has a version more
 
 
 def test_rules_are_kept_and_bad_ones_refused(client: TestClient) -> None:
-    rules = {"floor": 0.2, "reward_wait": 60, "default_reward": 0.0, "aggregation": "sum"}
+    rules = {
+        "floor": 0.2,
+        "reward_wait": 60,
+        "default_reward": 0.0,
+        "aggregation": "sum",
+    }
     assert client.put("/v1/model/configuration", json=rules).json()["floor"] == 0.2
     assert client.get("/v1/model/configuration").json()["aggregation"] == "sum"
-    for bad in ({"floor": 1.5}, {"reward_wait": -1}, {"aggregation": "mode"}, {"nonsense": 1}):
+    for bad in (
+        {"floor": 1.5},
+        {"reward_wait": -1},
+        {"aggregation": "mode"},
+        {"nonsense": 1},
+    ):
         assert client.put("/v1/model/configuration", json=bad).status_code == 422
 
 
@@ -227,16 +307,28 @@ def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
     assert 429 in statuses
 
 
-def test_a_version_decides_only_when_it_is_asked_to(client: TestClient, tmp_path: Path) -> None:
+def test_a_version_decides_only_when_it_is_asked_to(
+    client: TestClient, tmp_path: Path
+) -> None:
     first = client.get("/v1/models/shop").json()["version"]
     content = (tmp_path / "shop.model").read_bytes()
     added = client.post("/v1/models/shop/versions", content=content)
     assert (added.status_code, added.json()["active"]) == (201, False)
     assert client.get("/v1/models/shop").json()["version"] == first
-    assert client.post("/v1/models/shop/versions?activate=maybe", content=content).status_code == 422
+    assert (
+        client.post(
+            "/v1/models/shop/versions?activate=maybe", content=content
+        ).status_code
+        == 422
+    )
     second = added.json()["version"]
-    assert client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"] == second
-    third = client.post("/v1/models/shop/versions?activate=true", content=content).json()
+    assert (
+        client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"]
+        == second
+    )
+    third = client.post(
+        "/v1/models/shop/versions?activate=true", content=content
+    ).json()
     assert third["active"]
     assert client.get("/v1/models/shop").json()["version"] == third["version"]
 
@@ -249,18 +341,27 @@ def test_a_version_that_takes_other_requests_is_refused_unless_differences_are_a
     refused = client.post("/v1/models/shop/versions?activate=true", content=table)
     assert refused.status_code == 409
     assert refused.json()["error"]["differences"] == ["arm 'arm_3' is new"]
-    own = client.post("/v1/model/versions?activate=true", content=(tmp_path / "shop.model").read_bytes())
-    assert own.status_code == 409
-    assert {"kind: open is active, model was given", "arm 'a' is missing", "arm 'arm_0' is new"} <= set(
-        own.json()["error"]["differences"]
+    own = client.post(
+        "/v1/model/versions?activate=true",
+        content=(tmp_path / "shop.model").read_bytes(),
     )
+    assert own.status_code == 409
+    assert {
+        "kind: open is active, model was given",
+        "arm 'a' is missing",
+        "arm 'arm_0' is new",
+    } <= set(own.json()["error"]["differences"])
     assert hash_of(client, "shop") == before
     client.delete("/v1/models/shop/arms/arm_0")
-    retired = client.post("/v1/models/shop/versions", content=(tmp_path / "shop.model").read_bytes()).json()
+    retired = client.post(
+        "/v1/models/shop/versions", content=(tmp_path / "shop.model").read_bytes()
+    ).json()
     assert retired["error"]["differences"] == ["arm 'arm_0' is active, was retired"]
     asked = {"context": {"age": 1.0}, "model": "shop"}
     assert client.post("/v1/decisions", json=asked).status_code == 200
-    allowed = client.post("/v1/models/shop/versions?activate=true&allow_differences=true", content=table)
+    allowed = client.post(
+        "/v1/models/shop/versions?activate=true&allow_differences=true", content=table
+    )
     assert allowed.status_code == 201
     assert len(client.get("/v1/models/shop/arms").json()["arms"]) == 4
 
@@ -272,31 +373,62 @@ def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
     }
 
 
-def test_the_only_model_is_meant_where_none_is_named(tmp_path: Path, fitted_file: Path) -> None:
-    service = open_service(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
+def test_the_only_model_is_meant_where_none_is_named(
+    tmp_path: Path, fitted_file: Path
+) -> None:
+    service = open_service(
+        ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file})
+    )
     with TestClient(Application(service)) as client:
         body = {"context": {"age": 0.5}, "id": "one"}
         assert client.post("/v1/decisions", json=body).json()["model"] == "shop"
         assert (
-            client.post("/v1/decisions", json={"decisions": [body]}).json()["decisions"][0]["model"] == "shop"
+            client.post("/v1/decisions", json={"decisions": [body]}).json()[
+                "decisions"
+            ][0]["model"]
+            == "shop"
         )
         assert client.get("/v1/model").json()["model"] == "shop"
-        assert client.get("/personalizer/v1.0/configurations/service").status_code == 200
-        assert client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"] == "default"
+        assert (
+            client.get("/personalizer/v1.0/configurations/service").status_code == 200
+        )
+        assert (
+            client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"]
+            == "default"
+        )
         assert client.get("/v1/model").json()["model"] == "default"
         assert client.delete("/v1/model/arms/arm_0").status_code == 200
         assert client.post("/v1/models", json={"model": "third"}).status_code == 201
         assert client.get("/v1/model").json()["model"] == "default"
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded", "text/plain", ""])
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/x-www-form-urlencoded", "text/plain", ""]
+)
 def test_the_content_type_does_not_change_the_meaning_of_a_body(
     loops: TestClient, fitted_file: Path, kind: str
 ) -> None:
     headers = {"content-type": kind}
-    assert loops.post("/v1/models", content=b' {"model": "empty"}', headers=headers).status_code == 201
+    assert (
+        loops.post(
+            "/v1/models", content=b' {"model": "empty"}', headers=headers
+        ).status_code
+        == 201
+    )
     octets = fitted_file.read_bytes()
-    assert loops.post("/v1/models?model=file", content=octets, headers=headers).status_code == 201
-    assert loops.post("/v1/decisions", content=b'{"arms": ["a"]}', headers=headers).status_code == 200
-    refused = loops.post("/v1/models?model=log&log=rows.jsonl", content=b'{"a": 1}', headers=headers)
-    assert refused.status_code in (202, 503), "a log is not the body of a request, though it is JSON"
+    assert (
+        loops.post("/v1/models?model=file", content=octets, headers=headers).status_code
+        == 201
+    )
+    assert (
+        loops.post(
+            "/v1/decisions", content=b'{"arms": ["a"]}', headers=headers
+        ).status_code
+        == 200
+    )
+    refused = loops.post(
+        "/v1/models?model=log&log=rows.jsonl", content=b'{"a": 1}', headers=headers
+    )
+    assert refused.status_code in (202, 503), (
+        "a log is not the body of a request, though it is JSON"
+    )

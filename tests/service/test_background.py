@@ -33,7 +33,13 @@ from invariant_bandits.service.background import (
 from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import Choice, FittedLearner, Learner, OpenLearner, learner_from_bytes
+from invariant_bandits.service.learners import (
+    Choice,
+    FittedLearner,
+    Learner,
+    OpenLearner,
+    learner_from_bytes,
+)
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import Application
@@ -58,7 +64,10 @@ class World:
     def __init__(self, rounds: int, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         contexts = self.rng.normal(size=(rounds, 2)).clip(-1.0, 1.0).tolist()
-        self.asked = [DecisionCommand(context={"age": age, "mood": mood}) for age, mood in contexts]
+        self.asked = [
+            DecisionCommand(context={"age": age, "mood": mood})
+            for age, mood in contexts
+        ]
         self.now = 0
 
     def mean(self, now: int, arm: str, context: Any) -> float:
@@ -71,7 +80,9 @@ class World:
         return float(mean + NOISE * self.rng.normal())
 
     def play(self, engine: Engine, rounds: int, size: int = 25) -> list[Decided]:
-        return play_together(engine, self.asked[self.now : self.now + rounds], self, size)
+        return play_together(
+            engine, self.asked[self.now : self.now + rounds], self, size
+        )
 
     def earned_by(self, learner: Learner, rounds: int) -> float:
         """Mean of what a learner expects to earn over the next rounds, learning as it goes; the world
@@ -82,9 +93,13 @@ class World:
         for now in range(self.now, self.now + rounds):
             context = self.asked[now].context
             round = own.round_of(context, (), None)
-            place = Choice.drawn(own.expect(round, 0.05)[0], own.seed, now, round.features).place
+            place = Choice.drawn(
+                own.expect(round, 0.05)[0], own.seed, now, round.features
+            ).place
             mean = self.mean(now, round.labels[place], context)
-            own.learn(context, round.labels, None, place, mean + NOISE * float(rng.normal()))
+            own.learn(
+                context, round.labels, None, place, mean + NOISE * float(rng.normal())
+            )
             total += mean
         return total / rounds
 
@@ -110,7 +125,9 @@ def learning_of(
 
 
 def waited(
-    learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None
+    learning: Learning,
+    model: str = "default",
+    meanwhile: Callable[[], Any] = lambda: None,
 ) -> dict[str, Any]:
     """What became of learning, at the latest after two minutes."""
     for _ in range(12_000):
@@ -139,7 +156,9 @@ def learned(path: Path | str) -> RefitResult:
         return learn_from_history(store, "default")
 
 
-def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_path: Path) -> None:
+def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(
+    tmp_path: Path,
+) -> None:
     """The running LinUCB never forgets and loses 0.15 per round, known within ± 0.06: missed less than
     once in 10^3.
     """
@@ -151,7 +170,9 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         answers: list[Decided] = []
 
         def ask() -> None:
-            if world.now < 5_000:  # however long the fit takes, rounds are left to compare on
+            if (
+                world.now < 5_000
+            ):  # however long the fit takes, rounds are left to compare on
                 answers.extend(world.play(engine, 1))
 
         with learning_of(engine, path) as learning:
@@ -169,8 +190,13 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         learner = served.learner
         assert isinstance(learner, OpenLearner)
         assert isinstance(learner.policy, AutoISD)
-        assert world.earned_by(learner, 500) > world.earned_by(served.learners[first], 500) + 0.05
-        engine.call(DecisionCommand(context={"age": 0.5, "new": "word"}))  # what was not fitted is left out
+        assert (
+            world.earned_by(learner, 500)
+            > world.earned_by(served.learners[first], 500) + 0.05
+        )
+        engine.call(
+            DecisionCommand(context={"age": 0.5, "new": "word"})
+        )  # what was not fitted is left out
         live = engine.state.hashes()
         left = served.learners[first].to_bytes()
         assert engine.call(commands.roll_back("default"), alone=True) == first
@@ -194,7 +220,9 @@ class Watching(Judge):
     def decided(self, learner: Learner, event: Decided) -> None:
         round = learner.round_of(event.context, event.labels, event.actions)
         mine = np.array(learner.expect(round, self.floor)[0])
-        means = [self.world.mean(self.now, label, event.context) for label in event.labels]
+        means = [
+            self.world.mean(self.now, label, event.context) for label in event.labels
+        ]
         self.gains[event.id] = float((mine - np.array(event.propensities)) @ means)
         self.now += 1
         super().decided(learner, event)
@@ -213,7 +241,9 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
     world, path = World(2_000, seed=1), tmp_path / "d.db"
     with running(path) as engine:
         running_version = serve(engine)
-        engine.call(commands.configure("default", Configuration(floor=FLOOR)), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(floor=FLOOR)), alone=True
+        )
         world.play(engine, 1_000)
         middle, first = engine.state.seq, world.now
         world.play(engine, 600)
@@ -222,7 +252,9 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
     for now in range(first - 300, first):
         context = world.asked[now].context
         for place, arm in enumerate("abc"):
-            other.learn(context, list("abc"), None, place, sign * world.mean(now, arm, context))
+            other.learn(
+                context, list("abc"), None, place, sign * world.mean(now, arm, context)
+            )
     judge = Watching(running_version, world, first)
     with reading(path) as store:
         follow(other, store, "default", middle, end, judge)
@@ -237,7 +269,9 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
         assert not judge.evaluation()["better"]
 
 
-def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> RefitResult:
+def judged(
+    path: Path | str, engine: Engine, learner: Learner, first: int
+) -> RefitResult:
     """What a process would answer that came up with this learner."""
     upto, base = engine.state.seq, engine.state.models["default"].version
     judge = Judge(base, FLOOR)
@@ -245,14 +279,18 @@ def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> Re
         follow(learner, store, "default", first, upto, judge)
     evaluation = judge.evaluation()
     note = in_words(evaluation)
-    return RefitResult(learner.kind, learner.to_bytes(), base, first, upto, note, True, evaluation)
+    return RefitResult(
+        learner.kind, learner.to_bytes(), base, first, upto, note, True, evaluation
+    )
 
 
 def test_a_worse_version_is_kept_but_not_activated(address: str) -> None:
     world = World(2_000, seed=2)
     with running(address) as engine:
         first = serve(engine)
-        engine.call(commands.configure("default", Configuration(floor=FLOOR)), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(floor=FLOOR)), alone=True
+        )
         world.play(engine, 800)
         cut = engine.state.seq
         world.play(engine, 400)
@@ -270,11 +308,17 @@ def test_a_worse_version_is_kept_but_not_activated(address: str) -> None:
         outcomes = {}
         for rule in ("better", "never", "always"):
             rules = RefitSchedule(activate=rule)
-            with learning_of(engine, address, rules, fit=lambda model: refit) as learning:
+            with learning_of(
+                engine, address, rules, fit=lambda model: refit
+            ) as learning:
                 learning.begin("default")
                 outcomes[rule] = waited(learning)
             world.play(engine, 10)
-        assert [outcomes[rule]["active"] for rule in ("better", "never", "always")] == [False, False, True]
+        assert [outcomes[rule]["active"] for rule in ("better", "never", "always")] == [
+            False,
+            False,
+            True,
+        ]
         served = engine.state.models["default"]
         assert served.version == outcomes["always"]["version"]
         assert set(served.versions) == {
@@ -308,9 +352,13 @@ def test_following_the_events_gives_the_bits_of_having_served(tmp_path: Path) ->
         assert copy.to_bytes() == engine.state.models["default"].learner.to_bytes()
 
 
-def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_path: Path) -> None:
+def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(
+    tmp_path: Path,
+) -> None:
     path, rng = tmp_path / "d.db", np.random.default_rng(3)
-    asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=1_600).tolist()]
+    asked = [
+        DecisionCommand(context={"age": age}) for age in rng.normal(size=1_600).tolist()
+    ]
 
     def click(one: Decided) -> float:
         return float(rng.random() < 0.3 + 0.3 * (one.labels[one.place] == "arm_1"))
@@ -326,20 +374,34 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         assert learner_of(one).model.moments.rounds == before.rounds + 500
         assert learner_of(one).model.moments.windows > before.windows
         assert learner_of(one).rounds == 300  # the latest, as they came
-        assert learner_of(one).arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
-        task = commands.add_version("default", learner_of(one), "background", through=one.through)
+        assert learner_of(one).arms == {
+            "arm_0": True,
+            "arm_1": True,
+            "arm_2": False,
+            "arm_9": True,
+        }
+        task = commands.add_version(
+            "default", learner_of(one), "background", through=one.through
+        )
         engine.call(task, alone=True)
         play_together(engine, asked[800:], click)
         two = learned(path)
         assert isinstance(learner_of(two), FittedLearner)
-        assert learner_of(two).model.moments.rounds + learner_of(two).rounds == before.rounds + 1_600
-        engine.call(commands.add_version("default", learner_of(two), "background"), alone=True)
+        assert (
+            learner_of(two).model.moments.rounds + learner_of(two).rounds
+            == before.rounds + 1_600
+        )
+        engine.call(
+            commands.add_version("default", learner_of(two), "background"), alone=True
+        )
         with pytest.raises(InputError, match="are settled, 500 are needed"):
             learned(path)
 
 
 @pytest.mark.parametrize("form", ["chosen only", "row per action", "lists"])
-def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Path, form: str) -> None:
+def test_rows_of_features_become_windows_whatever_the_log_was_like(
+    tmp_path: Path, form: str
+) -> None:
     """A model of two columns, one of which has the name of a role."""
     rng = np.random.default_rng(6)
     x = rng.normal(size=(2_000, 3, 2))
@@ -348,13 +410,32 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         log = pa.table({"reward": reward, "time": x[:, 0, 0], "x": x[:, 0, 1]})
         schema: Any = {"features": ["time", "x"], "time": None}
     elif form == "row per action":
-        rows = {"time": x[:, :, 0].ravel(), "x": x[:, :, 1].ravel(), "event": np.repeat(np.arange(2_000), 3)}
+        rows = {
+            "time": x[:, :, 0].ravel(),
+            "x": x[:, :, 1].ravel(),
+            "event": np.repeat(np.arange(2_000), 3),
+        }
         log = pa.table(
-            {**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)}
+            {
+                **rows,
+                "reward": np.repeat(reward, 3),
+                "shown": np.tile([True, False, False], 2_000),
+            }
         )
-        schema = {"features": ["time", "x"], "time": None, "round": "event", "chosen": "shown"}
+        schema = {
+            "features": ["time", "x"],
+            "time": None,
+            "round": "event",
+            "chosen": "shown",
+        }
     else:
-        log = pa.table({"reward": reward, "offered": x.tolist(), "action": np.zeros(2_000, dtype=int)})
+        log = pa.table(
+            {
+                "reward": reward,
+                "offered": x.tolist(),
+                "action": np.zeros(2_000, dtype=int),
+            }
+        )
         schema = {"offered": "offered", "action": "action"}
     model = ib.fit_logs(log, schema)
 
@@ -362,7 +443,9 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         rows = rng.normal(size=(3, 2)).tolist()
         return DecisionCommand(
             actions=[
-                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True))
+                {"offered": row}
+                if form == "lists"
+                else dict(zip(["time", "x"], row, strict=True))
                 for row in rows
             ]
         )
@@ -389,8 +472,13 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
         serve(engine)
         service = Service(engine, learning=Learning(engine, address))
         client = TestClient(Application(service))
-        assert client.get("/v1/model/learn").json() == {"model": "default", "status": "never"}
-        assert client.post("/v1/model/learn").json()["status"] == "running"  # a process takes its time
+        assert client.get("/v1/model/learn").json() == {
+            "model": "default",
+            "status": "never",
+        }
+        assert (
+            client.post("/v1/model/learn").json()["status"] == "running"
+        )  # a process takes its time
         assert client.post("/v1/model/learn").status_code == 409
         assert client.post("/v1/models/nobody/learn").status_code == 404
         assert service.learning is not None
@@ -419,7 +507,9 @@ def test_the_plan_is_followed(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine, name="other")
-        with learning_of(engine, tmp_path / "d.db", RefitSchedule(every=0.05), fit=fit) as learning:
+        with learning_of(
+            engine, tmp_path / "d.db", RefitSchedule(every=0.05), fit=fit
+        ) as learning:
             for _ in range(1_000):
                 time.sleep(0.01)
                 if len(asked) >= 4:
@@ -441,17 +531,27 @@ def test_the_plan_is_followed(tmp_path: Path) -> None:
     [
         ("--learn-at", "25:00", "--learn-at must be a time"),
         ("--learn-at", "soon", "--learn-at must be a time"),
-        ("--activate", "maybe", "--activate must be one of 'better', 'always', 'never'"),
+        (
+            "--activate",
+            "maybe",
+            "--activate must be one of 'better', 'always', 'never'",
+        ),
     ],
 )
-def test_plans_that_cannot_be_meant_are_refused(tmp_path: Path, option: str, value: str, words: str) -> None:
-    told = CliRunner().invoke(app, ["serve", "--store", str(tmp_path / "d.db"), option, value])
+def test_plans_that_cannot_be_meant_are_refused(
+    tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    told = CliRunner().invoke(
+        app, ["serve", "--store", str(tmp_path / "d.db"), option, value]
+    )
     assert isinstance(told.exception, InputError)
     assert words in str(told.exception)
     assert not (tmp_path / "d.db").exists()
 
 
-def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_fitted_to_a_log_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     arms = rng.integers(2, size=600)
     lines = [
@@ -459,14 +559,21 @@ def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.Mon
         for age, arm in zip(rng.normal(size=600), arms, strict=True)
     ]
     (tmp_path / "clicks.csv").write_text("\n".join(["age,arm,clicked", *lines]))
-    settings = serving.ServiceSettings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
+    settings = serving.ServiceSettings(
+        str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")}
+    )
     service = serving.open_service(settings)
     assert list(service.engine.state.models) == ["shop"]
     assert (
-        service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin
+        service.engine.state.models["shop"]
+        .versions[service.engine.state.models["shop"].version]
+        .origin
         == "logs"
     )
-    assert service.engine.call(DecisionCommand("shop", {"age": 0.0})).labels == ["a", "b"]
+    assert service.engine.call(DecisionCommand("shop", {"age": 0.0})).labels == [
+        "a",
+        "b",
+    ]
     stopped(service)
     (tmp_path / "clicks.csv").unlink()  # it is not needed again
     stopped(serving.open_service(settings))

@@ -11,7 +11,12 @@ import pytest
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.store.open_store import BLOCK, open_store, verify
-from invariant_bandits.service.store.sql import START, StoreError, UnavailableError, check_chain
+from invariant_bandits.service.store.sql import (
+    START,
+    StoreError,
+    UnavailableError,
+    check_chain,
+)
 from served_models import Clock, running, serve
 
 
@@ -32,7 +37,12 @@ def filled(address: str, events: int, at_once: int = 1000) -> Any:
     """A closed store with so many events, and its address as `verify` takes it."""
     store = open_store(address)
     for first in range(0, events, at_once):
-        store.append([(f"id {n}", b"event %d" % n) for n in range(first, min(first + at_once, events))])
+        store.append(
+            [
+                (f"id {n}", b"event %d" % n)
+                for n in range(first, min(first + at_once, events))
+            ]
+        )
     store.close()
     return store.path
 
@@ -56,9 +66,16 @@ def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> 
     assert [row.batch for row in store.rows()] == [0, 0, 2]
     assert [row.event for row in store.of_key("a")] == [b"one", b"three"]
     assert store.of_key("none") == []
-    assert check_chain(store.rows(), START, 0) == store.head().digest == second[0].digest
+    assert (
+        check_chain(store.rows(), START, 0) == store.head().digest == second[0].digest
+    )
     assert list(store.rows(1, 2)) == [first[1]]
-    assert store.content("ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73") == b"content"
+    assert (
+        store.content(
+            "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+        )
+        == b"content"
+    )
     with pytest.raises(StoreError, match="missing"):
         store.content("00")
     store.close()
@@ -154,9 +171,12 @@ def used(address: str) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    "removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"]
+    "removed",
+    ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"],
 )
-def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, removed: str) -> None:
+def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(
+    address: str, removed: str
+) -> None:
     with running(address) as engine:
         serve(engine)
         for id in "xyzuv":
@@ -171,13 +191,17 @@ def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, remov
         used(address)
 
 
-def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(address: str) -> None:
+def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(
+    address: str,
+) -> None:
     clock = Clock()
     with running(address, clock) as engine:
         serve(engine)
         for number in range(40):
             clock.now += 1.0
-            engine.call(DecisionCommand(context={"hour": str(number % 3)}, id=str(number)))
+            engine.call(
+                DecisionCommand(context={"hour": str(number % 3)}, id=str(number))
+            )
             engine.call(RewardCommand(str(number), 1.0))
     store = open_store(address, check=verify)
     before, whole = restore(store).hashes(), store.head()

@@ -18,10 +18,14 @@ def test_nothing_acknowledged_is_lost_when_it_is_killed_under_load() -> None:
     told = run(1, clients=2)
     assert told["decisions"] > 20, told
     assert told["retries"] > 0, told
-    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
+    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), (
+        told
+    )
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is needed to record what is written")
+@pytest.mark.skipif(
+    shutil.which("gcc") is None, reason="gcc is needed to record what is written"
+)
 def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> None:
     """And something is, if the syncs of the log are taken away: the test would notice."""
     import power_loss
@@ -37,8 +41,13 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> Non
         if operation == power_loss.SYNC and "-wal" in file
     ]
     removed = set(syncs[1:])
-    without_syncs = [item for place, item in enumerate(operations) if place not in removed]
-    assert power_loss.cut_power(tmp_path / "image", acknowledged, without_syncs, 5)["lost"] > 0
+    without_syncs = [
+        item for place, item in enumerate(operations) if place not in removed
+    ]
+    assert (
+        power_loss.cut_power(tmp_path / "image", acknowledged, without_syncs, 5)["lost"]
+        > 0
+    )
 
 
 def test_a_full_disk_is_503_and_passes() -> None:
@@ -46,16 +55,25 @@ def test_a_full_disk_is_503_and_passes() -> None:
 
     told = run(1, clients=1, seconds=0.3)
     assert [time["status_when_full"] for time in told["times"]] == [503], told
-    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
+    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), (
+        told
+    )
 
 
-def test_the_state_after_64_clients_is_that_of_the_log_and_a_second_process_is_refused() -> None:
+def test_the_state_after_64_clients_is_that_of_the_log_and_a_second_process_is_refused() -> (
+    None
+):
     from concurrency import run
 
     told = run(64, 1.0)
     assert "in use" in told["second_process"], told
     assert told["state_is_live_state"], told
-    assert (told["lost"], told["doubled"], told["state_is_replay"], told["exit"]) == (0, 0, True, 0), told
+    assert (told["lost"], told["doubled"], told["state_is_replay"], told["exit"]) == (
+        0,
+        0,
+        True,
+        0,
+    ), told
 
 
 def test_a_store_with_retention_stays_bounded_over_a_day_and_is_replayed() -> None:

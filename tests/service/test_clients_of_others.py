@@ -30,7 +30,11 @@ ROUNDS = 300
 TOKEN = "0123456789abcdef-admin"
 KEY = {"Ocp-Apim-Subscription-Key": TOKEN, "Content-Type": "application/json"}
 LOOPS, FLAGS = ("first", "second", "third", "asynchronous"), ("flag", "switch")
-TYPED_FLAGS = {"truth": ["true", "false"], "count": ["1", "2"], "share": ["0.5", "0.25"]}
+TYPED_FLAGS = {
+    "truth": ["true", "false"],
+    "count": ["1", "2"],
+    "share": ["0.5", "0.25"],
+}
 Choose = Callable[[str], tuple[str, Callable[[float], Any]]]
 
 
@@ -44,9 +48,17 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
         for name in LOOPS:
             assert running.ask("POST", "/v1/models", {"model": name}, KEY)[0] == 201
         for name in FLAGS:
-            assert running.ask("POST", "/v1/models", {"model": name, "arms": list(ACTIONS)}, KEY)[0] == 201
+            assert (
+                running.ask(
+                    "POST", "/v1/models", {"model": name, "arms": list(ACTIONS)}, KEY
+                )[0]
+                == 201
+            )
         for name, arms in TYPED_FLAGS.items():
-            assert running.ask("POST", "/v1/models", {"model": name, "arms": arms}, KEY)[0] == 201
+            assert (
+                running.ask("POST", "/v1/models", {"model": name, "arms": arms}, KEY)[0]
+                == 201
+            )
         yield running
 
 
@@ -81,7 +93,9 @@ class Recorder:
     def not_called(self) -> set[str]:
         """Public methods of the client that were not called; `send_request` is for calls of one's own."""
         return (
-            {name for name in dir(self._client) if not name.startswith("_")} - self._called - {"send_request"}
+            {name for name in dir(self._client) if not name.startswith("_")}
+            - self._called
+            - {"send_request"}
         )
 
 
@@ -90,16 +104,28 @@ def test_the_first_python_client(started: Started) -> None:
     models = pytest.importorskip("azure.cognitiveservices.personalizer.models")
     authentication = pytest.importorskip("msrest.authentication")
     endpoint = f"{started.url}/models/first"
-    client = personalizer.PersonalizerClient(endpoint, authentication.CognitiveServicesCredentials(TOKEN))
-    actions = [models.RankableAction(id=action, features=[{"kind": action}]) for action in ACTIONS]
+    client = personalizer.PersonalizerClient(
+        endpoint, authentication.CognitiveServicesCredentials(TOKEN)
+    )
+    actions = [
+        models.RankableAction(id=action, features=[{"kind": action}])
+        for action in ACTIONS
+    ]
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
-        told = client.rank(models.RankRequest(actions=actions, context_features=[{"time": time}]))
-        return told.reward_action_id, lambda value: client.events.reward(told.event_id, value)
+        told = client.rank(
+            models.RankRequest(actions=actions, context_features=[{"time": time}])
+        )
+        return told.reward_action_id, lambda value: client.events.reward(
+            told.event_id, value
+        )
 
     assert learned(choose) >= 1.5 * UNIFORM
     asked = models.RankRequest(
-        actions=actions, excluded_actions=["News"], event_id="a/b ü", defer_activation=True
+        actions=actions,
+        excluded_actions=["News"],
+        event_id="a/b ü",
+        defer_activation=True,
     )
     told = client.rank(asked)
     assert told.event_id == "a/b ü"
@@ -113,7 +139,9 @@ def test_the_first_python_client(started: Started) -> None:
     with pytest.raises(models.ErrorResponseException) as refused:
         client.rank(models.RankRequest(actions=[]))
     assert refused.value.error.error.code == "InvalidRankRequest"
-    wrong = personalizer.PersonalizerClient(started.url, authentication.CognitiveServicesCredentials("wrong"))
+    wrong = personalizer.PersonalizerClient(
+        started.url, authentication.CognitiveServicesCredentials("wrong")
+    )
     with pytest.raises(models.ErrorResponseException) as refused:
         wrong.rank(asked)
     assert refused.value.response.status_code == 401
@@ -129,23 +157,34 @@ def test_the_second_python_client(started: Started) -> None:
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
         told = client.rank({"contextFeatures": [{"time": time}], "actions": actions})
-        return told["rewardActionId"], lambda value: client.reward(told["eventId"], {"value": value})
+        return told["rewardActionId"], lambda value: client.reward(
+            told["eventId"], {"value": value}
+        )
 
     assert learned(choose) >= 1.5 * UNIFORM
     slots = [
         {"id": "top", "baselineAction": "Film", "features": []},
         {"id": "side", "baselineAction": "News"},
     ]
-    asked = {"actions": actions, "slots": slots, "eventId": "m/1", "deferActivation": True}
+    asked = {
+        "actions": actions,
+        "slots": slots,
+        "eventId": "m/1",
+        "deferActivation": True,
+    }
     told = client.rank_multi_slot(asked)
     assert len({slot["rewardActionId"] for slot in told["slots"]}) == 2
     client.activate_multi_slot("m/1")
     client.reward_multi_slot("m/1", {"reward": [{"slotId": "top", "value": 1.0}]})
-    client.activate(client.rank({"actions": actions, "deferActivation": True})["eventId"])
+    client.activate(
+        client.rank({"actions": actions, "deferActivation": True})["eventId"]
+    )
     for name in ("activate", "activate_multi_slot"):
         getattr(client, name)("event_id_returned_by_rank")
     client.reward("event_id_returned_by_rank", {"value": 1.0})
-    administrator = Recorder(personalizer.PersonalizerAdministrationClient(endpoint, key))
+    administrator = Recorder(
+        personalizer.PersonalizerAdministrationClient(endpoint, key)
+    )
     _administrate(administrator)
     for recorder in (client, administrator):
         recorder.close()
@@ -168,39 +207,90 @@ START = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::
 
 def _administrate(client: Any) -> None:
     """Every call of the administration client, with what its own tests and samples send."""
-    assert client.update_service_configuration(RULES) | RULES == client.get_service_configuration()
-    assert client.update_policy({"name": "app1", "arguments": VOWPAL})["arguments"] == VOWPAL
+    assert (
+        client.update_service_configuration(RULES) | RULES
+        == client.get_service_configuration()
+    )
+    assert (
+        client.update_policy({"name": "app1", "arguments": VOWPAL})["arguments"]
+        == VOWPAL
+    )
     policy = client.get_policy()
     assert (policy["name"], policy["arguments"]) == ("app1", VOWPAL)
     several = policy["arguments"].replace("--cb_explore_adf", "--ccb_explore_adf")
-    assert client.update_policy({"name": "several slots", "arguments": several})["arguments"] == several
-    assert client.reset_policy()["arguments"] == client.get_policy()["arguments"] == START
+    assert (
+        client.update_policy({"name": "several slots", "arguments": several})[
+            "arguments"
+        ]
+        == several
+    )
+    assert (
+        client.reset_policy()["arguments"] == client.get_policy()["arguments"] == START
+    )
     body = {"name": "mine", "startTime": date(2020, 1, 1), "endTime": date(2100, 1, 1)}
-    client.create_evaluation("e 1", body | {"policies": [], "enableOfflineExperimentation": True})
-    whole = {"start_time": datetime(2020, 1, 1, tzinfo=UTC), "end_time": datetime(2100, 1, 1, tzinfo=UTC)}
-    for span in ({"start_time": "20200101T000000", "end_time": "21000101T000000"}, whole):
+    client.create_evaluation(
+        "e 1", body | {"policies": [], "enableOfflineExperimentation": True}
+    )
+    whole = {
+        "start_time": datetime(2020, 1, 1, tzinfo=UTC),
+        "end_time": datetime(2100, 1, 1, tzinfo=UTC),
+    }
+    for span in (
+        {"start_time": "20200101T000000", "end_time": "21000101T000000"},
+        whole,
+    ):
         evaluation = client.get_evaluation("e 1", **span)
-        assert (evaluation["id"], evaluation["name"], evaluation["status"]) == ("e 1", "mine", "Succeeded")
-        interval = client.get_evaluation("e 1", interval_in_minutes=60, window="Rolling", **span)["content"]
-        assert [policy["policySource"] for policy in interval["value"]] == ["Online", "Baseline", "Random"]
+        assert (evaluation["id"], evaluation["name"], evaluation["status"]) == (
+            "e 1",
+            "mine",
+            "Succeeded",
+        )
+        interval = client.get_evaluation(
+            "e 1", interval_in_minutes=60, window="Rolling", **span
+        )["content"]
+        assert [policy["policySource"] for policy in interval["value"]] == [
+            "Online",
+            "Baseline",
+            "Random",
+        ]
     kinds = {"filter_expression": "metadata=evaluationType eq 'Manual'"}
     client.create_evaluation("e 2", body | {"policies": []})
     for more in (kinds, {"top": 5}, {}):
-        assert [evaluation["id"] for evaluation in client.list_evaluations(**more)] == ["e 1", "e 2"]
-    assert [evaluation["id"] for evaluation in client.list_evaluations(skip=1)] == ["e 2"]
-    assert list(client.list_evaluations(filter_expression="metadata=evaluationType eq 'Auto'")) == []
+        assert [evaluation["id"] for evaluation in client.list_evaluations(**more)] == [
+            "e 1",
+            "e 2",
+        ]
+    assert [evaluation["id"] for evaluation in client.list_evaluations(skip=1)] == [
+        "e 2"
+    ]
+    assert (
+        list(
+            client.list_evaluations(
+                filter_expression="metadata=evaluationType eq 'Auto'"
+            )
+        )
+        == []
+    )
     client.apply_from_evaluation({"evaluationId": "e 1", "policyName": "linucb"})
     client.delete_evaluation("e 1")
     client.create_feature_importance("f1", body)
     assert client.get_feature_importance("f1")["featureScores"][0]["score"] == 100.0
-    assert [importance["id"] for importance in client.list_feature_importances(top=5)] == ["f1"]
+    assert [
+        importance["id"] for importance in client.list_feature_importances(top=5)
+    ] == ["f1"]
     client.delete_feature_importance("f1")
     content = b"".join(client.export_model(signed=True))
     client.reset_model()
     client.import_model(io.BytesIO(content))
     assert b"".join(client.export_model(signed=False)) == content
-    assert client.get_model_properties()["creationTime"] <= client.get_model_properties()["lastModifiedTime"]
-    assert client.get_log_properties()["dateRange"]["from"] < client.get_log_properties()["dateRange"]["to"]
+    assert (
+        client.get_model_properties()["creationTime"]
+        <= client.get_model_properties()["lastModifiedTime"]
+    )
+    assert (
+        client.get_log_properties()["dateRange"]["from"]
+        < client.get_log_properties()["dateRange"]["to"]
+    )
     client.delete_logs()
     assert client.get_log_properties().get("dateRange") is None
 
@@ -214,7 +304,9 @@ def test_the_second_python_client_asynchronously(started: Started) -> None:
     async def ask() -> None:
         transport = transports.AsyncioRequestsTransport()
         endpoint = f"{started.url}/models/asynchronous"
-        async with personalizer.PersonalizerClient(endpoint, key, transport=transport) as client:
+        async with personalizer.PersonalizerClient(
+            endpoint, key, transport=transport
+        ) as client:
             answer = await client.rank({"actions": actions, "deferActivation": True})
             await client.activate(answer["eventId"])
             await client.reward(answer["eventId"], {"value": 1.0})
@@ -228,7 +320,9 @@ def test_the_python_client_of_openfeature(started: Started) -> None:
     api = pytest.importorskip("openfeature.api")
     contexts = pytest.importorskip("openfeature.evaluation_context")
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    api.set_provider_and_wait(ofrep.OFREPProvider(started.url, headers_factory=lambda: headers))
+    api.set_provider_and_wait(
+        ofrep.OFREPProvider(started.url, headers_factory=lambda: headers)
+    )
     client = api.get_client()
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
@@ -268,12 +362,17 @@ def installed() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("client", "model"), [("first", "third"), ("second", "default"), ("openfeature", "switch")]
+    ("client", "model"),
+    [("first", "third"), ("second", "default"), ("openfeature", "switch")],
 )
-def test_the_clients_for_node(started: Started, installed: Path, client: str, model: str) -> None:
+def test_the_clients_for_node(
+    started: Started, installed: Path, client: str, model: str
+) -> None:
     script = Path(__file__).parent / "node_clients" / "world.cjs"
     command = ["node", str(script), str(installed), client, started.url, TOKEN, model]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-2_000:]
     assert json.loads(done.stdout)["earned"] >= 1.5 * UNIFORM
     assert started.ask("GET", f"/v1/models/{model}", None, KEY)[1]["rounds"] >= ROUNDS

@@ -46,7 +46,9 @@ def wait_for(engine: Engine, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("ahead", [HOUR, CENTURY, -HOUR, -CENTURY])
-def test_a_clock_that_is_wrong_for_two_seconds_changes_nothing(tmp_path: Path, ahead: float) -> None:
+def test_a_clock_that_is_wrong_for_two_seconds_changes_nothing(
+    tmp_path: Path, ahead: float
+) -> None:
     machine = Machine()
     with running(tmp_path / "d.db", machine.wall, ticks=machine.ticks) as engine:
         serve(engine)
@@ -106,7 +108,9 @@ def test_a_store_that_is_dated_ahead_comes_back_to_the_present(tmp_path: Path) -
         machine.spend(STEADY + 1.0)
         settled(engine)
         machine.spend(10.0)
-        assert engine.call(DecisionCommand(id="present")).time == pytest.approx(machine.wall.now, abs=0.01)
+        assert engine.call(DecisionCommand(id="present")).time == pytest.approx(
+            machine.wall.now, abs=0.01
+        )
     store = open_store(tmp_path / "d.db")
     first = first_since(store, machine.wall.now - 5.0, 0, store.head().seq)
     left = [decode_event(row.event) for row in store.rows(first)]
@@ -122,12 +126,16 @@ def test_ticks_are_the_pace_and_small_corrections_are_followed() -> None:
     machine.wall.now += 0.5
     assert clock.now() == 1_000_005.5
     machine.wall.now -= 0.9
-    assert clock.now() == 1_000_005.5  # it waits for the clock, which is a little behind
+    assert (
+        clock.now() == 1_000_005.5
+    )  # it waits for the clock, which is a little behind
     machine.spend(1.0)
     assert clock.now() == pytest.approx(1_000_005.6)
 
 
-@pytest.mark.parametrize("day", [datetime(2026, 3, 29), datetime(2026, 10, 25), datetime(2026, 6, 1)])
+@pytest.mark.parametrize(
+    "day", [datetime(2026, 3, 29), datetime(2026, 10, 25), datetime(2026, 6, 1)]
+)
 def test_learning_begins_once_a_night_also_when_the_clocks_change(
     monkeypatch: pytest.MonkeyPatch, day: datetime
 ) -> None:

@@ -29,7 +29,9 @@ def client(tmp_path: Path) -> Any:
         yield TestClient(Application(Service(engine)), raise_server_exceptions=False)
 
 
-def test_features_times_arms_of_all_decisions_of_a_request_are_bounded(client: TestClient) -> None:
+def test_features_times_arms_of_all_decisions_of_a_request_are_bounded(
+    client: TestClient,
+) -> None:
     arms = [f"arm {n}" for n in range(500)]
     for body in (
         {"context": WIDE, "arms": arms},
@@ -40,16 +42,35 @@ def test_features_times_arms_of_all_decisions_of_a_request_are_bounded(client: T
         assert f"at most {MOST_COST:,} numbers" in answer.json()["error"]["message"]
     assert client.get("/v1/model").json()["counts"]["decisions"] == 0
     for _ in range(3):  # what one request may cost does not add up over requests
-        some = {"decisions": [{"context": {"x": 1.0}, "arms": arms[:9]} for _ in range(1_000)]}
+        some = {
+            "decisions": [
+                {"context": {"x": 1.0}, "arms": arms[:9]} for _ in range(1_000)
+            ]
+        }
         assert client.post("/v1/decisions", json=some).status_code == 200
-        assert client.post("/v1/decisions", json={"context": WIDE, "arms": arms[:20]}).status_code == 200
+        assert (
+            client.post(
+                "/v1/decisions", json={"context": WIDE, "arms": arms[:20]}
+            ).status_code
+            == 200
+        )
 
 
-def test_registered_arms_count_against_the_limit_of_what_is_offered(client: TestClient) -> None:
+def test_registered_arms_count_against_the_limit_of_what_is_offered(
+    client: TestClient,
+) -> None:
     answer = client.post("/v1/decisions", json={"model": "many"})
     assert answer.status_code == 422
-    assert f"60,000 would be offered, at most {MOST_OFFERED}" in answer.json()["error"]["message"]
-    assert client.post("/v1/decisions", json={"model": "many", "arms": ["arm 7"]}).json()["action"] == "arm 7"
+    assert (
+        f"60,000 would be offered, at most {MOST_OFFERED}"
+        in answer.json()["error"]["message"]
+    )
+    assert (
+        client.post("/v1/decisions", json={"model": "many", "arms": ["arm 7"]}).json()[
+            "action"
+        ]
+        == "arm 7"
+    )
 
 
 MANY: dict[str, Any] = {
@@ -66,35 +87,48 @@ MANY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("path", MANY)
-def test_rates_count_decisions_and_rewards_rather_than_requests(tmp_path: Path, path: str) -> None:
+def test_rates_count_decisions_and_rewards_rather_than_requests(
+    tmp_path: Path, path: str
+) -> None:
     token = "a token to decide with"
     access = Access({hashlib.sha256(token.encode()).hexdigest(): "decide"}, rate=10.0)
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         client = TestClient(
-            Application(Service(engine, access)), headers={"Authorization": f"Bearer {token}"}
+            Application(Service(engine, access)),
+            headers={"Authorization": f"Bearer {token}"},
         )
         answer = client.post(path, json=MANY[path])
         assert answer.status_code != 429
         assert client.post("/v1/decisions", json={}).status_code == 429
 
 
-def test_a_reward_that_the_policy_refuses_is_answered_as_refused(tmp_path: Path) -> None:
+def test_a_reward_that_the_policy_refuses_is_answered_as_refused(
+    tmp_path: Path,
+) -> None:
     """The decision was made by a version of other columns than the one that should learn it."""
     with running(tmp_path / "d.db") as engine:
         serve(engine, OpenLearner())
         client = TestClient(Application(Service(engine)))
-        engine.call(DecisionCommand(context={"city": "Bern"}, labels=["a", "b"], id="x"))
+        engine.call(
+            DecisionCommand(context={"city": "Bern"}, labels=["a", "b"], id="x")
+        )
         serve(engine, fitted())
-        assert client.post("/v1/rewards", json={"id": "x", "value": 1.0}).json()["status"] == "refused"
+        assert (
+            client.post("/v1/rewards", json={"id": "x", "value": 1.0}).json()["status"]
+            == "refused"
+        )
         assert client.get("/v1/model").json()["counts"]["refused"] == 1
         assert client.get("/v1/decisions/x").json()["status"] == "refused"
-        assert [item["id"] for item in client.get("/v1/decisions?status=refused").json()["decisions"]] == [
-            "x"
-        ]
+        assert [
+            item["id"]
+            for item in client.get("/v1/decisions?status=refused").json()["decisions"]
+        ] == ["x"]
 
 
-def test_what_is_remembered_of_decisions_is_bounded_in_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_is_remembered_of_decisions_is_bounded_in_bytes(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(state, "LARGEST_REMEMBERED", 40_000)
     with running(tmp_path / "d.db") as engine:
         serve(engine)
@@ -102,8 +136,14 @@ def test_what_is_remembered_of_decisions_is_bounded_in_bytes(tmp_path: Path, mon
             engine.call(DecisionCommand(context={"text": "x" * 5_000}, id=str(n)))
         records = engine.state.records
         assert 1 < len(records._recent) < 10
-        assert records._size == sum(len(b) for bodies in records._recent.values() for b in bodies) <= 40_000
-        assert engine.call(RewardCommand("0", 1.0)) == "learned"  # read from the store again
+        assert (
+            records._size
+            == sum(len(b) for bodies in records._recent.values() for b in bodies)
+            <= 40_000
+        )
+        assert (
+            engine.call(RewardCommand("0", 1.0)) == "learned"
+        )  # read from the store again
 
 
 def test_the_state_hash_of_many_waiting_decisions_is_kept_up_to_date() -> None:
@@ -126,7 +166,9 @@ def test_an_evaluation_is_computed_once_however_often_it_is_looked_at(
 ) -> None:
     reads: list[Any] = []
     read = personalizer.LogSpan.read
-    monkeypatch.setattr(personalizer.LogSpan, "read", lambda *given: reads.append(given) or read(*given))
+    monkeypatch.setattr(
+        personalizer.LogSpan, "read", lambda *given: reads.append(given) or read(*given)
+    )
     with running(tmp_path / "d.db", Clock()) as engine:
         serve(engine)
         client = TestClient(Application(Service(engine)))

@@ -44,7 +44,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     for n in range(40):
         connection.execute("BEGIN")
         connection.executemany(
-            "INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)]
+            "INSERT INTO t VALUES (?)",
+            [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)],
         )
         connection.execute("COMMIT")
     for end in ("", "-wal"):
@@ -109,10 +110,18 @@ def test_flipped_bits_are_refused_or_without_effect() -> None:
 
     results = run(12, 4_600, seed=3)
     assert not any(told["missed"] for told in results.values()), results
-    assert sum(told["outcomes"].get("refused, an event named", 0) for told in results.values()) >= 8
+    assert (
+        sum(
+            told["outcomes"].get("refused, an event named", 0)
+            for told in results.values()
+        )
+        >= 8
+    )
 
 
-def test_events_that_are_missing_at_the_end_or_hidden_from_their_ids_are_noticed(tmp_path: Path) -> None:
+def test_events_that_are_missing_at_the_end_or_hidden_from_their_ids_are_noticed(
+    tmp_path: Path,
+) -> None:
     play(tmp_path / "d.db", 5)
     shutil.copy(tmp_path / "d.db", tmp_path / "e.db")
     connection = sqlite3.connect(tmp_path / "d.db")
@@ -128,7 +137,9 @@ def test_events_that_are_missing_at_the_end_or_hidden_from_their_ids_are_noticed
     connection.execute("DROP INDEX events_by_key")
     connection.execute(f"{made} AND key != '{key}'")
     connection.execute("PRAGMA writable_schema = ON")
-    connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'events_by_key'", (made,))
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = ? WHERE name = 'events_by_key'", (made,)
+    )
     connection.close()
     with pytest.raises(StoreError, match="its index by key does not match its events"):
         open_store(tmp_path / "e.db", check=verify)
@@ -144,7 +155,11 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     before = store.head()
     done = compact(store, clock.now - 500.0)
     assert done == (902, 60)
-    assert (store.head(), store.start().seq, store.of_key(str(old))) == (before, 902, [])
+    assert (store.head(), store.start().seq, store.of_key(str(old))) == (
+        before,
+        902,
+        [],
+    )
     assert restore(store).hashes() == replay_all(store).hashes() == live
     assert compact(store, clock.now - 500.0)[0] == 0
     store.close()
@@ -163,13 +178,21 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
         serve(engine)
         engine.call(DecisionCommand(id="gone"))
         engine.call(
-            commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True
+            commands.configure(
+                "default", Configuration(reward_wait=1e6, default_reward=0.0)
+            ),
+            alone=True,
         )
         engine.call(DecisionCommand(id="waits"))
         engine.call(DecisionCommand(id="later"))
     store = open_store(tmp_path / "d.db")
     compact(store, clock.now + 1e9)
-    assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [
+    assert (
+        [
+            len(store.of_key(decision_key(id, "default")))
+            for id in ("gone", "waits", "later")
+        ]
+    ) == [
         0,
         1,
         1,
@@ -204,7 +227,9 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         before, refused = engine.state.seq, 0
         for n in range(200):
             try:
-                engine.call(DecisionCommand(context={"text": "x" * 900}, id=f"more {n}"))
+                engine.call(
+                    DecisionCommand(context={"text": "x" * 900}, id=f"more {n}")
+                )
             except UnavailableError:
                 refused += 1
         accepted = engine.state.seq - before
@@ -227,7 +252,9 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
     store.close()
 
 
-def test_a_store_that_is_taken_away_stops_the_engine_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+def test_a_store_that_is_taken_away_stops_the_engine_and_nothing_is_acknowledged(
+    tmp_path: Path,
+) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         os.rename(tmp_path / "d.db", tmp_path / "elsewhere.db")

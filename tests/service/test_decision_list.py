@@ -43,14 +43,23 @@ def shop(tmp_path: Path) -> Any:
         serve(engine, fitted(), "shop")
         for n in range(20):
             clock.now += 3_600.0
-            engine.call(DecisionCommand(context={"city": "Bern" if n % 2 else "Genf"}, id=f"visit {n}"))
+            engine.call(
+                DecisionCommand(
+                    context={"city": "Bern" if n % 2 else "Genf"}, id=f"visit {n}"
+                )
+            )
         engine.call(DecisionCommand("shop", {"age": 1.0}, id="other", deferred=True))
         for n in range(10):
             engine.call(RewardCommand(f"visit {n}", float(n)))
-        yield TestClient(Application(Service(engine)), raise_server_exceptions=False), engine
+        yield (
+            TestClient(Application(Service(engine)), raise_server_exceptions=False),
+            engine,
+        )
 
 
-def test_decisions_are_listed_latest_first_in_pages_by_model_arm_time_status_and_text(shop: Any) -> None:
+def test_decisions_are_listed_latest_first_in_pages_by_model_arm_time_status_and_text(
+    shop: Any,
+) -> None:
     client, _ = shop
     every = [f"visit {n}" for n in reversed(range(20))]
     assert ids(listed(client, limit=7)) == ["other", *every]
@@ -61,8 +70,13 @@ def test_decisions_are_listed_latest_first_in_pages_by_model_arm_time_status_and
     assert ids(listed(client, search="Bern")) == every[::2]
     assert ids(listed(client, search="visit 7")) == ["visit 7"]
     start = 1_000_000.0
-    assert ids(listed(client, since=start + 3_600 * 4, until=start + 3_600 * 6)) == ["visit 4", "visit 3"]
-    assert ids(listed(client, since="1970-01-12T13:46:40+00:00", until="1970-01-12T14:47")) == ["visit 0"]
+    assert ids(listed(client, since=start + 3_600 * 4, until=start + 3_600 * 6)) == [
+        "visit 4",
+        "visit 3",
+    ]
+    assert ids(
+        listed(client, since="1970-01-12T13:46:40+00:00", until="1970-01-12T14:47")
+    ) == ["visit 0"]
     chosen = listed(client, model="default")[0]["action"]
     assert {item["action"] for item in listed(client, arm=chosen)} == {chosen}
     arms = [ids(listed(client, model="shop", search=f"arm_{n}")) for n in range(3)]
@@ -79,17 +93,26 @@ def test_each_has_everything_that_explains_it(shop: Any) -> None:
     assert found["rewards"][0]["value"] == 3.0
     assert found["status"] == "learned"
     assert found["version"] == engine.state.models["default"].version
-    assert {**found, "seq": None} == {**client.get("/v1/decisions/visit 3").json(), "seq": None}
+    assert {**found, "seq": None} == {
+        **client.get("/v1/decisions/visit 3").json(),
+        "seq": None,
+    }
 
 
-def test_a_list_goes_on_where_its_page_ended_for_want_of_time(shop: Any, monkeypatch: Any) -> None:
+def test_a_list_goes_on_where_its_page_ended_for_want_of_time(
+    shop: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(decisions, "MOST_SCANNED", 7)
     monkeypatch.setattr(history, "SCANNED_TOGETHER", 3)
     client, _ = shop
-    assert ids(listed(client, model="default", limit=2)) == [f"visit {n}" for n in reversed(range(20))]
+    assert ids(listed(client, model="default", limit=2)) == [
+        f"visit {n}" for n in reversed(range(20))
+    ]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=101", "before=-1", "status=lost", "since=yesterday"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "before=-1", "status=lost", "since=yesterday"]
+)
 def test_a_wrong_question_is_named(shop: Any, query: str) -> None:
     answer = shop[0].get(f"/v1/decisions?{query}")
     assert answer.status_code == 422
@@ -112,7 +135,9 @@ def test_the_reason_is_the_planted_one(tmp_path: Path) -> None:
                 assert (event.why == "floor") == (event.action != "b")
         assert set(why) == {"greedy", "floor"}
         assert 80 < why["floor"] < 160
-        engine.call(commands.configure("default", Configuration(mode="apprentice")), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(mode="apprentice")), alone=True
+        )
         assert engine.call(DecisionCommand()).why == "first"
 
 

@@ -31,7 +31,11 @@ def compose() -> dict[str, Any]:
 def lines(name: str, word: str) -> list[str]:
     """What follows a word at the beginning of a line of the Containerfile, continued lines joined."""
     text = (DEPLOY / name).read_text().replace("\\\n", " ")
-    return [line.removeprefix(word).strip() for line in text.splitlines() if line.startswith(word)]
+    return [
+        line.removeprefix(word).strip()
+        for line in text.splitlines()
+        if line.startswith(word)
+    ]
 
 
 def options(arguments: list[str]) -> dict[str, Any]:
@@ -41,11 +45,15 @@ def options(arguments: list[str]) -> dict[str, Any]:
     return dict(command.make_context(name, list(rest)).params)
 
 
-def test_the_container_starts_the_service_on_a_store_in_its_volume_and_asks_whether_it_is_ready() -> None:
+def test_the_container_starts_the_service_on_a_store_in_its_volume_and_asks_whether_it_is_ready() -> (
+    None
+):
     assert json.loads(lines("Containerfile", "ENTRYPOINT")[0]) == ["invariant-bandits"]
     given = options(json.loads(lines("Containerfile", "CMD")[0]))
     assert (given["host"], given["port"], given["role"]) == ("0.0.0.0", 8080, "alone")
-    assert given["token_file"] is not None, "beyond loopback the service refuses to start without tokens"
+    assert given["token_file"] is not None, (
+        "beyond loopback the service refuses to start without tokens"
+    )
     assert lines("Containerfile", "WORKDIR") == lines("Containerfile", "VOLUME")
     assert not Path(given["store"]).is_absolute()
     assert "/readyz" in lines("Containerfile", "HEALTHCHECK")[0]
@@ -61,24 +69,37 @@ def test_the_container_is_built_from_what_is_there() -> None:
     extras = re.search(r"/source\[([a-z,]+)\]", ran)
     assert extras is not None
     declared = (DEPLOY.parent / "pyproject.toml").read_text()
-    assert all(re.search(rf"^{item} = \[", declared, re.MULTILINE) for item in extras[1].split(","))
+    assert all(
+        re.search(rf"^{item} = \[", declared, re.MULTILINE)
+        for item in extras[1].split(",")
+    )
 
 
 def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_learner_before_its_deciders() -> (
     None
 ):
     services = compose()["services"]
-    given = {name: options(service["command"]) for name, service in services.items() if "command" in service}
+    given = {
+        name: options(service["command"])
+        for name, service in services.items()
+        if "command" in service
+    }
     assert {name: value["role"] for name, value in given.items()} == {
         "learner": "learner",
         "standby": "learner",
         "decider": "decider",
     }
     assert len({item["store"] for item in given.values()}) == 1
-    assert given["learner"]["store"].startswith("postgresql://bandits@postgres/decisions")
+    assert given["learner"]["store"].startswith(
+        "postgresql://bandits@postgres/decisions"
+    )
     assert "healthcheck" in services["postgres"]
-    assert services["learner"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    assert services["decider"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
+    assert services["learner"]["depends_on"] == {
+        "postgres": {"condition": "service_healthy"}
+    }
+    assert services["decider"]["depends_on"] == {
+        "learner": {"condition": "service_healthy"}
+    }
     known = {"tokens": "/run/secrets/tokens"}
     assert all(str(item["token_file"]) == known["tokens"] for item in given.values())
     assert set(compose()["secrets"]) == set(known)
@@ -88,11 +109,15 @@ def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool (Debian's package prometheus) is not installed")
-    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.system
-def test_planted_figures_make_the_alerts_that_they_should_and_no_others(tmp_path: Path) -> None:
+def test_planted_figures_make_the_alerts_that_they_should_and_no_others(
+    tmp_path: Path,
+) -> None:
     for file in (DEPLOY / "alerts.yaml", Path(__file__).with_name("alerts.test.yaml")):
         shutil.copy(file, tmp_path)
     done = promtool("test", "rules", "alerts.test.yaml", folder=tmp_path)
@@ -103,19 +128,29 @@ def expressions() -> list[str]:
     """What the panels of the dashboard ask Prometheus for, variables filled in."""
     panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    return [re.sub(r"\$(model|route)", ".*", text.replace("$__rate_interval", "5m")) for text in asked]
+    return [
+        re.sub(r"\$(model|route)", ".*", text.replace("$__rate_interval", "5m"))
+        for text in asked
+    ]
 
 
 @pytest.mark.system
 def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
-    rules = [{"record": f"panel_{place}", "expr": text} for place, text in enumerate(expressions())]
-    (tmp_path / "panels.yaml").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    rules = [
+        {"record": f"panel_{place}", "expr": text}
+        for place, text in enumerate(expressions())
+    ]
+    (tmp_path / "panels.yaml").write_text(
+        json.dumps({"groups": [{"name": "panels", "rules": rules}]})
+    )
     done = promtool("check", "rules", "panels.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules)} rules found" in done.stdout
 
 
-def test_dashboard_and_alerts_ask_for_figures_that_the_service_shows(loops: TestClient) -> None:
+def test_dashboard_and_alerts_ask_for_figures_that_the_service_shows(
+    loops: TestClient,
+) -> None:
     assert loops.post("/v1/decisions", json={"arms": ["a"]}).status_code == 200
     shown: set[str] = set()
     for _ in range(200):  # the view that metrics are made of follows the decisions
@@ -144,7 +179,9 @@ def test_the_unit_starts_the_service_where_it_may_write() -> None:
     assert "StateDirectory=invariant-bandits" in unit()
     assert str(given["token_file"]) == "%d/tokens"
     assert re.search(r"^LoadCredential=tokens:", unit(), re.MULTILINE)
-    assert not re.search(r"^MemoryDenyWriteExecute", unit(), re.MULTILINE), "compiled loops need such memory"
+    assert not re.search(r"^MemoryDenyWriteExecute", unit(), re.MULTILINE), (
+        "compiled loops need such memory"
+    )
 
 
 @pytest.mark.system
@@ -152,7 +189,9 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     here = Path(sys.executable).with_name("invariant-bandits")
-    (tmp_path / UNIT).write_text(unit().replace("/opt/invariant-bandits/bin/invariant-bandits", str(here)))
+    (tmp_path / UNIT).write_text(
+        unit().replace("/opt/invariant-bandits/bin/invariant-bandits", str(here))
+    )
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT)],
         capture_output=True,

@@ -14,7 +14,11 @@ import pytest
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    EventBatch,
+    RewardCommand,
+)
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.replay import replay_all, restore
@@ -25,13 +29,18 @@ from invariant_bandits.service.store.sql import StoreError, UnavailableError
 from served_models import Clock, fitted, play_together, running, serve
 
 
-def play(engine: Engine, rounds: int, model: str = "default", seed: int = 0) -> list[float]:
+def play(
+    engine: Engine, rounds: int, model: str = "default", seed: int = 0
+) -> list[float]:
     """Arm number h is best in hour h: rewarded with 0.8, the others with 0.2."""
     rng, rewards = np.random.default_rng(seed), []
     for _ in range(rounds):
         hour = int(rng.integers(3))
         decided = engine.call(DecisionCommand(model, {"hour": str(hour)}))
-        value = float(rng.random() < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2))
+        value = float(
+            rng.random()
+            < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2)
+        )
         assert engine.call(RewardCommand(decided.id, value)) == "learned"
         rewards.append(value)
     return rewards
@@ -42,12 +51,19 @@ def test_an_empty_model_learns_a_planted_world(tmp_path: Path) -> None:
     in 10^6.
     """
     rng = np.random.default_rng(0)
-    asked = [DecisionCommand(context={"hour": str(hour)}) for hour in rng.integers(3, size=1_000)]
+    asked = [
+        DecisionCommand(context={"hour": str(hour)})
+        for hour in rng.integers(3, size=1_000)
+    ]
     rewards = []
 
     def reward(decided: Decided) -> float:
         best = "abc"[int((decided.context or {})["hour"])]
-        rewards.append(float(rng.random() < (0.8 if decided.labels[decided.place] == best else 0.2)))
+        rewards.append(
+            float(
+                rng.random() < (0.8 if decided.labels[decided.place] == best else 0.2)
+            )
+        )
         return rewards[-1]
 
     with running(tmp_path / "d.db") as engine:
@@ -73,10 +89,15 @@ def test_replay_snapshot_and_live_state_are_the_same_bits(address: str) -> None:
     store.close()
 
 
-def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(address: str) -> None:
+def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(
+    address: str,
+) -> None:
     with running(address) as engine:
         serve(engine)
-        threads = [threading.Thread(target=play, args=(engine, 5, "default", n)) for n in range(64)]
+        threads = [
+            threading.Thread(target=play, args=(engine, 5, "default", n))
+            for n in range(64)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -88,7 +109,9 @@ def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(address: str
     store.close()
 
 
-def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(address: str) -> None:
+def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(
+    address: str,
+) -> None:
     with running(address) as engine:
         serve(engine)
         first = engine.call(DecisionCommand(context={"hour": "1"}, id="x"))
@@ -181,7 +204,9 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
         raise StoreError("event 7 is damaged")
 
     with ThreadPoolExecutor(6) as pool:
-        broken = pool.submit(engine.call, commands.inspect(lambda state: time.sleep(0.2)))
+        broken = pool.submit(
+            engine.call, commands.inspect(lambda state: time.sleep(0.2))
+        )
         waiting = [pool.submit(engine.call, damaged, alone=True) for _ in range(2)]
         waiting += [pool.submit(engine.call, DecisionCommand()) for _ in range(3)]
         broken.result(30.0)
@@ -192,20 +217,29 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["empty", "fitted"])
-def test_a_batch_decides_as_its_decisions_would_one_by_one(tmp_path: Path, kind: str) -> None:
+def test_a_batch_decides_as_its_decisions_would_one_by_one(
+    tmp_path: Path, kind: str
+) -> None:
     """Nothing is learned in between, and every name has its place: the same bits."""
     ages = np.random.default_rng(3).normal(size=64).tolist()
-    asked = [DecisionCommand(context={"age": age}, id=str(number)) for number, age in enumerate(ages)]
+    asked = [
+        DecisionCommand(context={"age": age}, id=str(number))
+        for number, age in enumerate(ages)
+    ]
     decided = []
     for name in ("together", "alone"):
         with running(tmp_path / f"{name}.db", Clock()) as engine:
             serve(engine, fitted() if kind == "fitted" else None)
-            engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
+            engine.call(
+                commands.configure("default", Configuration(floor=0.5)), alone=True
+            )
             first = engine.call(DecisionCommand(context={"age": 0.5}, id="first"))
             engine.call(RewardCommand(first.id, 1.0))
             whole = commands.all_or_none(asked)
             decided.append(
-                engine.call(whole) if name == "together" else [engine.call(each) for each in asked]
+                engine.call(whole)
+                if name == "together"
+                else [engine.call(each) for each in asked]
             )
     fields = ("place", "propensities", "means", "draw", "why", "labels")
     together, alone = ([event.show(*fields) for event in events] for events in decided)

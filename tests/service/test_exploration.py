@@ -37,13 +37,23 @@ def misfit(decided: list[Decided]) -> tuple[float, int]:
     counts = np.bincount([event.place for event in decided], minlength=len(labels))
     possible = expected > 0.0
     assert counts[~possible].sum() == 0
-    return float(np.sum((counts - expected)[possible] ** 2 / expected[possible])), int(possible.sum()) - 1
+    return float(np.sum((counts - expected)[possible] ** 2 / expected[possible])), int(
+        possible.sum()
+    ) - 1
 
 
 def taught(engine: Engine, rounds: int = 40) -> None:
     rng = np.random.default_rng(2)
-    asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=rounds).tolist()]
-    play_together(engine, asked, lambda event: float(rng.random() < 0.3 + 0.2 * event.place), size=10)
+    asked = [
+        DecisionCommand(context={"age": age})
+        for age in rng.normal(size=rounds).tolist()
+    ]
+    play_together(
+        engine,
+        asked,
+        lambda event: float(rng.random() < 0.3 + 0.2 * event.place),
+        size=10,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +61,8 @@ def stored() -> dict[str, tuple[type[Learner], bytes]]:
     """Learners of all kinds, as they are stored."""
     model = labelled_model()
     by_itself = replace(
-        model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13)
+        model,
+        policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13),
     )
     made: dict[str, Learner] = {
         "empty": OpenLearner(dict.fromkeys("abc", True), seed=11),
@@ -64,13 +75,19 @@ def stored() -> dict[str, tuple[type[Learner], bytes]]:
 @pytest.mark.parametrize("which", ["empty", "fitted", "fitted, randomises by itself"])
 @pytest.mark.parametrize("mode", ["online", "apprentice", "logging"])
 def test_actions_are_played_as_often_as_their_logged_propensities_say(
-    tmp_path: Path, stored: dict[str, tuple[type[Learner], bytes]], which: str, mode: Any
+    tmp_path: Path,
+    stored: dict[str, tuple[type[Learner], bytes]],
+    which: str,
+    mode: Any,
 ) -> None:
     kind, content = stored[which]
     with running(tmp_path / "d.db") as engine:
         serve(engine, kind.from_bytes(content, which))
         taught(engine)
-        engine.call(commands.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(floor=0.3, mode=mode)),
+            alone=True,
+        )
         total, freedom = 0.0, 0
         for age in (-1.0, 0.4):
             decided = engine.call(all_of([DecisionCommand(context={"age": age})] * 800))
@@ -85,7 +102,9 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         assert freedom >= 2
         assert chi2.sf(total, freedom) > RARELY
         swapped = [
-            msgspec.structs.replace(event, propensities=event.propensities[1:] + event.propensities[:1])
+            msgspec.structs.replace(
+                event, propensities=event.propensities[1:] + event.propensities[:1]
+            )
             for event in decided
         ]
         assert chi2.sf(*misfit(swapped)) < RARELY, (
@@ -98,8 +117,12 @@ def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:
         serve(engine)
         taught(engine)
         decided = engine.call(all_of([DecisionCommand(context={"age": 0.0})] * 200))
-        assert min(min(event.propensities) for event in decided) == pytest.approx(0.05 / 3)
-        told = engine.call(commands.inspect(lambda state: exploration_of(state.model("default"))))
+        assert min(min(event.propensities) for event in decided) == pytest.approx(
+            0.05 / 3
+        )
+        told = engine.call(
+            commands.inspect(lambda state: exploration_of(state.model("default")))
+        )
         assert told["floor"] == 0.05
         assert 0.0 < told["share"] < 1.0
 
@@ -112,7 +135,9 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
 
         def played(rounds: int) -> None:
             play_together(
-                engine, [DecisionCommand(context={})] * rounds, lambda event: float(event.place == 1)
+                engine,
+                [DecisionCommand(context={})] * rounds,
+                lambda event: float(event.place == 1),
             )
 
         def counts(state: State) -> tuple[int, float]:

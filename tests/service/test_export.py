@@ -47,7 +47,9 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
         return play_together(
             engine,
             asked,
-            lambda event: noisy(rng, SLOPES[event.labels[event.place]] * (event.context or {})["age"]),
+            lambda event: noisy(
+                rng, SLOPES[event.labels[event.place]] * (event.context or {})["age"]
+            ),
         )
 
 
@@ -76,18 +78,28 @@ def test_labelled_arms_are_fitted_with_no_schema_by_hand(
     tmp_path: Path, served: tuple[Path, list[Decided]]
 ) -> None:
     path, decided = served
-    told = CliRunner().invoke(app, ["store", "export", str(path), str(tmp_path / "log.parquet")])
+    told = CliRunner().invoke(
+        app, ["store", "export", str(path), str(tmp_path / "log.parquet")]
+    )
     assert told.exit_code == 0, told.output
     assert "1,500 decisions, 1,500 rows" in told.output
     table = parquet.read_table(tmp_path / "log.parquet")
     assert table.column("decision_id").to_pylist() == [event.id for event in decided]
-    assert table.column("propensity").to_pylist() == [event.propensities[event.place] for event in decided]
+    assert table.column("propensity").to_pylist() == [
+        event.propensities[event.place] for event in decided
+    ]
     model = ib.fit_logs(tmp_path / "log.parquet")
     assert (model.schema.arm, model.schema.arms_offered) == ("action", "arms_offered")
     assert set(model.schema.features) == {"age", "city"}
     assert model.moments.rounds == ROUNDS
-    for age, best in ((1.5, "a"), (-1.5, "b")):  # as planted: 1.5 apart, with an error of about 0.05
-        assert model.decide({"age": age, "city": "Bern" if age > 0 else "Chur"}).action == best
+    for age, best in (
+        (1.5, "a"),
+        (-1.5, "b"),
+    ):  # as planted: 1.5 apart, with an error of about 0.05
+        assert (
+            model.decide({"age": age, "city": "Bern" if age > 0 else "Chur"}).action
+            == best
+        )
 
 
 def test_evaluation_finds_what_the_best_arms_would_have_earned(
@@ -111,8 +123,12 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     asked = []
     for _ in range(ROUNDS):
-        rows = [{"price": x, "size": y} for x, y in rng.uniform(-1, 1, size=(4, 2)).tolist()]
-        asked.append(DecisionCommand("rows", {"hot": float(rng.integers(2))}, list("wxyz"), rows))
+        rows = [
+            {"price": x, "size": y} for x, y in rng.uniform(-1, 1, size=(4, 2)).tolist()
+        ]
+        asked.append(
+            DecisionCommand("rows", {"hot": float(rng.integers(2))}, list("wxyz"), rows)
+        )
 
     def earned(one: Decided) -> float:
         row, hot = (one.actions or [])[one.place], (one.context or {})["hot"]
@@ -129,15 +145,25 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     assert (done.decisions, done.rows) == (ROUNDS, 4 * ROUNDS)
     model = ib.fit_logs(tmp_path / "log.parquet")
     assert (model.schema.chosen, model.moments.rounds) == ("chosen", ROUNDS)
-    for size, best in ((-1.0, 0), (1.0, 1)):  # on hot days, the smaller; else the dearer
-        offered = [{"f:price": 0.0, "f:size": s, "f:price|hot": 0.0, "f:size|hot": s} for s in (size, -size)]
+    for size, best in (
+        (-1.0, 0),
+        (1.0, 1),
+    ):  # on hot days, the smaller; else the dearer
+        offered = [
+            {"f:price": 0.0, "f:size": s, "f:price|hot": 0.0, "f:size|hot": s}
+            for s in (size, -size)
+        ]
         assert model.select(offered) == best
     table = parquet.read_table(tmp_path / "log.parquet")
     chosen = table.filter(table.column("chosen"))
     names = ["f:price", "f:size", "f:price|hot", "f:size|hot"]
-    columns = np.column_stack([np.ones(ROUNDS), *(chosen.column(name).to_numpy() for name in names)])
+    columns = np.column_stack(
+        [np.ones(ROUNDS), *(chosen.column(name).to_numpy() for name in names)]
+    )
     found = np.linalg.lstsq(columns, chosen.column("reward").to_numpy(), rcond=None)[0]
-    np.testing.assert_allclose(found[1:], [1.0, 0.0, 0.0, -2.0], atol=0.15)  # six standard errors
+    np.testing.assert_allclose(
+        found[1:], [1.0, 0.0, 0.0, -2.0], atol=0.15
+    )  # six standard errors
 
 
 def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
@@ -146,7 +172,10 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     with running(tmp_path / "d.db") as engine:
         serve(engine, FittedLearner(ib.Model.from_bytes(model.to_bytes(), "it")))
-        asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=500).tolist()]
+        asked = [
+            DecisionCommand(context={"age": age})
+            for age in rng.normal(size=500).tolist()
+        ]
         play_together(engine, asked, lambda event: float(rng.random() < 0.5))
     export(tmp_path / "d.db", tmp_path / "log.parquet")
     update = ib.update_model(model, tmp_path / "log.parquet")
@@ -167,7 +196,10 @@ def test_only_what_is_settled_is_written(
         engine.call(DecisionCommand(id="later"))
         engine.call(RewardCommand("later", 0.5))
         engine.call(
-            commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True
+            commands.configure(
+                "default", Configuration(mode="logging", aggregation="sum")
+            ),
+            alone=True,
         )
         engine.call(DecisionCommand(id="logged"))
         engine.call(RewardCommand("logged", 7.0))
@@ -175,14 +207,21 @@ def test_only_what_is_settled_is_written(
         monkeypatch.setattr(keeping, "MOST_REMEMBERED", 5)
         settled = list(settled_decisions(store, "default", Configuration()))
         learned = list(settled_decisions(store, "default"))
-    order = [*((f"{n:02d}", float(n)) for n in reversed(range(0, 40, 2))), ("later", 0.5), ("logged", 7.0)]
+    order = [
+        *((f"{n:02d}", float(n)) for n in reversed(range(0, 40, 2))),
+        ("later", 0.5),
+        ("logged", 7.0),
+    ]
     assert [(each.decided.id, each.reward) for each in settled] == order
     assert learned == settled[:-1]
     asked = ["store", "export", address, str(tmp_path / "log.parquet")]
     told = CliRunner().invoke(app, [*asked, "--since", "1970-01-12T14:00"])
     assert "2 decisions" in told.output
     assert CliRunner().invoke(app, asked).exit_code != 0  # it is there already
-    assert CliRunner().invoke(app, [*asked, "--force", "--since", "2030-01-01"]).exit_code != 0
+    assert (
+        CliRunner().invoke(app, [*asked, "--force", "--since", "2030-01-01"]).exit_code
+        != 0
+    )
     assert len(parquet.read_table(tmp_path / "log.parquet")) == 2  # as it was
     wrong = CliRunner().invoke(app, [*asked[:-1], str(tmp_path / "log.csv")])
     assert wrong.exit_code != 0

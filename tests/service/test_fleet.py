@@ -72,7 +72,10 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
     for _ in range(rounds):
         hour = int(rng.integers(3))
         decided = engine.call(DecisionCommand(context={"hour": str(hour)}))
-        value = float(rng.random() < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2))
+        value = float(
+            rng.random()
+            < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2)
+        )
         assert engine.call(RewardCommand(decided.id, value)) == "waiting"
         rewards.append(value)
     return rewards
@@ -87,7 +90,9 @@ def events_of(address: str) -> list[object]:
 
 
 @pytest.mark.system
-def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: PostgresServer) -> None:
+def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(
+    postgres: PostgresServer,
+) -> None:
     """Uniform play earns 0.4; the last 300 of 1,200 rounds miss 0.5 less than once in 10^4 once it is
     learned.
     """
@@ -124,18 +129,24 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
             answers = []
             for number in range(40):
                 barrier.wait(PATIENCE)
-                decided = engine.call(DecisionCommand(context={"hour": "1"}, id=f"visit {number}"))
+                decided = engine.call(
+                    DecisionCommand(context={"hour": "1"}, id=f"visit {number}")
+                )
                 answers.append((decided.place, decided.time))
             return answers
 
         with ThreadPoolExecutor(3) as pool:
             first, second, third = pool.map(ask, [*deciders, learner])
         assert first == second == third
-    assert len([event for event in events_of(address) if isinstance(event, Decided)]) == 40
+    assert (
+        len([event for event in events_of(address) if isinstance(event, Decided)]) == 40
+    )
 
 
 @pytest.mark.system
-def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: PostgresServer) -> None:
+def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(
+    postgres: PostgresServer,
+) -> None:
     address, clock = postgres.fresh(), Clock()
     with fleet(address, clock=clock) as (learner, (one, other)):
         counts = learner.state.models["default"].counts
@@ -155,11 +166,18 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
         until(lambda: counts.learned == 3)
         rules = Configuration(reward_wait=60.0, default_reward=0.0, aggregation="sum")
         learner.call(commands.configure("default", rules), alone=True)
-        until(lambda: all(each.state.models["default"].configuration == rules for each in (one, other)))
+        until(
+            lambda: all(
+                each.state.models["default"].configuration == rules
+                for each in (one, other)
+            )
+        )
         for id in ("none", "two"):
             one.call(DecisionCommand(id=id))
         for value in (1.0, 2.0):
-            assert other.call(RewardCommand("two", value, request=str(value))) == "waiting"
+            assert (
+                other.call(RewardCommand("two", value, request=str(value))) == "waiting"
+            )
         until(lambda: counts.decisions == 5)
         clock.now += 61.0
         until(lambda: counts.learned == 5)
@@ -173,7 +191,9 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
 
 
 @pytest.mark.system
-def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres: PostgresServer) -> None:
+def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh()
     with fleet(address) as (learner, deciders):
         players = [Player(deciders[n % 2]) for n in range(4)]
@@ -188,7 +208,12 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
             player.join()
         acknowledged = set().union(*(player.rewarded for player in players))
         counts = learner.state.models["default"].counts
-        until(lambda: learner.state.seq == learner.store.head().seq and not learner.state.due(math.inf, 1))
+        until(
+            lambda: (
+                learner.state.seq == learner.store.head().seq
+                and not learner.state.due(math.inf, 1)
+            )
+        )
         live, learned = (
             learner.state.hashes(),
             counts.learned,
@@ -208,7 +233,9 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
 
 
 @pytest.mark.system
-def test_versions_reach_deciders_which_change_nothing_themselves(postgres: PostgresServer) -> None:
+def test_versions_reach_deciders_which_change_nothing_themselves(
+    postgres: PostgresServer,
+) -> None:
     with fleet(postgres.fresh(), deciders=1) as (learner, (decider,)):
         first = decider.call(DecisionCommand()).version
         second = serve(learner)
@@ -223,12 +250,16 @@ def test_roles_need_a_shared_store(tmp_path: Path) -> None:
     for role in ("learner", "decider"):
         with pytest.raises(InputError, match="postgresql://"):
             engine_for(role, str(tmp_path / "d.db"), print)
-    with pytest.raises(InputError, match="role must be one of 'alone', 'learner', 'decider'"):
+    with pytest.raises(
+        InputError, match="role must be one of 'alone', 'learner', 'decider'"
+    ):
         engine_for("king", str(tmp_path / "d.db"), print)  # type: ignore[arg-type]
 
 
 @pytest.mark.system
-def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_a_second_learner_takes_over_from_a_killed_one(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when
     replay_all.
     """
@@ -236,7 +267,10 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
     first = start(tmp_path, "--role", "learner", store=address)
     acknowledged: list[str] = []
     going = threading.Event()
-    with ThreadPoolExecutor(5) as pool, service(tmp_path, "--role", "decider", store=address) as decider:
+    with (
+        ThreadPoolExecutor(5) as pool,
+        service(tmp_path, "--role", "decider", store=address) as decider,
+    ):
         second = pool.submit(start, tmp_path, "--role", "learner", store=address)
 
         def load(number: int) -> None:
@@ -246,7 +280,10 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
                 body = {"id": id, "arms": ["a", "b"], "context": {"n": number}}
                 if decider.ask("POST", "/v1/decisions", body)[0] != 200:
                     continue
-                if decider.ask("POST", "/v1/rewards", {"id": id, "value": 1.0})[0] == 200:
+                if (
+                    decider.ask("POST", "/v1/rewards", {"id": id, "value": 1.0})[0]
+                    == 200
+                ):
                     acknowledged.append(id)
 
         loads = [pool.submit(load, number) for number in range(3)]
@@ -259,7 +296,12 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
         going.set()
         for one in loads:
             one.result(PATIENCE)
-        until(lambda: successor.ask("GET", "/v1/model")[1]["counts"]["learned"] >= len(acknowledged))
+        until(
+            lambda: (
+                successor.ask("GET", "/v1/model")[1]["counts"]["learned"]
+                >= len(acknowledged)
+            )
+        )
         status, refused = decider.ask("POST", "/v1/model/versions/none/activate")
         assert (status, refused["error"]["code"]) == (409, "conflict")
         successor.end()

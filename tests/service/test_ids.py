@@ -34,13 +34,21 @@ MODELS = {"default": "ab", "shop": "cd", "teaser": "ef"}
 def client(address: str) -> Iterator[TestClient]:
     """A service with three models, whose arms tell them apart."""
     with TestClient(
-        Application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False
+        Application(open_service(ServiceSettings(store=address))),
+        raise_server_exceptions=False,
     ) as client:
         for name, arms in MODELS.items():
             if name != "default":
-                assert client.post("/v1/models", json={"model": name, "arms": list(arms)}).status_code == 201
+                assert (
+                    client.post(
+                        "/v1/models", json={"model": name, "arms": list(arms)}
+                    ).status_code
+                    == 201
+                )
         for label in MODELS["default"]:
-            assert client.post("/v1/model/arms", json={"label": label}).status_code == 201
+            assert (
+                client.post("/v1/model/arms", json={"label": label}).status_code == 201
+            )
         yield client
 
 
@@ -74,16 +82,23 @@ def test_the_same_id_is_another_decision_in_another_model(client: TestClient) ->
     for name, arms in MODELS.items():
         assert (told[name]["model"], told[name]["action"] in arms) == (name, True)
         assert decide(client, name, "x", context={"hour": "1"}) == told[name]
-        assert client.get("/v1/decisions/x", params={"model": name}).json()["action"] == told[name]["action"]
+        assert (
+            client.get("/v1/decisions/x", params={"model": name}).json()["action"]
+            == told[name]["action"]
+        )
 
 
-def test_a_reward_is_learned_by_the_model_it_names_and_by_no_other(client: TestClient) -> None:
+def test_a_reward_is_learned_by_the_model_it_names_and_by_no_other(
+    client: TestClient,
+) -> None:
     decide(client, "shop", "x")
     decide(client, "teaser", "x")
     told = client.post("/v1/rewards", json={"id": "x", "value": 0.5, "model": "teaser"})
     assert told.json() == {"id": "x", "status": "learned"}
     assert [learned(client, name) for name in MODELS] == [(0, 0.0), (0, 0.0), (1, 0.5)]
-    told = client.post("/v1/rewards", json={"id": "x", "value": 1.0, "model": "default"})
+    told = client.post(
+        "/v1/rewards", json={"id": "x", "value": 1.0, "model": "default"}
+    )
     assert told.json() == {"id": "x", "status": "unknown"}
     told = client.post("/v1/rewards", json={"id": "x", "value": 1.0, "model": "none"})
     assert (told.status_code, told.json()["error"]["field"]) == (404, "model")
@@ -92,11 +107,16 @@ def test_a_reward_is_learned_by_the_model_it_names_and_by_no_other(client: TestC
     assert [learned(client, name) for name in MODELS] == [(1, 1.0), (0, 0.0), (1, 0.5)]
 
 
-def test_an_id_alone_means_the_only_model_that_has_decided_under_it(client: TestClient) -> None:
+def test_an_id_alone_means_the_only_model_that_has_decided_under_it(
+    client: TestClient,
+) -> None:
     decide(client, "shop", "x", defer=True)
     assert client.post("/v1/decisions/x/activate").json()["status"] == "activated"
     assert client.get("/v1/decisions/x").json()["model"] == "shop"
-    assert client.post("/v1/rewards", json={"id": "x", "value": 0.25}).json()["status"] == "learned"
+    assert (
+        client.post("/v1/rewards", json={"id": "x", "value": 0.25}).json()["status"]
+        == "learned"
+    )
     assert learned(client, "shop") == (1, 0.25)
     decide(client, "teaser", "x", defer=True)
     for answered in (
@@ -110,20 +130,33 @@ def test_an_id_alone_means_the_only_model_that_has_decided_under_it(client: Test
         assert (error["code"], error["field"]) == ("conflict", "model")
         assert "shop, teaser" in error["message"]
         assert "default" not in error["message"]
-    assert client.post("/v1/decisions/x/activate?model=teaser").json()["status"] == "activated"
+    assert (
+        client.post("/v1/decisions/x/activate?model=teaser").json()["status"]
+        == "activated"
+    )
     assert client.post("/v1/decisions/x/activate?model=none").status_code == 404
     assert client.get("/v1/decisions/x?model=none%00").status_code == 404
     assert client.get("/v1/decisions/x?model=default").status_code == 404
-    assert client.post("/v1/rewards", json={"id": "never", "value": 1.0}).json()["status"] == "unknown"
+    assert (
+        client.post("/v1/rewards", json={"id": "never", "value": 1.0}).json()["status"]
+        == "unknown"
+    )
     decide(client, "default", "never")
     assert learned(client, "default") == (1, 1.0)
 
 
-def test_within_one_batch_an_id_is_looked_up_by_model_as_well(client: TestClient) -> None:
+def test_within_one_batch_an_id_is_looked_up_by_model_as_well(
+    client: TestClient,
+) -> None:
     asked = [{"model": name, "id": "x"} for name in ("shop", "teaser", "shop")]
-    first, second, again = client.post("/v1/decisions", json={"decisions": asked}).json()["decisions"]
+    first, second, again = client.post(
+        "/v1/decisions", json={"decisions": asked}
+    ).json()["decisions"]
     assert (first["model"], second["model"], again) == ("shop", "teaser", first)
-    rewards = [{"id": "x", "value": 1.0, "model": "shop"}, {"id": "x", "value": 0.5, "model": "teaser"}]
+    rewards = [
+        {"id": "x", "value": 1.0, "model": "shop"},
+        {"id": "x", "value": 0.5, "model": "teaser"},
+    ]
     assert client.post("/v1/rewards", json={"rewards": rewards}).status_code == 200
     assert [learned(client, name) for name in MODELS] == [(0, 0.0), (1, 1.0), (1, 0.5)]
 
@@ -142,10 +175,14 @@ OTHERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_the_same_id_with_another_body_is_a_conflict(client: TestClient, other: dict[str, Any]) -> None:
+def test_the_same_id_with_another_body_is_a_conflict(
+    client: TestClient, other: dict[str, Any]
+) -> None:
     told = decide(client, "shop", "x", **BODY)
     before = client.get("/v1/models/shop").json()["state_hash"]
-    answered = client.post("/v1/decisions", json={"model": "shop", "id": "x", **BODY, **other})
+    answered = client.post(
+        "/v1/decisions", json={"model": "shop", "id": "x", **BODY, **other}
+    )
     assert answered.status_code == 409
     assert "'shop' has decided under 'x' already" in answered.json()["error"]["message"]
     assert client.get("/v1/models/shop").json()["state_hash"] == before
@@ -154,7 +191,9 @@ def test_the_same_id_with_another_body_is_a_conflict(client: TestClient, other: 
     assert decide(client, "shop", "x", **BODY) == told == scored
 
 
-def test_a_question_without_arms_stays_the_same_when_arms_come(client: TestClient) -> None:
+def test_a_question_without_arms_stays_the_same_when_arms_come(
+    client: TestClient,
+) -> None:
     told = decide(client, "shop", "x")
     assert client.post("/v1/models/shop/arms", json={"label": "new"}).status_code == 201
     assert decide(client, "shop", "x") == told
@@ -176,9 +215,17 @@ class Through(httpx.BaseTransport):
 
 def test_the_client_names_the_model_of_a_decision(client: TestClient) -> None:
     http = ib.Client("http://test", transport=Through(client), retries=0)
-    shop, teaser = (http.decide(id="x/y", model=name, defer=True) for name in ("shop", "teaser"))
-    assert [http.activate(item) for item in (shop, teaser)] == ["activated", "activated"]
-    assert [http.reward(shop, 1.0), http.reward("x/y", 0.5, model="teaser")] == ["learned", "learned"]
+    shop, teaser = (
+        http.decide(id="x/y", model=name, defer=True) for name in ("shop", "teaser")
+    )
+    assert [http.activate(item) for item in (shop, teaser)] == [
+        "activated",
+        "activated",
+    ]
+    assert [http.reward(shop, 1.0), http.reward("x/y", 0.5, model="teaser")] == [
+        "learned",
+        "learned",
+    ]
     assert [learned(client, name) for name in MODELS] == [(0, 0.0), (1, 1.0), (1, 0.5)]
     assert http.decision("x/y", model="shop")["rewards"][0]["value"] == 1.0
     with pytest.raises(ib.ServiceError, match="shop, teaser") as error:
@@ -193,24 +240,54 @@ def test_the_client_names_the_model_of_a_decision(client: TestClient) -> None:
 def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> None:
     for name in ("one", "two"):
         assert client.post("/v1/models", json={"model": name}).status_code == 201
-    one, two, none = (f"/models/{name}/personalizer/v1.0" for name in ("one", "two", "none"))
-    asked = {"contextFeatures": CONTEXT, "actions": ACTIONS, "eventId": "x", "deferActivation": True}
+    one, two, none = (
+        f"/models/{name}/personalizer/v1.0" for name in ("one", "two", "none")
+    )
+    asked = {
+        "contextFeatures": CONTEXT,
+        "actions": ACTIONS,
+        "eventId": "x",
+        "deferActivation": True,
+    }
     for prefix, first in ((one, 0), (two, 1)):
-        told = client.post(f"{prefix}/rank", json=asked | {"actions": ACTIONS[first:]}).json()
+        told = client.post(
+            f"{prefix}/rank", json=asked | {"actions": ACTIONS[first:]}
+        ).json()
         assert len(told["ranking"]) == 3 - first
-        slots = {"contextFeatures": [{"hour": first}], "actions": ACTIONS, "slots": SLOTS, "eventId": "m"}
+        slots = {
+            "contextFeatures": [{"hour": first}],
+            "actions": ACTIONS,
+            "slots": SLOTS,
+            "eventId": "m",
+        }
         assert client.post(f"{prefix}/multislot/rank", json=slots).status_code == 201
     assert client.post(f"{two}/events/x/activate").status_code == 204
     assert client.get("/v1/decisions/x?model=one").json()["activated"] is False
     assert personalizer_reward(client, "x", 0.5, prefix=two) == 204
     rewards = {"reward": [{"slotId": "top", "value": 1.0}]}
-    assert client.post(f"{two}/multislot/events/m/reward", json=rewards).status_code == 204
+    assert (
+        client.post(f"{two}/multislot/events/m/reward", json=rewards).status_code == 204
+    )
     assert (learned(client, "one"), learned(client, "two")) == ((0, 0.0), (2, 1.5))
-    refused(client.post(f"{none}/events/x/reward", json={"value": 1.0}), 404, "ResourceNotFound")
-    refused(client.post(f"{none}/multislot/events/m/reward", json=rewards), 404, "ResourceNotFound")
+    refused(
+        client.post(f"{none}/events/x/reward", json={"value": 1.0}),
+        404,
+        "ResourceNotFound",
+    )
+    refused(
+        client.post(f"{none}/multislot/events/m/reward", json=rewards),
+        404,
+        "ResourceNotFound",
+    )
     refused(client.post(f"{none}/events/x/activate"), 404, "ResourceNotFound")
-    assert personalizer_reward(client, "x", 0.5) == 204  # of the loop "default", which does not know it
-    assert (learned(client, "one"), learned(client, "two"), learned(client, "default")) == (
+    assert (
+        personalizer_reward(client, "x", 0.5) == 204
+    )  # of the loop "default", which does not know it
+    assert (
+        learned(client, "one"),
+        learned(client, "two"),
+        learned(client, "default"),
+    ) == (
         (0, 0.0),
         (2, 1.5),
         (0, 0.0),
@@ -218,12 +295,16 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
 
 
 def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None:
-    flags = client.post("/ofrep/v1/evaluate/flags", json={"context": {"targetingKey": "u"}}).json()["flags"]
+    flags = client.post(
+        "/ofrep/v1/evaluate/flags", json={"context": {"targetingKey": "u"}}
+    ).json()["flags"]
     ids = {flag["key"]: flag["metadata"]["id"] for flag in flags}
     assert set(ids) == set(MODELS)
     for name in MODELS:  # the id of one flag, asked of another model by the caller
         decide(client, name, ids["shop"], context={}, defer=name == "shop")
-    told = client.post("/v1/rewards", json={"id": ids["shop"], "value": 1.0, "model": "teaser"})
+    told = client.post(
+        "/v1/rewards", json={"id": ids["shop"], "value": 1.0, "model": "teaser"}
+    )
     assert told.json()["status"] == "learned"
     assert [learned(client, name) for name in MODELS] == [(0, 0.0), (0, 0.0), (1, 1.0)]
 
@@ -248,13 +329,33 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
                 told = decide(client, name, id, context={"hour": str(n % 3)})
                 assert (told["id"], told["model"]) == (id, name)
                 body = {"id": id, "value": values[name], "model": name}
-                assert client.post("/v1/rewards", json=body).json()["status"] in ("learned", "unchanged")
-                event = {"actions": [{"id": model} for model in MODELS[name]], "eventId": f"event {n}"}
-                assert client.post(f"{prefix}/rank", json=event).json()["rewardActionId"] in MODELS[name]
-                assert personalizer_reward(client, f"event {n}", values[name], prefix=prefix) == 204
+                assert client.post("/v1/rewards", json=body).json()["status"] in (
+                    "learned",
+                    "unchanged",
+                )
+                event = {
+                    "actions": [{"id": model} for model in MODELS[name]],
+                    "eventId": f"event {n}",
+                }
+                assert (
+                    client.post(f"{prefix}/rank", json=event).json()["rewardActionId"]
+                    in MODELS[name]
+                )
+                assert (
+                    personalizer_reward(
+                        client, f"event {n}", values[name], prefix=prefix
+                    )
+                    == 204
+                )
                 flag = client.post(f"/ofrep/v1/evaluate/flags/{name}", json={}).json()
-                body = {"id": flag["metadata"]["id"], "value": values[name], "model": name}
-                assert client.post("/v1/rewards", json=body).json()["status"] == "learned"
+                body = {
+                    "id": flag["metadata"]["id"],
+                    "value": values[name],
+                    "model": name,
+                }
+                assert (
+                    client.post("/v1/rewards", json=body).json()["status"] == "learned"
+                )
 
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(play, range(12)))
@@ -268,13 +369,18 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
     check_replay(address, live)
 
 
-def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: Path) -> None:
+def test_waits_exports_and_compaction_follow_the_model(
+    address: str, tmp_path: Path
+) -> None:
     clock = Clock()
     with running(address, clock) as engine:
         for name, arms in MODELS.items():
             serve(engine, OpenLearner(dict.fromkeys(arms, True), seed=7), name)
         engine.call(
-            commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True
+            commands.configure(
+                "shop", Configuration(reward_wait=60.0, default_reward=0.0)
+            ),
+            alone=True,
         )
         for n in range(20):
             for name in MODELS:
@@ -301,17 +407,28 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
         live = engine.state.hashes()
     check_replay(address, live)
     store = open_store(address)
-    assert store.keys_from(decision_key("1")) == {decision_key("1", name) for name in MODELS}  # and not of 10
+    assert store.keys_from(decision_key("1")) == {
+        decision_key("1", name) for name in MODELS
+    }  # and not of 10
     for name, total in (("default", 20.0), ("shop", 1.0), ("teaser", 0.0)):
         those = list(settled_decisions(store, name))
         assert sum(settled.reward for settled in those) == total
         assert {settled.decided.model for settled in those} <= {name}
     assert export(store, tmp_path / "shop.parquet", model="shop").decisions == 20
     rows = parquet.read_table(tmp_path / "shop.parquet").to_pylist()
-    assert {row["decision_id"]: row["reward"] for row in rows} == {str(n): float(n == 1) for n in range(20)}
+    assert {row["decision_id"]: row["reward"] for row in rows} == {
+        str(n): float(n == 1) for n in range(20)
+    }
     compact(store, clock.now - 500.0)
-    kept = [item for item in (decode_event(row.event) for row in store.rows()) if isinstance(item, Decided)]
-    assert {(event.id, event.model) for event in kept} == {("waits", "shop"), ("waits", "default")}
+    kept = [
+        item
+        for item in (decode_event(row.event) for row in store.rows())
+        if isinstance(item, Decided)
+    ]
+    assert {(event.id, event.model) for event in kept} == {
+        ("waits", "shop"),
+        ("waits", "default"),
+    }
     assert restore(store).hashes() == replay_all(store).hashes() == live
     store.close()
 
@@ -321,4 +438,6 @@ def test_no_name_of_a_model_makes_two_decisions_one() -> None:
     ids = ["x", "xa", "x/a"]
     keys = [decision_key(id, name) for id in ids for name in names]
     assert len(set(keys)) == len(keys)
-    assert [key for key in keys if key.startswith(decision_key("x"))] == keys[: len(names)]
+    assert [key for key in keys if key.startswith(decision_key("x"))] == keys[
+        : len(names)
+    ]

@@ -37,7 +37,9 @@ def connect() -> Iterator[Connect]:
 
         def connect(started: Started, sent: bytes = b"") -> socket.socket:
             port = int(started.url.rpartition(":")[2])
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+            )
             connection.sendall(sent)
             return connection
 
@@ -67,7 +69,9 @@ def is_closed(connection: socket.socket) -> bool:
 
 def with_settings(**constants: float) -> tuple[str, ...]:
     """A program that serves with other limits."""
-    changes = "; ".join(f"listener.{name} = {value}" for name, value in constants.items())
+    changes = "; ".join(
+        f"listener.{name} = {value}" for name, value in constants.items()
+    )
     imports = "from invariant_bandits.service import listener; from invariant_bandits.cli import main"
     return (sys.executable, "-c", f"{imports}; {changes}; main()", "serve")
 
@@ -85,32 +89,47 @@ def many_files() -> Iterator[None]:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("many_files")
-def test_clients_that_never_finish_their_headers_keep_no_one_out(tmp_path: Path, connect: Connect) -> None:
+def test_clients_that_never_finish_their_headers_keep_no_one_out(
+    tmp_path: Path, connect: Connect
+) -> None:
     with service(tmp_path) as started:
         for _ in range(FLOOD):
             connect(started, b"GET /healthz HTTP/1.1\r\nX: 1\r\n")
-        answers = [started.ask("GET", path)[0] for path in ("/healthz", "/v1/models") for _ in range(20)]
+        answers = [
+            started.ask("GET", path)[0]
+            for path in ("/healthz", "/v1/models")
+            for _ in range(20)
+        ]
         assert answers == [200] * 40
-        assert bytes_taken(connect(started, b"GET / HTTP/1.1\r\nX: "), 64 << 20) < 64 << 20
+        assert (
+            bytes_taken(connect(started, b"GET / HTTP/1.1\r\nX: "), 64 << 20) < 64 << 20
+        )
 
 
 @pytest.mark.system
-def test_a_slow_client_is_cut_off_and_does_not_hold_up_the_end(tmp_path: Path, connect: Connect) -> None:
+def test_a_slow_client_is_cut_off_and_does_not_hold_up_the_end(
+    tmp_path: Path, connect: Connect
+) -> None:
     limits = {"HEADER_SECONDS": 1.0, "BODY_SECONDS": 1.0, "END_SECONDS": 1}
     with service(tmp_path, command=with_settings(**limits)) as started:
         silent, headers = connect(started), connect(started, REQUEST)
         body = connect(started, REQUEST + b"Content-Length: 99\r\n\r\n{")
         unknown = connect(
-            started, b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
+            started,
+            b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
         )
-        assert all(is_closed(connection) for connection in (silent, headers, body, unknown))
+        assert all(
+            is_closed(connection) for connection in (silent, headers, body, unknown)
+        )
         assert started.ask("GET", "/healthz")[0] == 200
         connect(started, REQUEST + b"Content-Length: 99\r\n\r\n{")
         assert started.end() == 0
 
 
 @pytest.mark.system
-def test_a_client_that_does_not_read_its_responses_is_cut_off(tmp_path: Path, connect: Connect) -> None:
+def test_a_client_that_does_not_read_its_responses_is_cut_off(
+    tmp_path: Path, connect: Connect
+) -> None:
     asked, request = 2_000, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with service(tmp_path, command=with_settings(READ_SECONDS=1.0)) as started:
         lazy = connect(started, asked * request)
@@ -125,7 +144,9 @@ def test_a_client_that_does_not_read_its_responses_is_cut_off(tmp_path: Path, co
 @pytest.mark.system
 def test_a_second_signal_ends_at_once(tmp_path: Path, connect: Connect) -> None:
     with service(tmp_path, command=with_settings(END_SECONDS=3_600)) as started:
-        assert started.ask("POST", "/v1/decisions", {"arms": ["a"], "id": "one"})[0] == 200
+        assert (
+            started.ask("POST", "/v1/decisions", {"arms": ["a"], "id": "one"})[0] == 200
+        )
         connect(started, REQUEST + b"Content-Length: 99\r\n\r\n{")
         time.sleep(0.2)
         started.process.send_signal(signal.SIGTERM)
@@ -136,7 +157,9 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, connect: Connect) -> None:
         assert started.ask("GET", "/v1/decisions/one")[0] == 200
 
 
-@pytest.mark.parametrize(("host", "shown"), [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1")])
+@pytest.mark.parametrize(
+    ("host", "shown"), [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1")]
+)
 def test_the_address_is_said_as_a_browser_takes_it(
     monkeypatch: pytest.MonkeyPatch, host: str, shown: str
 ) -> None:
@@ -146,7 +169,9 @@ def test_the_address_is_said_as_a_browser_takes_it(
     monkeypatch.setattr(listener.Server, "startup", begin)
     lines: list[str] = []
     where = {"host": host, "port": 8080, "root_path": "/bandits"}
-    asyncio.run(listener.Listener(begin, lambda: False, lines.append, **where).startup())  # type: ignore[arg-type]
+    asyncio.run(
+        listener.Listener(begin, lambda: False, lines.append, **where).startup()
+    )  # type: ignore[arg-type]
     assert lines == [f"serving at http://{shown}:8080/bandits"]
 
 
@@ -162,14 +187,23 @@ def test_a_connection_that_cannot_be_closed_does_not_end_the_server(
     assert "slow connections could not be closed" in caplog.text
 
 
-def test_of_many_connections_those_are_closed_that_wait_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_connections_those_are_closed_that_wait_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listener, "MOST_PER_ADDRESS", 20)
     connections: set[listener.GuardedProtocol] = set()
     dropped: list[int] = []
 
-    def connection(number: int, address: str, since: float | None) -> listener.GuardedProtocol:
+    def connection(
+        number: int, address: str, since: float | None
+    ) -> listener.GuardedProtocol:
         made = listener.GuardedProtocol.__new__(listener.GuardedProtocol)
-        made.connections, made.client, made.since, made.cycle = connections, (address, 1), since, None  # type: ignore[assignment]
+        made.connections, made.client, made.since, made.cycle = (
+            connections,
+            (address, 1),
+            since,
+            None,
+        )  # type: ignore[assignment]
         made.drop = lambda: dropped.append(number)  # type: ignore[method-assign]
         connections.add(made)
         return made
@@ -187,16 +221,30 @@ def test_of_many_connections_those_are_closed_that_wait_longest(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "host", [b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"127.0.0.1.evil.example"]
+    "host",
+    [
+        b"evil.example",
+        b"evil.example:8080",
+        b"localhost.evil.example",
+        b"127.0.0.1.evil.example",
+    ],
 )
-def test_a_foreign_host_name_is_refused_on_every_route(loops: TestClient, host: bytes) -> None:
+def test_a_foreign_host_name_is_refused_on_every_route(
+    loops: TestClient, host: bytes
+) -> None:
     app = loops.app
     app.state.hosts = ("bandits.example",)  # type: ignore[attr-defined]
     for route in app.routes:  # type: ignore[attr-defined]
         for method in route.methods:
             answer = loops.request(method, route.path, headers={"host": host.decode()})
             assert answer.status_code == 403, (method, route.path)
-    for own in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "BANDITS.example"):
+    for own in (
+        "localhost",
+        "localhost:8080",
+        "127.0.0.1:1",
+        "[::1]:8080",
+        "BANDITS.example",
+    ):
         assert loops.get("/healthz", headers={"host": own}).status_code == 200, own
 
 
@@ -215,7 +263,9 @@ def test_any_host_name_may_be_allowed() -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_no_name_forges_a_line_of_the_log(as_json: bool) -> None:
-    record = logging.LogRecord("audit", logging.INFO, "", 1, "made %s", ("a\nroot: all\x1b[2J",), None)
+    record = logging.LogRecord(
+        "audit", logging.INFO, "", 1, "made %s", ("a\nroot: all\x1b[2J",), None
+    )
     line = LogFormatter(as_json).format(record)
     assert "\n" not in line
     assert "\x1b" not in line
@@ -233,11 +283,19 @@ def test_the_access_log_has_a_line_per_request_and_health_only_in_detail(
     caplog.set_level(logging.INFO, "invariant_bandits.service.access")
     for path in ("/healthz", "/v1/models", "/nowhere/100%25"):
         loops.get(path)
-    lines = [record for record in caplog.records if record.name == "invariant_bandits.service.access"]
-    requests = [json.loads(LogFormatter(as_json=True).format(record)) for record in lines]
+    lines = [
+        record
+        for record in caplog.records
+        if record.name == "invariant_bandits.service.access"
+    ]
+    requests = [
+        json.loads(LogFormatter(as_json=True).format(record)) for record in lines
+    ]
     assert [(line["path"], line["status"]) for line in requests] == [
         ("/v1/models", 200),
         ("/nowhere/100%", 404),
     ]
-    assert all(line["method"] == "GET" and line["milliseconds"] >= 0.0 for line in requests)
+    assert all(
+        line["method"] == "GET" and line["milliseconds"] >= 0.0 for line in requests
+    )
     assert "GET /nowhere/100% 404" in lines[-1].getMessage()

@@ -24,16 +24,17 @@ from started_service import PATIENCE, Started, service
 
 pytestmark = pytest.mark.system
 
-SECOND = (
-    "import sys; from invariant_bandits.service.store.open_store import open_store; open_store(sys.argv[1])"
-)
+SECOND = "import sys; from invariant_bandits.service.store.open_store import open_store; open_store(sys.argv[1])"
 
 
 def decide(started: Started, first: int, last: int) -> list[str]:
     """Ids of decisions that were acknowledged."""
     ids = [f"visit {n}" for n in range(first, last)]
     for id in ids:
-        assert started.ask("POST", "/v1/decisions", {"arms": ["a", "b"], "id": id})[0] == 200
+        assert (
+            started.ask("POST", "/v1/decisions", {"arms": ["a", "b"], "id": id})[0]
+            == 200
+        )
     return ids
 
 
@@ -48,11 +49,18 @@ def missing(path: Path, ids: list[str]) -> list[str]:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
+        arguments,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
 
-def test_another_process_is_refused_whichever_name_it_comes_by_and_readers_go_on(tmp_path: Path) -> None:
+def test_another_process_is_refused_whichever_name_it_comes_by_and_readers_go_on(
+    tmp_path: Path,
+) -> None:
     """The service is one process, the test another."""
     path, link = tmp_path / "decisions.db", tmp_path / "link.db"
     with service(tmp_path) as started:
@@ -71,9 +79,13 @@ def test_another_process_is_refused_whichever_name_it_comes_by_and_readers_go_on
         ids += decide(started, 10, 20)
         for command in ("verify", "replay"):
             assert CliRunner().invoke(app, ["store", command, str(path)]).exit_code == 0
-        assert [file.name for file in tmp_path.iterdir() if file.suffix == ".lock"] == []
+        assert [
+            file.name for file in tmp_path.iterdir() if file.suffix == ".lock"
+        ] == []
         assert started.end() == 0
-    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".txt"] == ["decisions.db"]
+    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".txt"] == [
+        "decisions.db"
+    ]
     assert missing(path, ids) == []
     assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
 
@@ -84,18 +96,27 @@ def test_another_mount_of_the_folder_leads_to_the_same_lock(tmp_path: Path) -> N
     served.mkdir()
     mounted.mkdir()
     mount = f"mount --bind {shlex.quote(str(served))} {shlex.quote(str(mounted))}"
-    if shutil.which("unshare") is None or run(tmp_path, "unshare", "--mount", "sh", "-c", mount).returncode:
+    if (
+        shutil.which("unshare") is None
+        or run(tmp_path, "unshare", "--mount", "sh", "-c", mount).returncode
+    ):
         pytest.skip("this user cannot mount a folder in a namespace of its own")
     with running(served / "decisions.db") as engine:
         serve(engine)
-        second = shlex.join([sys.executable, "-c", SECOND, str(mounted / "decisions.db")])
-        done = run(tmp_path, "unshare", "--mount", "sh", "-c", f"{mount} && exec {second}")
+        second = shlex.join(
+            [sys.executable, "-c", SECOND, str(mounted / "decisions.db")]
+        )
+        done = run(
+            tmp_path, "unshare", "--mount", "sh", "-c", f"{mount} && exec {second}"
+        )
         assert "in use by another process" in done.stderr
         engine.call(DecisionCommand(id="visit"))
     assert missing(served / "decisions.db", ["visit"]) == []
 
 
-def test_events_of_a_killed_service_are_not_lost_through_another_name(tmp_path: Path) -> None:
+def test_events_of_a_killed_service_are_not_lost_through_another_name(
+    tmp_path: Path,
+) -> None:
     """The last events are in a log that SQLite finds by the name of the file."""
     with service(tmp_path) as started:
         ids = decide(started, 0, 20)
@@ -138,12 +159,17 @@ from invariant_bandits.service.store.sqlite import FileLock
 FileLock(Path({str(tmp_path / "b")!r}))
 """
     lock = FileLock(tmp_path / "a")
-    assert "in use by another process" in run(tmp_path, sys.executable, "-c", script).stderr
+    assert (
+        "in use by another process"
+        in run(tmp_path, sys.executable, "-c", script).stderr
+    )
     lock.release()
     assert run(tmp_path, sys.executable, "-c", script).returncode == 0
 
 
-def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path: Path) -> None:
+def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(
+    tmp_path: Path,
+) -> None:
     """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the
     log.
     """
@@ -154,7 +180,12 @@ def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path:
             open_store(path)
         assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
         script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM head').fetchone()"
-        assert run(tmp_path, sys.executable, "-c", f"{script}; c.close()", str(path)).returncode == 0
+        assert (
+            run(
+                tmp_path, sys.executable, "-c", f"{script}; c.close()", str(path)
+            ).returncode
+            == 0
+        )
         assert (tmp_path / "d.db-wal").stat().st_size
         serve(engine, name="other")
         events = engine.state.seq

@@ -13,7 +13,9 @@ def waits(rounds=2000):
     rng = np.random.default_rng(0)
     desk, hour = rng.choice(["north", "south"], rounds), rng.normal(size=rounds)
     minutes = 20.0 - 8.0 * (desk == "south") + rng.normal(size=rounds)
-    return pa.table({"day": np.arange(rounds), "desk": desk, "hour": hour, "wait": minutes})
+    return pa.table(
+        {"day": np.arange(rounds), "desk": desk, "hour": hour, "wait": minutes}
+    )
 
 
 def test_a_learner_turns_the_sign_of_what_is_minimised():
@@ -31,7 +33,11 @@ def test_a_learner_turns_the_sign_of_what_is_minimised():
 
 def test_decisions_of_the_service_are_learned_in_the_same_direction():
     schema = Schema("wait", ("hour",), arm="desk", minimise=True)
-    assert Layout(False, False, {"propensity": "p", "arm": "desk"}).schema_like(schema).minimise
+    assert (
+        Layout(False, False, {"propensity": "p", "arm": "desk"})
+        .schema_like(schema)
+        .minimise
+    )
     assert (
         not Layout(False, False, {"propensity": "p", "arm": "desk"})
         .schema_like(Schema("wait", ("hour",)))

@@ -27,9 +27,13 @@ def test_segments_stay_few_and_cover_everything() -> None:
     sums = np.array(timeline.show()["segments"])
     assert len(sums) <= MOST_SEGMENTS + 1
     assert len(set(sums[:-1, 1])) == 1
-    np.testing.assert_allclose(sums[:, 1:].sum(axis=0), [5_003, rewards.sum(), rewards @ rewards])
+    np.testing.assert_allclose(
+        sums[:, 1:].sum(axis=0), [5_003, rewards.sum(), rewards @ rewards]
+    )
     assert timeline.show()["settled"] == 5_003
-    np.testing.assert_array_equal(sums[:, 0], np.cumsum(sums[:, 1]) - 1)  # when the last of each was settled
+    np.testing.assert_array_equal(
+        sums[:, 0], np.cumsum(sums[:, 1]) - 1
+    )  # when the last of each was settled
 
 
 def test_the_interval_of_the_logs_policy_comes_from_its_windows() -> None:

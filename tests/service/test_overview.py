@@ -21,7 +21,9 @@ from local_client import TestClient
 from served_models import fitted, running, serve
 
 
-def overview_when(client: TestClient, holds: Any, path: str = "/v1/overview") -> dict[str, Any]:
+def overview_when(
+    client: TestClient, holds: Any, path: str = "/v1/overview"
+) -> dict[str, Any]:
     """The first overview of which something holds."""
     for _ in range(100):
         told: dict[str, Any] = client.get(path).json()
@@ -36,19 +38,28 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         serve(engine, fitted())
         client = TestClient(Application(Service(engine)))
         engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
-        ids = [engine.call(DecisionCommand(context={"age": float(n % 5)})).id for n in range(80)]
+        ids = [
+            engine.call(DecisionCommand(context={"age": float(n % 5)})).id
+            for n in range(80)
+        ]
         for n, id in enumerate(ids[:70]):
             engine.call(RewardCommand(id, float(n % 2)))
-        model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
+        model = overview_when(client, lambda model: model["counts"]["learned"] == 70)[
+            "model"
+        ]
         story = model["story"]
-        assert sum(segment[1] for segment in story["segments"]) == story["settled"] == 70
+        assert (
+            sum(segment[1] for segment in story["segments"]) == story["settled"] == 70
+        )
         assert sum(segment[2] for segment in story["segments"]) == 35.0
         assert len(story["points"]) == 70 // 5
         assert story["points"][-1]["time"] == story["segments"][-1][0]
         assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
         low, high = model["about"]["logged_reward_interval"]
         assert low < model["about"]["logged_reward"] < high
-    with running(tmp_path / "d.db") as engine:  # after a restart everything is as before
+    with running(
+        tmp_path / "d.db"
+    ) as engine:  # after a restart everything is as before
         client = TestClient(Application(Service(engine)))
         again = overview_when(client, lambda model: True)["model"]
         assert {name: again[name] for name in again if name != "about"} == {
@@ -80,7 +91,9 @@ def test_looking_does_not_wait_for_the_engine(tmp_path: Path) -> None:
 def test_the_page_is_public_but_its_figures_are_not(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        client = TestClient(Application(Service(engine, Access(tokens_of("read", "admin")))))
+        client = TestClient(
+            Application(Service(engine, Access(tokens_of("read", "admin"))))
+        )
         assert client.get("/").headers["content-type"].startswith("text/html")
         assert client.get("/page/page.js").status_code == 200
         assert client.get("/page/nothing.js").status_code == 404
@@ -89,7 +102,10 @@ def test_the_page_is_public_but_its_figures_are_not(tmp_path: Path) -> None:
         for role, may in (("read", False), ("admin", True)):
             told = client.get("/v1/overview", headers=bearer(role)).json()
             assert told["service"]["may_change"] is may
-        assert client.get("/v1/overview?model=none", headers=bearer("read")).status_code == 404
+        assert (
+            client.get("/v1/overview?model=none", headers=bearer("read")).status_code
+            == 404
+        )
 
 
 def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> None:
@@ -116,32 +132,47 @@ def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
 
 
 def tokens_of(*roles: str) -> dict[str, Any]:
-    return {hashlib.sha256(f"a long token to {role}".encode()).hexdigest(): role for role in roles}
+    return {
+        hashlib.sha256(f"a long token to {role}".encode()).hexdigest(): role
+        for role in roles
+    }
 
 
 def bearer(role: str) -> dict[str, str]:
     return {"Authorization": f"Bearer a long token to {role}"}
 
 
-def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(tmp_path: Path) -> None:
+def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(
+    tmp_path: Path,
+) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine)
         served = engine.state.models["default"]
         app = Application(Service(engine), ServiceSettings().allowed_hosts)
         client = TestClient(app, base_url="http://127.0.0.1:8080")
-        second, own = served.version, {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"}
+        second, own = (
+            served.version,
+            {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"},
+        )
         for strange in (
             {"Origin": "https://example.com"},
             {"Origin": "null"},
             {"Origin": "http://127.0.0.1:9090"},
             {"Sec-Fetch-Site": "cross-site"},
-            own | {"Host": "rebound.example.com:8080", "Origin": "http://rebound.example.com:8080"},
+            own
+            | {
+                "Host": "rebound.example.com:8080",
+                "Origin": "http://rebound.example.com:8080",
+            },
         ):
             assert client.post("/v1/model/rollback", headers=strange).status_code == 403
             assert client.get("/v1/overview", headers=strange).status_code == 403
         assert served.version == second
-        assert client.get("/v1/overview", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+        assert (
+            client.get("/v1/overview", headers={"Sec-Fetch-Site": "none"}).status_code
+            == 200
+        )
         assert client.post("/v1/model/rollback", headers=own).status_code == 200
         assert served.version != second
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from browsers import Watched, chromium, demonstration, free_port, listening, opened, until
+from browsers import (
+    Watched,
+    chromium,
+    demonstration,
+    free_port,
+    listening,
+    opened,
+    until,
+)
 from invariant_bandits.cli.demonstration import Visitors
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
@@ -32,7 +40,9 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Visitors, Service]]:
+def shown(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, Visitors, Service]]:
     """One demonstration for all tests of this file, which go on where the one before has left it."""
     with demonstration(tmp_path_factory.mktemp("page")) as told:
         yield told
@@ -41,7 +51,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Visit
 def serious(watched: Watched) -> list[str]:
     """What axe finds serious or critical."""
     axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+        "axe_playwright_python.sync_playwright",
+        reason="axe-playwright-python is not installed",
     )
     found = axe.Axe().run(watched.page).response["violations"]
     return [
@@ -58,10 +69,14 @@ def calm(watched: Watched, url: str) -> None:
     assert all(address.startswith((url, "data:")) for address in watched.asked)
 
 
-def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any, shown: Any) -> None:
+def test_decisions_appear_and_everything_can_be_reached_by_keyboard(
+    browser: Any, shown: Any
+) -> None:
     url, visitors, _ = shown
     with opened(browser, url) as watched:
-        watched.expect("document.querySelector('#decisions').innerText.includes('No decision yet')")
+        watched.expect(
+            "document.querySelector('#decisions').innerText.includes('No decision yet')"
+        )
         assert "No decision has been settled yet" in watched.text("#reward")
         assert serious(watched) == []
         for _ in range(150):
@@ -76,7 +91,9 @@ def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any
         assert reached_by_keyboard(watched) == controls(watched)
         assert serious(watched) == []
         watched.page.select_option("#model", "banners")
-        watched.expect("document.querySelector('#arms').innerText.includes('gift cards')")
+        watched.expect(
+            "document.querySelector('#arms').innerText.includes('gift cards')"
+        )
         assert "LinUCB" in watched.text("#belief")
         calm(watched, url)
 
@@ -92,7 +109,11 @@ def reached_by_keyboard(watched: Watched) -> set[str]:
     reached = set()
     for _ in range(40):
         watched.page.keyboard.press("Tab")
-        reached.add(watched.page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+        reached.add(
+            watched.page.evaluate(
+                "document.activeElement.id || document.activeElement.innerText"
+            )
+        )
     there = controls(watched)
     return {item for item in reached if item in there}
 
@@ -129,16 +150,22 @@ def test_roll_back_works_and_asks_before(browser: Any, shown: Any) -> None:
         button.click()
         assert serious(watched) == []
         watched.page.keyboard.press("Enter")
-        watched.expect(f"document.querySelector('#outcome').innerText.includes('{first} decides')")
+        watched.expect(
+            f"document.querySelector('#outcome').innerText.includes('{first} decides')"
+        )
         assert served.version == first
-        watched.expect("document.querySelector('#alarm').innerText === ''")  # of the version that was left
+        watched.expect(
+            "document.querySelector('#alarm').innerText === ''"
+        )  # of the version that was left
         watched.page.get_by_role("button", name=f"Activate version {second}").click()
         watched.page.get_by_role("button", name="Activate", exact=True).click()
         until(lambda: served.version == second)
         calm(watched, url)
 
 
-def test_decisions_are_found_and_explained_and_the_holdout_shows(browser: Any, shown: Any) -> None:
+def test_decisions_are_found_and_explained_and_the_holdout_shows(
+    browser: Any, shown: Any
+) -> None:
     url, visitors, service = shown
     rules = Configuration(holdout=0.5)
     service.engine.call(commands.configure("banners", rules), alone=True)
@@ -146,24 +173,39 @@ def test_decisions_are_found_and_explained_and_the_holdout_shows(browser: Any, s
         visitors.visit()
     with opened(browser, f"{url}/?model=banners") as watched:
         watched.expect("document.querySelectorAll('#decisions tbody tr').length === 12")
-        watched.expect("document.querySelector('#holdout .uplift').innerText.includes('±')")
+        watched.expect(
+            "document.querySelector('#holdout .uplift').innerText.includes('±')"
+        )
         assert "uniform play" in watched.text("#holdout")
         watched.page.get_by_role("button", name="Older").click()
-        watched.expect("document.querySelector('#decisions-words').innerText.includes('does not refresh')")
+        watched.expect(
+            "document.querySelector('#decisions-words').innerText.includes('does not refresh')"
+        )
         watched.page.fill("#decision-search", "phone")
         watched.page.select_option("#decision-status", "learned")
         watched.page.get_by_role("button", name="Search").click()
         watched.expect("document.querySelectorAll('#decisions tbody tr').length === 12")
-        watched.expect("!document.querySelector('#decisions').innerText.includes('waiting')")
+        watched.expect(
+            "!document.querySelector('#decisions').innerText.includes('waiting')"
+        )
         watched.page.get_by_role("button", name="Explain").first.click()
         words = watched.text("#decision")
-        for word in ("device", "phone", "gift cards", "chosen", "Settled with", "side of the holdout"):
+        for word in (
+            "device",
+            "phone",
+            "gift cards",
+            "chosen",
+            "Settled with",
+            "side of the holdout",
+        ):
             assert word in words
         assert serious(watched) == []
         watched.page.keyboard.press("Escape")
         watched.page.fill("#decision-search", "no such text")
         watched.page.get_by_role("button", name="Search").click()
-        watched.expect("document.querySelector('#decisions').innerText.includes('No decision matches')")
+        watched.expect(
+            "document.querySelector('#decisions').innerText.includes('No decision matches')"
+        )
         calm(watched, url)
 
 
@@ -173,7 +215,9 @@ def test_arms_are_added_and_retired(browser: Any, shown: Any) -> None:
         watched.page.fill("#arm-label", "<b>summer</b>")
         watched.page.get_by_role("button", name="Add", exact=True).click()
         watched.page.locator("#sure-yes").click()
-        watched.expect("document.querySelector('#arm-outcome').innerText.includes('<b>summer</b> can be')")
+        watched.expect(
+            "document.querySelector('#arm-outcome').innerText.includes('<b>summer</b> can be')"
+        )
         assert service.engine.state.models["banners"].learner.arms["<b>summer</b>"]
         watched.page.get_by_role("button", name="Retire", exact=True).click()
         assert serious(watched) == []
@@ -182,11 +226,15 @@ def test_arms_are_added_and_retired(browser: Any, shown: Any) -> None:
         assert not service.engine.state.models["banners"].learner.arms["<b>summer</b>"]
         watched.page.get_by_role("button", name="Retire", exact=True).click()
         watched.page.locator("#sure-yes").click()
-        watched.expect("document.querySelector('#arm-outcome').innerText.includes('Nothing was changed')")
+        watched.expect(
+            "document.querySelector('#arm-outcome').innerText.includes('Nothing was changed')"
+        )
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: Any, tmp_path: Path) -> None:
+def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(
+    browser: Any, tmp_path: Path
+) -> None:
     engine = Engine(open_store(tmp_path / "d.db"))
     engine.start()
     serve(engine)
@@ -194,15 +242,23 @@ def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: A
     with listening(Service(engine, access), free_port()) as url:
         window = opened(browser, url, scheme="dark")
         watched = window.__enter__()
-        watched.expect("document.querySelector('#notice').innerText.includes('needs a token')")
+        watched.expect(
+            "document.querySelector('#notice').innerText.includes('needs a token')"
+        )
         assert not watched.page.is_visible("#figures")
         assert serious(watched) == []
         watched.page.get_by_role("button", name="Enter a token").click()
         watched.page.keyboard.type(TOKEN)
         watched.page.keyboard.press("Enter")
-        watched.expect("document.querySelector('#versions').innerText.includes('This token may read')")
-        assert watched.page.evaluate("[Object.values(localStorage).length, document.cookie]") == [0, ""]
-    watched.expect("document.querySelector('#notice').innerText.includes('does not answer')")
+        watched.expect(
+            "document.querySelector('#versions').innerText.includes('This token may read')"
+        )
+        assert watched.page.evaluate(
+            "[Object.values(localStorage).length, document.cookie]"
+        ) == [0, ""]
+    watched.expect(
+        "document.querySelector('#notice').innerText.includes('does not answer')"
+    )
     assert watched.page.is_visible("#figures")  # what was last seen
     assert serious(watched) == []
     assert all(address.startswith((url, "data:")) for address in watched.asked)

@@ -37,30 +37,47 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     told = loops.get(f"{NEW}/evaluations/e1", params=SPAN).json()
     assert told["status"] == "Succeeded"
     found = {entry["policySource"]: entry for entry in told["content"]["value"]}
-    assert found["Online"]["summary"]["expectedReward"] == pytest.approx(sum(rewards) / 240)
+    assert found["Online"]["summary"]["expectedReward"] == pytest.approx(
+        sum(rewards) / 240
+    )
     assert abs(found["Random"]["summary"]["expectedReward"] - 1 / 3) < 5 * error
     assert found["Baseline"]["summary"]["expectedReward"] == 0.0
     low, high = found["Random"]["summary"]["confidenceInterval"]
     assert low < found["Random"]["summary"]["expectedReward"] < high
     assert 2 * error < high - low < 10 * error
     last = found["Random"]["timeseries"]["data"][-1]
-    assert last["expectedReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
+    assert last["expectedReward"] == pytest.approx(
+        found["Random"]["summary"]["expectedReward"]
+    )
     made = loops.post(f"{V1}/evaluations", json=asked)
     assert made.status_code == 201
-    total = {result["policySource"]: result["totalSummary"] for result in made.json()["policyResults"]}
+    total = {
+        result["policySource"]: result["totalSummary"]
+        for result in made.json()["policyResults"]
+    }
     assert total["Online"]["ipsEstimatorDenominator"] == 240
-    assert total["Random"]["averageReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
+    assert total["Random"]["averageReward"] == pytest.approx(
+        found["Random"]["summary"]["expectedReward"]
+    )
     assert loops.get(made.headers["location"]).json() == made.json()
     listed = loops.get(f"{V1}/evaluations").json()
     assert [(entry["jobId"], entry["status"]) for entry in listed] == [
         (entry["id"], "completed") for entry in listed
     ]
     assert len(listed) == 2
-    assert [entry["id"] for entry in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
+    assert [
+        entry["id"] for entry in loops.get(f"{NEW}/evaluations?top=1").json()["value"]
+    ] == ["e1"]
     name = {"evaluationId": "e1", "policyName": "linucb"}
-    assert loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code == 204
+    assert (
+        loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code
+        == 204
+    )
     refused(
-        loops.post(f"{V1}/configurations/applyFromEvaluation", json=name | {"policyName": "Random"}),
+        loops.post(
+            f"{V1}/configurations/applyFromEvaluation",
+            json=name | {"policyName": "Random"},
+        ),
         400,
         "LearningSettingsNotFound",
     )
@@ -72,35 +89,74 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     for year in ("0001", "9999"):
         early = asked | {"startTime": f"{year}-12-31T23:59:59.999999Z"}
         refused(loops.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidContract")
-        refused(loops.post(f"{V1}/evaluations", json=early), 400, "InvalidEvaluationContract")
-        refused(loops.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidContract")
+        refused(
+            loops.post(f"{V1}/evaluations", json=early),
+            400,
+            "InvalidEvaluationContract",
+        )
+        refused(
+            loops.put(f"{NEW}/featureImportances/e2", json=early),
+            400,
+            "InvalidContract",
+        )
     refused(loops.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
 
 
-def test_an_evaluation_is_worked_out_once(loops: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_is_worked_out_once(
+    loops: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reward(loops, rank(loops)["eventId"], 1.0)
-    assert loops.put(f"{NEW}/evaluations/e", json={"name": "all", **SPAN, "policies": []}).status_code == 200
+    assert (
+        loops.put(
+            f"{NEW}/evaluations/e", json={"name": "all", **SPAN, "policies": []}
+        ).status_code
+        == 200
+    )
     first = loops.get(f"{NEW}/evaluations/e", params=SPAN).json()
     monkeypatch.setattr(LogSpan, "read", None)
     assert loops.get(f"{NEW}/evaluations/e", params=SPAN).json() == first
 
 
-def test_evaluations_take_dates_and_learning_settings_as_clients_send_them(loops: TestClient) -> None:
+def test_evaluations_take_dates_and_learning_settings_as_clients_send_them(
+    loops: TestClient,
+) -> None:
     reward(loops, rank(loops)["eventId"], 1.0)
     asked = {"name": "all", "startTime": "2020-01-01", "endTime": "2100-01-01T00:00:00"}
-    more = {"policies": [{"name": "a", "arguments": "--cb_explore_adf"}], "enablePolicyOptimization": True}
+    more = {
+        "policies": [{"name": "a", "arguments": "--cb_explore_adf"}],
+        "enablePolicyOptimization": True,
+    }
     for path in ("evaluations", "featureImportances"):
         assert loops.put(f"{NEW}/{path}/e", json=asked | more).status_code == 200
-        assert loops.put(f"{NEW}/{path}/e", json=asked | more).status_code == 200, "a call repeated"
+        assert loops.put(f"{NEW}/{path}/e", json=asked | more).status_code == 200, (
+            "a call repeated"
+        )
     other = asked | more | {"name": "other"}
-    refused(loops.put(f"{NEW}/evaluations/e", json=other), 409, "EvaluationAlreadyExists")
-    refused(loops.put(f"{NEW}/featureImportances/e", json=other), 409, "FeatureImportanceAlreadyExists")
-    for start in ("20200101T000000", "2020-01-01", "2020-01-01T00:00:00.0000000Z", "2020-01-01T00:00+02:00"):
-        shown = loops.get(f"{NEW}/evaluations/e", params={"startTime": start, "endTime": "21000101"}).json()
+    refused(
+        loops.put(f"{NEW}/evaluations/e", json=other), 409, "EvaluationAlreadyExists"
+    )
+    refused(
+        loops.put(f"{NEW}/featureImportances/e", json=other),
+        409,
+        "FeatureImportanceAlreadyExists",
+    )
+    for start in (
+        "20200101T000000",
+        "2020-01-01",
+        "2020-01-01T00:00:00.0000000Z",
+        "2020-01-01T00:00+02:00",
+    ):
+        shown = loops.get(
+            f"{NEW}/evaluations/e", params={"startTime": start, "endTime": "21000101"}
+        ).json()
         sources = [policy["policySource"] for policy in shown["content"]["value"]]
         assert sources == ["Online", "Baseline", "Random", "Custom"]
     assert "neither searched for" in shown["description"]
-    refused(loops.get(f"{NEW}/evaluations/e?startTime=soon"), 400, "InvalidEvaluationContract")
+    refused(
+        loops.get(f"{NEW}/evaluations/e?startTime=soon"),
+        400,
+        "InvalidEvaluationContract",
+    )
 
 
 def has_null(value: object) -> bool:
@@ -110,7 +166,9 @@ def has_null(value: object) -> bool:
 
 
 @pytest.mark.parametrize("prefix", [V1, NEW])
-def test_results_of_every_policy_have_all_that_clients_require(loops: TestClient, prefix: str) -> None:
+def test_results_of_every_policy_have_all_that_clients_require(
+    loops: TestClient, prefix: str
+) -> None:
     """Two decisions that did not take the baseline, so that nothing is known of it; custom settings are not
     evaluated. Recordings of the original have 0 there, a count in nonZeroProbability, and the optimal policy by
     its name; clients with static types refuse null."""
@@ -123,7 +181,9 @@ def test_results_of_every_policy_have_all_that_clients_require(loops: TestClient
     custom = {"name": "a", "arguments": "--cb_explore_adf"}
     asked = {"name": "all", **SPAN, "policies": [custom]}
     refused(
-        loops.put(f"{NEW}/evaluations/twice", json=asked | {"policies": [custom, custom]}),
+        loops.put(
+            f"{NEW}/evaluations/twice", json=asked | {"policies": [custom, custom]}
+        ),
         400,
         "DuplicateCustomPolicyNames",
     )
@@ -132,8 +192,15 @@ def test_results_of_every_policy_have_all_that_clients_require(loops: TestClient
     assert not has_null(shown)
     results = shown["policyResults"] if prefix == V1 else shown["content"]["value"]
     assert shown["optimalPolicy"] in {result["name"] for result in results}
-    assert [result["name"] for result in results] == ["online", "baseline1", "baselineRand", "a"]
-    assert len({frozenset(result) for result in results}) == 1, "the same fields for every policy"
+    assert [result["name"] for result in results] == [
+        "online",
+        "baseline1",
+        "baselineRand",
+        "a",
+    ]
+    assert len({frozenset(result) for result in results}) == 1, (
+        "the same fields for every policy"
+    )
     by_source = {result["policySource"]: result for result in results}
     if prefix == V1:
         assert by_source["Online"]["totalSummary"]["nonZeroProbability"] == 2.0
@@ -141,10 +208,16 @@ def test_results_of_every_policy_have_all_that_clients_require(loops: TestClient
             assert by_source[source]["totalSummary"]["averageReward"] == 0.0
             assert by_source[source]["totalSummary"]["aggregateTimeWindow"] == "PT0S"
     else:
-        assert by_source["Baseline"]["timeseries"]["data"] == by_source["Custom"]["timeseries"]["data"] == []
+        assert (
+            by_source["Baseline"]["timeseries"]["data"]
+            == by_source["Custom"]["timeseries"]["data"]
+            == []
+        )
 
 
-def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:
+def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(
+    tmp_path: Path,
+) -> None:
     """Ten decisions a minute apart, the last five of which were only logged."""
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
@@ -169,16 +242,28 @@ def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp
 
 
 def test_important_features_come_first(loops: TestClient) -> None:
-    kinds = [{"id": action["id"], "features": action["features"][:1]} for action in ACTIONS]
+    kinds = [
+        {"id": action["id"], "features": action["features"][:1]} for action in ACTIONS
+    ]
     for n in range(90):
         told = rank(loops, contextFeatures=[{"noise": n % 2}], actions=kinds)
         reward(loops, told["eventId"], float(told["rewardActionId"] == "Film"))
-    assert loops.put(f"{NEW}/featureImportances/f1", json={"name": "mine", **SPAN}).status_code == 200
+    assert (
+        loops.put(
+            f"{NEW}/featureImportances/f1", json={"name": "mine", **SPAN}
+        ).status_code
+        == 200
+    )
     told = loops.get(f"{NEW}/featureImportances/f1").json()
-    names = [f"{score['namespace']}.{score['featureName']}" for score in told["featureScores"]]
+    names = [
+        f"{score['namespace']}.{score['featureName']}"
+        for score in told["featureScores"]
+    ]
     assert names[0] == "action.kind"
     assert told["featureScores"][0]["score"] == 100.0
     assert ".noise" in names
-    assert [entry["id"] for entry in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
+    assert [
+        entry["id"] for entry in loops.get(f"{NEW}/featureImportances").json()["value"]
+    ] == ["f1"]
     assert loops.delete(f"{NEW}/featureImportances/f1").status_code == 204
     refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "FeatureImportanceNotFound")

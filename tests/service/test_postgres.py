@@ -40,7 +40,10 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
             postgres.restart("immediate" if how == "crash" else "fast")
         before = sum(len(player.rewarded) for player in players)
         end = time.monotonic() + 30.0
-        while sum(len(player.rewarded) for player in players) < before + 40 and time.monotonic() < end:
+        while (
+            sum(len(player.rewarded) for player in players) < before + 40
+            and time.monotonic() < end
+        ):
             time.sleep(0.05)
         for player in players:
             player.going = False
@@ -54,8 +57,13 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
     closed = 0
     for player in players:
         for id, place in player.decided.items():
-            kinds = [decode_event(row.event) for row in store.of_key(decision_key(id, "default"))]
-            assert [kind.place for kind in kinds if isinstance(kind, commands.Decided)] == [place]
+            kinds = [
+                decode_event(row.event)
+                for row in store.of_key(decision_key(id, "default"))
+            ]
+            assert [
+                kind.place for kind in kinds if isinstance(kind, commands.Decided)
+            ] == [place]
             settled = [kind for kind in kinds if type(kind).__name__ == "Closed"]
             assert len(settled) <= 1
             assert settled or id not in player.rewarded
@@ -65,7 +73,9 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
 
 
 @pytest.mark.system
-def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresServer) -> None:
+def test_a_writer_that_was_replaced_can_never_append_again(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh()
     old = open_store(address)
     old.append([("a", b"old")])
@@ -75,7 +85,9 @@ def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresSer
         old.append([("b", b"lost")])
     with pytest.raises(StoreError, match="taken over"):
         old.reopen()
-    with pytest.raises(StoreError, match="taken over"):  # also through a connection that works
+    with pytest.raises(
+        StoreError, match="taken over"
+    ):  # also through a connection that works
         old.append([("b", b"lost")])
     with pytest.raises(StoreError, match="taken over"):
         old.save_snapshot(1, b"lost")
@@ -86,7 +98,9 @@ def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresSer
 
 
 @pytest.mark.system
-def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres: PostgresServer) -> None:
+def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(
+    postgres: PostgresServer,
+) -> None:
     store = open_store(postgres.fresh())
     store.append([("a", b"one")])
     assert len(list(store.rows())) == 1
@@ -102,7 +116,9 @@ def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres:
 
 
 @pytest.mark.system
-def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: PostgresServer) -> None:
+def test_tables_of_others_and_of_newer_releases_are_left_alone(
+    postgres: PostgresServer,
+) -> None:
     foreign, newer, earlier = postgres.fresh(), postgres.fresh(), postgres.fresh()
     with psycopg.connect(foreign, autocommit=True) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
@@ -124,7 +140,9 @@ def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: Postgre
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     address = "postgresql://shop:secret@127.0.0.1:1/decisions"
-    with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/decisions") as refused:
+    with pytest.raises(
+        StoreError, match=r"postgresql://127.0.0.1:1/decisions"
+    ) as refused:
         open_store(address)
     assert "secret" not in str(refused.value)
     assert "secret" not in without_password(address)
@@ -133,12 +151,19 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
 
 
 @pytest.mark.system
-def test_commands_do_not_print_the_password_of_an_address(postgres: PostgresServer) -> None:
+def test_commands_do_not_print_the_password_of_an_address(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh()
     address += ("&" if "?" in address else "?") + "password=a-secret"
     with running(address) as engine:
         serve(engine)
-    for command in (["verify"], ["replay"], ["repair"], ["compact", "--keep-days", "0"]):
+    for command in (
+        ["verify"],
+        ["replay"],
+        ["repair"],
+        ["compact", "--keep-days", "0"],
+    ):
         done = CliRunner().invoke(app, ["store", *command, address])
         assert done.exit_code == 0, done.exception
         assert "postgresql://" in done.output

@@ -51,7 +51,9 @@ def check_whole(address: str, live: dict[str, str]) -> None:
     store.close()
 
 
-def test_the_isolation_level_is_ours_whatever_the_database_says(postgres: PostgresServer) -> None:
+def test_the_isolation_level_is_ours_whatever_the_database_says(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh() + "%20-cdefault_transaction_isolation%3Dserializable"
     store = open_store(address)
     store._writer.begin(held=False)
@@ -62,13 +64,17 @@ def test_the_isolation_level_is_ours_whatever_the_database_says(postgres: Postgr
 
 def test_a_database_that_is_not_utf8_is_refused(postgres: PostgresServer) -> None:
     with psycopg.connect(postgres.address, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        connection.execute(
+            "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        )
     with pytest.raises(StoreError, match="has the encoding LATIN1"):
         open_store(postgres.address.replace("/postgres?", "/latin?"))
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_forgotten_transaction_costs_answers_within_bounds_and_readiness(postgres: PostgresServer) -> None:
+def test_a_forgotten_transaction_costs_answers_within_bounds_and_readiness(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh()
     with running(address) as engine:
         serve(engine)
@@ -86,13 +92,17 @@ def test_a_forgotten_transaction_costs_answers_within_bounds_and_readiness(postg
 def freeze(server: PostgresServer, number: int) -> None:
     """Send a signal to the server and all its processes."""
     postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    children = (
+        Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    )
     for process in (postmaster, *map(int, children)):
         os.kill(process, number)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_hangs_costs_answers_within_bounds_and_readiness(postgres: PostgresServer) -> None:
+def test_a_server_that_hangs_costs_answers_within_bounds_and_readiness(
+    postgres: PostgresServer,
+) -> None:
     address = postgres.fresh()
     with running(address) as engine:
         serve(engine)
@@ -123,7 +133,9 @@ def test_a_decider_reads_on_after_an_unreadable_state_and_says_how_old_its_own_i
         decider.start()
         try:
             with psycopg.connect(address, autocommit=True) as connection:
-                connection.execute("INSERT INTO snapshots VALUES (1000000, 'no state', 'no digest')")
+                connection.execute(
+                    "INSERT INTO snapshots VALUES (1000000, 'no state', 'no digest')"
+                )
                 until(lambda: decider.problem() is not None)
                 assert "no newer state" in str(decider.problem())
                 assert decider.gauges()["state_age_seconds"][1] > 0.5
@@ -139,7 +151,9 @@ def test_a_decider_reads_on_after_an_unreadable_state_and_says_how_old_its_own_i
 def go_back(address: str, seq: int) -> None:
     """Make of a database what a backup that was taken after `seq` events would be."""
     with psycopg.connect(address) as connection:
-        ((body,),) = connection.execute("SELECT body FROM events WHERE seq = %s", [seq - 1])
+        ((body,),) = connection.execute(
+            "SELECT body FROM events WHERE seq = %s", [seq - 1]
+        )
         connection.execute("DELETE FROM events WHERE seq >= %s", [seq])
         connection.execute("DELETE FROM snapshots WHERE seq > %s", [seq])
         connection.execute("UPDATE head SET seq = %s, digest = %s", [seq, body[-16:]])
@@ -170,15 +184,20 @@ def test_learner_and_decider_stop_when_the_database_went_back(
             assert "went back in time" in str(engine.failure)
         decider.stop()
     with psycopg.connect(address) as connection:
-        assert connection.execute("SELECT seq FROM head").fetchone() == (14 if further else 4,)
+        assert connection.execute("SELECT seq FROM head").fetchone() == (
+            14 if further else 4,
+        )
 
 
-def test_a_learner_waits_for_a_server_that_is_away_and_survives_its_restart(postgres: PostgresServer) -> None:
+def test_a_learner_waits_for_a_server_that_is_away_and_survives_its_restart(
+    postgres: PostgresServer,
+) -> None:
     address, engines, said = postgres.fresh(), list[Engine](), list[str]()
     with running(address) as first:
         serve(first)
         standby = threading.Thread(
-            target=lambda: engines.append(engine_for("learner", address, said.append)), daemon=True
+            target=lambda: engines.append(engine_for("learner", address, said.append)),
+            daemon=True,
         )
         standby.start()
         until(lambda: said)

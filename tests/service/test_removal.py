@@ -38,7 +38,9 @@ def check_whole(address: str, live: dict[str, str]) -> None:
     verify(store.path, thorough=True)
 
 
-def test_erased_decisions_are_gone_and_the_chain_and_the_replay_stay(address: str) -> None:
+def test_erased_decisions_are_gone_and_the_chain_and_the_replay_stay(
+    address: str,
+) -> None:
     with running(address) as engine:
         serve(engine)
         decide(engine, "alice 1", "bob", "alice 2")
@@ -49,7 +51,11 @@ def test_erased_decisions_are_gone_and_the_chain_and_the_replay_stay(address: st
         assert engine.call(RewardCommand("alice 1", 0.0)) == "unknown"
         decide(engine, "carol")
         live = engine.state.hashes()
-    assert kept(address, "alice 1", "bob", "alice 2") == [1, 3, 0]  # the reward that came later
+    assert kept(address, "alice 1", "bob", "alice 2") == [
+        1,
+        3,
+        0,
+    ]  # the reward that came later
     check_whole(address, live)
     with running(address) as engine:
         assert engine.state.hashes() == live
@@ -77,13 +83,17 @@ def test_no_byte_of_an_erased_decision_stays_in_the_file(tmp_path: Path) -> None
     with running(path) as engine:
         serve(engine)
         decide(engine, *(f"other {n}" for n in range(30)))
-        engine.call(DecisionCommand(context={"hour": "1", "note": f"{secret} " * 40}, id=secret))
+        engine.call(
+            DecisionCommand(context={"hour": "1", "note": f"{secret} " * 40}, id=secret)
+        )
         decide(engine, *(f"more {n}" for n in range(30)))
         engine.call(lambda state, batch: engine._snapshot())
         engine.call(commands.erase([(secret, "default")]), alone=True)
         files = [path, path.with_name("d.db-wal")]
         # the name of the feature is part of the model, which has learned from it
-        assert not any((secret + " " + secret).encode() in file.read_bytes() for file in files[1:])
+        assert not any(
+            (secret + " " + secret).encode() in file.read_bytes() for file in files[1:]
+        )
         assert not any(secret.encode() + b"\n" in file.read_bytes() for file in files)
 
 
@@ -100,7 +110,9 @@ def test_an_event_cannot_be_erased_without_a_record(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_log_is_removed_from_a_running_service_and_waiting_decisions_stay(address: str) -> None:
+def test_the_log_is_removed_from_a_running_service_and_waiting_decisions_stay(
+    address: str,
+) -> None:
     with running(address) as engine:
         serve(engine)
         decide(engine, "old", "older")

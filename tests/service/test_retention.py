@@ -18,7 +18,9 @@ from invariant_bandits.service.store.sql import StoreError
 from served_models import Clock, running, serve
 
 
-@pytest.mark.parametrize("rule", [Retention(days=1.0), Retention(events=200), Retention(1.0, 300)])
+@pytest.mark.parametrize(
+    "rule", [Retention(days=1.0), Retention(events=200), Retention(1.0, 300)]
+)
 def test_a_store_stays_bounded_and_replays(
     address: str, rule: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,20 +38,25 @@ def test_a_store_stays_bounded_and_replays(
     store = open_store(address, check=verify)
     base = store.base()
     assert base is not None
-    assert store.head().seq - base[0] > 40  # a replay does not begin with the last event
+    assert (
+        store.head().seq - base[0] > 40
+    )  # a replay does not begin with the last event
     assert restore(store).hashes() == replay_all(store).hashes() == live
     assert len(store.snapshot_seqs()) <= 22
     store.close()
 
 
-def test_memory_for_decisions_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_decisions_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from invariant_bandits.service import state
     from invariant_bandits.service.events import Decided, encode_event
 
     monkeypatch.setattr(state, "LARGEST_REMEMBERED", 100_000)
     records = Records(lambda key: [])
     large = [
-        Decided(0.0, str(n), "m", "1", n, {"text": "x" * 9_000}, ["a"], None, 0, [1.0]) for n in range(50)
+        Decided(0.0, str(n), "m", "1", n, {"text": "x" * 9_000}, ["a"], None, 0, [1.0])
+        for n in range(50)
     ]
     for event in large:
         records.take(event, fresh=True)
@@ -89,6 +96,10 @@ def test_a_copy_of_a_store_in_use_is_whole_and_can_be_served(tmp_path: Path) -> 
     with running(back) as engine:
         assert engine.state.hashes() == hashes
         engine.call(DecisionCommand(id="goes on"))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["back.db", "copy.db", "d.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "back.db",
+        "copy.db",
+        "d.db",
+    ]
     with pytest.raises(InputError, match="pg_dump"):
         copy_store("postgresql://db/decisions", copy)

@@ -37,7 +37,11 @@ def refuse(engine: Engine, *ids: str) -> None:
 
 
 def status(engine: Engine, id: str) -> Any:
-    return TestClient(Application(Service(engine))).get(f"/v1/decisions/{id}").json()["status"]
+    return (
+        TestClient(Application(Service(engine)))
+        .get(f"/v1/decisions/{id}")
+        .json()["status"]
+    )
 
 
 def test_a_refused_reward_is_refused_after_a_restart(address: str) -> None:
@@ -59,7 +63,9 @@ def test_every_field_of_a_state_survives_its_snapshot(tmp_path: Path) -> None:
         kept = State.from_bytes(engine.state.to_bytes(), engine.store)
         again = State.from_bytes(kept.to_bytes(), engine.store)
         assert vars(kept).keys() == vars(engine.state).keys()
-        for name in vars(State(engine.store)).keys() - NOT_IN_A_SNAPSHOT.keys() - {"models"}:
+        for name in (
+            vars(State(engine.store)).keys() - NOT_IN_A_SNAPSHOT.keys() - {"models"}
+        ):
             value = getattr(engine.state, name)
             assert value, f"the test must fill {name}"
             assert getattr(kept, name) == getattr(again, name) == value, name
@@ -70,7 +76,9 @@ def test_every_field_of_a_state_survives_its_snapshot(tmp_path: Path) -> None:
             assert list(kept.models[name].waiting) == list(served.waiting) != []
 
 
-def test_an_erased_decision_leaves_no_refusal_and_a_snapshot_names_none(tmp_path: Path) -> None:
+def test_an_erased_decision_leaves_no_refusal_and_a_snapshot_names_none(
+    tmp_path: Path,
+) -> None:
     with running(tmp_path / "d.db") as engine:
         refuse(engine, "alice in person", "bob in person")
         assert b"in person" not in engine.state.to_bytes()
@@ -79,7 +87,9 @@ def test_an_erased_decision_leaves_no_refusal_and_a_snapshot_names_none(tmp_path
         assert status(engine, "bob in person") == "refused"
 
 
-def test_only_so_many_refusals_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_refusals_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state, "MOST_REFUSALS", 2)
     with running(tmp_path / "d.db") as engine:
         refuse(engine, "x", "y", "z")

@@ -30,7 +30,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "decisions.db"
     with running(path) as engine:
         serve(engine)
-        rewards = [Rewarded(engine.clock(), f"id {n}", "default", 1.0, "unknown") for n in range(FEW + 9)]
+        rewards = [
+            Rewarded(engine.clock(), f"id {n}", "default", 1.0, "unknown")
+            for n in range(FEW + 9)
+        ]
         engine.call(lambda state, batch: batch.add(state, rewards))
     return path
 
@@ -40,7 +43,8 @@ def damage(path: Path, seq: int) -> None:
     with sqlite3.connect(path) as connection:
         ((body,),) = connection.execute("SELECT body FROM events WHERE seq = ?", (seq,))
         connection.execute(
-            "UPDATE events SET body = ? WHERE seq = ?", (bytes([body[0], body[1] ^ 1, *body[2:]]), seq)
+            "UPDATE events SET body = ? WHERE seq = ?",
+            (bytes([body[0], body[1] ^ 1, *body[2:]]), seq),
         )
     connection.close()
 
@@ -53,7 +57,9 @@ def wait_until(condition: object) -> None:
 
 
 @pytest.mark.system
-def test_a_large_store_serves_at_once_and_is_verified_meanwhile(large: Path, tmp_path: Path) -> None:
+def test_a_large_store_serves_at_once_and_is_verified_meanwhile(
+    large: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "d.db"
     path.write_bytes(large.read_bytes())
     engine = engine_for("alone", str(path), print)
@@ -67,7 +73,9 @@ def test_a_large_store_serves_at_once_and_is_verified_meanwhile(large: Path, tmp
 
 
 @pytest.mark.system
-def test_damage_far_back_stops_a_service_that_already_serves(large: Path, tmp_path: Path) -> None:
+def test_damage_far_back_stops_a_service_that_already_serves(
+    large: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "d.db"
     path.write_bytes(large.read_bytes())
     damage(path, 77)
@@ -85,13 +93,17 @@ def test_damage_far_back_stops_a_service_that_already_serves(large: Path, tmp_pa
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM snapshots")
     connection.close()
-    with pytest.raises(StoreError, match=f"event {FEW + 5} is damaged"):  # what a start depends on
+    with pytest.raises(
+        StoreError, match=f"event {FEW + 5} is damaged"
+    ):  # what a start depends on
         engine_for("alone", str(path), print)
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_no_process_outlives_a_kill_and_the_next_start_is_not_refused(large: Path, tmp_path: Path) -> None:
+def test_no_process_outlives_a_kill_and_the_next_start_is_not_refused(
+    large: Path, tmp_path: Path
+) -> None:
     (tmp_path / "decisions.db").write_bytes(large.read_bytes())
     for _ in range(3):
         started = start(tmp_path)
@@ -99,7 +111,11 @@ def test_no_process_outlives_a_kill_and_the_next_start_is_not_refused(large: Pat
         tasks = Path(f"/proc/{pid}/task").glob("*/children")
         children = [int(child) for task in tasks for child in task.read_text().split()]
         assert started.end(signal.SIGKILL) == -signal.SIGKILL
-        wait_until(lambda children=children: not any(Path(f"/proc/{child}").exists() for child in children))
+        wait_until(
+            lambda children=children: (
+                not any(Path(f"/proc/{child}").exists() for child in children)
+            )
+        )
     assert start(tmp_path).end() == 0
 
 
@@ -115,7 +131,9 @@ def test_events_may_be_added_and_removed_while_a_store_is_verified(
 
         def disturb(done: int, total: int) -> None:
             if done == 8:
-                engine.call(commands.erase([("2", "default"), ("18", "default")]), alone=True)
+                engine.call(
+                    commands.erase([("2", "default"), ("18", "default")]), alone=True
+                )
                 engine.call(DecisionCommand(id="new"))
                 engine.call(commands.remove_log(), alone=True)
 
@@ -130,11 +148,15 @@ def test_only_its_owner_can_read_a_new_store(tmp_path: Path) -> None:
     path = tmp_path / "d.db"
     with running(path) as engine:
         serve(engine)
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        modes = {
+            file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()
+        }
     assert modes == dict.fromkeys(("d.db", "d.db-wal", "d.db-shm"), 0o600)
 
 
-def test_a_log_that_is_removed_under_a_running_service_is_noticed_and_saved(tmp_path: Path) -> None:
+def test_a_log_that_is_removed_under_a_running_service_is_noticed_and_saved(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "d.db"
     with running(path) as engine:
         serve(engine)
@@ -144,7 +166,10 @@ def test_a_log_that_is_removed_under_a_running_service_is_noticed_and_saved(tmp_
             engine.call(DecisionCommand(id="after"))
         assert "was removed while it was in use" in str(engine.failure)
     store = open_store(path, check=verify)
-    assert [bool(store.of_key(f"{id}\ndefault")) for id in ("before", "after")] == [True, False]
+    assert [bool(store.of_key(f"{id}\ndefault")) for id in ("before", "after")] == [
+        True,
+        False,
+    ]
     replay_all(store)
     store.close()
 
@@ -159,7 +184,10 @@ def test_a_store_that_may_not_be_written_to_is_not_called_damaged() -> None:
         folder.chmod(0o555)
         os.seteuid(65_534)
         try:
-            for writing, message in ((True, "cannot be written to"), (False, "cannot be opened")):
+            for writing, message in (
+                (True, "cannot be written to"),
+                (False, "cannot be opened"),
+            ):
                 with pytest.raises(StoreError, match=message) as raised:
                     open_store(path, writing=writing)
                 assert "damaged" not in str(raised.value)

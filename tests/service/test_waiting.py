@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    EventBatch,
+    RewardCommand,
+)
 from invariant_bandits.service.engine import LARGEST_BATCH, Engine
 from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
@@ -19,7 +23,10 @@ from served_models import Clock, running, serve
 
 
 def rules(engine: Engine, wait: float | None, **more: object) -> None:
-    engine.call(commands.configure("default", Configuration(reward_wait=wait, **more)), alone=True)  # type: ignore[arg-type]
+    engine.call(
+        commands.configure("default", Configuration(reward_wait=wait, **more)),
+        alone=True,
+    )  # type: ignore[arg-type]
 
 
 def decide(engine: Engine, *ids: str) -> None:
@@ -87,7 +94,11 @@ def test_more_decisions_than_fit_a_batch_are_all_settled_once(tmp_path: Path) ->
         for _ in range(6):
             engine.call(commands.inspect(lambda state: None))
         counts = engine.state.models["default"].counts
-        assert (counts.learned, counts.defaulted, engine.state.next_due()) == (count, count, float("inf"))
+        assert (counts.learned, counts.defaulted, engine.state.next_due()) == (
+            count,
+            count,
+            float("inf"),
+        )
 
 
 def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ def assert_same(one, other):
 
 def test_a_cluster_returns_the_bits_of_one_process(client):
     heard = []
-    there = ib.simulate(makers(), client=client, progress=lambda *at: heard.append(at), **SETTINGS)
+    there = ib.simulate(
+        makers(), client=client, progress=lambda *at: heard.append(at), **SETTINGS
+    )
     assert_same(there, ib.simulate(makers(), **SETTINGS))
     assert heard == [(done, 6) for done in range(1, 7)]
 
@@ -78,7 +80,9 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path)
 
     there = ib.simulate({"fragile": fragile, **makers()}, client=client, **SETTINGS)
     assert int(mark.read_text()) != os.getpid()
-    here = ib.simulate({"fragile": lambda past: ib.LinUCB(past.dim), **makers()}, **SETTINGS)
+    here = ib.simulate(
+        {"fragile": lambda past: ib.LinUCB(past.dim), **makers()}, **SETTINGS
+    )
     assert_same(there, here)
 
 
@@ -88,7 +92,9 @@ def test_an_error_on_the_cluster_names_policy_and_repetition(client):
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
         ib.simulate({"broken": broken}, client=client, **SETTINGS | {"replications": 1})
-    assert caught.value.__notes__ == ["while playing policy 'broken' in repetition 0 of seed 3"]
+    assert caught.value.__notes__ == [
+        "while playing policy 'broken' in repetition 0 of seed 3"
+    ]
 
 
 def test_a_repetition_that_kills_every_worker_is_named(client):
@@ -97,7 +103,9 @@ def test_a_repetition_that_kills_every_worker_is_named(client):
 
     with pytest.raises(distributed.KilledWorker) as caught:
         ib.simulate({"deadly": deadly}, client=client, **SETTINGS | {"replications": 1})
-    assert caught.value.__notes__ == ["every worker that was given repetition 0 of seed 3 died"]
+    assert caught.value.__notes__ == [
+        "every worker that was given repetition 0 of seed 3 died"
+    ]
 
 
 def test_a_process_that_dies_is_told_with_what_it_left_unfinished():
@@ -118,7 +126,10 @@ def test_a_process_that_dies_is_told_with_what_it_left_unfinished():
 
 
 def test_a_client_must_be_one_and_does_without_jobs(client):
-    with pytest.raises(ib.InputError, match=r"client must be a distributed\.Client, with jobs=1, got 'tcp"):
+    with pytest.raises(
+        ib.InputError,
+        match=r"client must be a distributed\.Client, with jobs=1, got 'tcp",
+    ):
         ib.simulate(makers(), client="tcp://127.0.0.1:8786", **SETTINGS)
     with pytest.raises(ib.InputError, match=r"with jobs=1, got .* and jobs=2"):
         ib.simulate(makers(), client=client, jobs=2, **SETTINGS)

@@ -32,13 +32,19 @@ def test_expected_rewards_are_logistic_in_the_features(later):
 
 def test_the_new_arm_is_the_best_or_the_worst():
     for later, sign in ((LATER[2], 1.0), (LATER[3], -1.0)):
-        truth = LabelledArms(later, logged=1200).draw(1, np.random.default_rng(2)).logs.truth
+        truth = (
+            LabelledArms(later, logged=1200)
+            .draw(1, np.random.default_rng(2))
+            .logs.truth
+        )
         assert truth.shape == (6, 7)
         assert (sign * truth[5, 0] > sign * truth[:4, 0]).all()
 
 
 def test_clicks_follow_the_planted_coefficients():
-    logs = LabelledArms(drifting=0, logged=60_000).draw(1, np.random.default_rng(3)).logs
+    logs = (
+        LabelledArms(drifting=0, logged=60_000).draw(1, np.random.default_rng(3)).logs
+    )
     prior = ib.DriftPrior.from_arms(logs.statistics())
     apart = (prior.layout.by_arm(prior.pooled) - logs.truth) / np.sqrt(
         prior.layout.by_arm(np.diagonal(prior.pooled_covariance))
@@ -47,11 +53,15 @@ def test_clicks_follow_the_planted_coefficients():
 
 
 def test_a_registered_policy_plays_it():
-    result = ib.simulate(["auto-isd", "uniform"], LabelledArms(logged=6000), 200, replications=2, seed=0)
+    result = ib.simulate(
+        ["auto-isd", "uniform"], LabelledArms(logged=6000), 200, replications=2, seed=0
+    )
     assert result.final("auto-isd").mean() < 0.5 * result.final("uniform").mean()
 
 
-@pytest.mark.parametrize("wrong", [{"later": "never"}, {"arms": 3}, {"logging": "magic"}, {"drifting": 19}])
+@pytest.mark.parametrize(
+    "wrong", [{"later": "never"}, {"arms": 3}, {"logging": "magic"}, {"drifting": 19}]
+)
 def test_settings_are_checked(wrong):
     with pytest.raises(InputError):
         LabelledArms(**wrong)

@@ -53,7 +53,9 @@ def episode_of(seed, repetition, horizon):
 
 
 def test_a_policy_that_knows_the_means_has_no_regret():
-    result = ib.simulate({"oracle": oracle}, EPISODES, horizon=40, replications=3, seed=0)
+    result = ib.simulate(
+        {"oracle": oracle}, EPISODES, horizon=40, replications=3, seed=0
+    )
     assert (result.regret["oracle"] == 0.0).all()
 
 
@@ -63,11 +65,20 @@ def test_the_regret_of_the_worst_policy_is_the_sum_of_the_ranges_of_the_means():
     for repetition in range(2):
         episode = episode_of(5, repetition, 30)
         by_hand = [0.0]
-        for features, coefficients in zip(episode.offered, episode.coefficients, strict=True):
-            expected = [sum(x * c for x, c in zip(row, coefficients, strict=True)) for row in features]
+        for features, coefficients in zip(
+            episode.offered, episode.coefficients, strict=True
+        ):
+            expected = [
+                sum(x * c for x, c in zip(row, coefficients, strict=True))
+                for row in features
+            ]
             by_hand.append(by_hand[-1] + max(expected) - min(expected))
-        np.testing.assert_allclose(result.regret["worst"][repetition], by_hand[1:], rtol=1e-12)
-        assert result.final("worst")[repetition] == result.regret["worst"][repetition, -1]
+        np.testing.assert_allclose(
+            result.regret["worst"][repetition], by_hand[1:], rtol=1e-12
+        )
+        assert (
+            result.final("worst")[repetition] == result.regret["worst"][repetition, -1]
+        )
 
 
 def test_a_policy_is_told_the_noisy_reward_of_its_action_and_the_whole_round():
@@ -87,18 +98,26 @@ def test_all_policies_play_the_same_rounds_whatever_the_others_do():
 
     def watched(name, **settings):
         def make(past):
-            seen.setdefault(name, []).append(Scripted(np.zeros(25, dtype=int), **settings))
+            seen.setdefault(name, []).append(
+                Scripted(np.zeros(25, dtype=int), **settings)
+            )
             return seen[name][-1]
 
         return make
 
-    makers = {"spoiler": watched("spoiler", spoils=True), "between": linucb, "after": watched("after")}
+    makers = {
+        "spoiler": watched("spoiler", spoils=True),
+        "between": linucb,
+        "after": watched("after"),
+    }
     together = ib.simulate(makers, EPISODES, horizon=25, replications=2, seed=9)
     for item, other in zip(seen["spoiler"], seen["after"], strict=True):
         for first, second in zip(item.told, other.told, strict=True):
             for mine, theirs in zip(first, second, strict=True):
                 np.testing.assert_array_equal(mine, theirs)
-    alone = ib.simulate({"between": linucb}, EPISODES, horizon=25, replications=2, seed=9)
+    alone = ib.simulate(
+        {"between": linucb}, EPISODES, horizon=25, replications=2, seed=9
+    )
     np.testing.assert_array_equal(together.regret["between"], alone.regret["between"])
 
 
@@ -107,10 +126,13 @@ def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas
     makers = {
         "LinUCB": lambda past: ib.LinUCB(past.dim),
         "LinTS": lambda past: ib.LinTS(past.dim, seed=3),
-        "ISD": lambda past: ib.ISDLinUCB.from_history(past.moments, split=past.truth.split),
+        "ISD": lambda past: ib.ISDLinUCB.from_history(
+            past.moments, split=past.truth.split
+        ),
     }
     one, two = (
-        ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs) for jobs in (1, 2)
+        ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs)
+        for jobs in (1, 2)
     )
     assert list(one.regret) == list(two.regret) == list(makers)
     for name in makers:
@@ -127,13 +149,18 @@ def test_a_slow_repetition_keeps_its_place_among_the_others():
         return worst(past)
 
     makers, settings = {"worst": late}, {"horizon": 10, "replications": 3, "seed": 7}
-    one, two = (ib.simulate(makers, EPISODES, jobs=jobs, **settings).final("worst") for jobs in (1, 2))
+    one, two = (
+        ib.simulate(makers, EPISODES, jobs=jobs, **settings).final("worst")
+        for jobs in (1, 2)
+    )
     np.testing.assert_array_equal(one, two)
 
 
 def test_more_repetitions_continue_the_same_sequence_and_another_seed_is_another():
     few, more, other = (
-        ib.simulate({"worst": worst}, EPISODES, horizon=10, replications=count, seed=seed).final("worst")
+        ib.simulate(
+            {"worst": worst}, EPISODES, horizon=10, replications=count, seed=seed
+        ).final("worst")
         for count, seed in ((2, 7), (4, 7), (2, 8))
     )
     np.testing.assert_array_equal(few, more[:2])
@@ -159,20 +186,27 @@ def test_progress_counts_every_repetition_once(jobs):
 def test_without_forking_one_process_does_the_same(monkeypatch):
     settings = {"horizon": 10, "replications": 3, "seed": 1}
     forked = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
-    monkeypatch.setattr(parallel.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(
+        parallel.multiprocessing, "get_all_start_methods", lambda: ["spawn"]
+    )
     monkeypatch.setattr(parallel, "ProcessPoolExecutor", None)
     alone = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
     np.testing.assert_array_equal(forked.regret["worst"], alone.regret["worst"])
 
 
 def test_a_maker_that_needs_nothing_of_the_logs_takes_nothing():
-    makers = {"with": lambda past: ib.LinUCB(past.dim), "without": lambda: ib.LinUCB(EPISODES.world.dim)}
+    makers = {
+        "with": lambda past: ib.LinUCB(past.dim),
+        "without": lambda: ib.LinUCB(EPISODES.world.dim),
+    }
     result = ib.simulate(makers, EPISODES, horizon=30, replications=2, seed=1)
     np.testing.assert_array_equal(result.regret["with"], result.regret["without"])
 
 
 def test_a_frame_has_one_row_per_policy_or_one_per_policy_repetition_and_round():
-    result = ib.simulate({"worst": worst, "LinUCB": linucb}, EPISODES, horizon=4, replications=3, seed=1)
+    result = ib.simulate(
+        {"worst": worst, "LinUCB": linucb}, EPISODES, horizon=4, replications=3, seed=1
+    )
     tidy = result.to_frame()
     assert tidy.policy.tolist() == ["LinUCB", "worst"]
     assert tidy["mean"].tolist() == [result.final(name).mean() for name in tidy.policy]
@@ -188,8 +222,12 @@ def test_a_frame_has_one_row_per_policy_or_one_per_policy_repetition_and_round()
 
 def test_a_frame_without_pandas_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    result = ib.simulate({"oracle": oracle}, EPISODES, horizon=2, replications=1, seed=0)
-    with pytest.raises(ImportError, match="to_frame needs pandas, which is not installed"):
+    result = ib.simulate(
+        {"oracle": oracle}, EPISODES, horizon=2, replications=1, seed=0
+    )
+    with pytest.raises(
+        ImportError, match="to_frame needs pandas, which is not installed"
+    ):
         result.to_frame()
 
 
@@ -200,11 +238,26 @@ BAD = {
         r"policies\['LinUCB'\] must be callable, past -> policy, or a registered name, got LinUCB",
         {"policies": {"LinUCB": ib.LinUCB(3)}},
     ),
-    "not an environment": (r"environment must have draw\(horizon, rng\)", {"environment": "paper"}),
-    "no rounds": ("horizon must be a whole number of at least 1, got 0", {"horizon": 0}),
-    "no repetitions": ("replications must be a whole number of at least 1, got 0", {"replications": 0}),
-    "half a process": ("jobs must be a whole number of at least 1, got 0.5", {"jobs": 0.5}),
-    "a negative seed": ("seed must be a whole number of at least 0, got -1", {"seed": -1}),
+    "not an environment": (
+        r"environment must have draw\(horizon, rng\)",
+        {"environment": "paper"},
+    ),
+    "no rounds": (
+        "horizon must be a whole number of at least 1, got 0",
+        {"horizon": 0},
+    ),
+    "no repetitions": (
+        "replications must be a whole number of at least 1, got 0",
+        {"replications": 0},
+    ),
+    "half a process": (
+        "jobs must be a whole number of at least 1, got 0.5",
+        {"jobs": 0.5},
+    ),
+    "a negative seed": (
+        "seed must be a whole number of at least 0, got -1",
+        {"seed": -1},
+    ),
     "no policy made": (
         "its maker must return a policy with select, update, got None",
         {"policies": {"none": lambda past: None}},
@@ -215,7 +268,11 @@ BAD = {
     ),
     "an environment of other length": (
         r"offered must have shape \(5, K, p\), got \(6, 5, 3\)",
-        {"environment": SimpleNamespace(draw=lambda horizon, rng: EPISODES.draw(6, rng))},
+        {
+            "environment": SimpleNamespace(
+                draw=lambda horizon, rng: EPISODES.draw(6, rng)
+            )
+        },
     ),
 }
 
@@ -241,9 +298,16 @@ def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
         ib.simulate(
-            {"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs
+            {"oracle": oracle, "broken": make},
+            EPISODES,
+            horizon=5,
+            replications=2,
+            seed=4,
+            jobs=jobs,
         )
-    assert any("policy 'broken' in repetition" in note for note in caught.value.__notes__)
+    assert any(
+        "policy 'broken' in repetition" in note for note in caught.value.__notes__
+    )
 
 
 def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
@@ -251,17 +315,35 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4)
-    assert caught.value.__notes__ == ["while drawing the episode of repetition 0 of seed 4"]
+        ib.simulate(
+            {"oracle": oracle},
+            SimpleNamespace(draw=draw),
+            horizon=5,
+            replications=2,
+            seed=4,
+        )
+    assert caught.value.__notes__ == [
+        "while drawing the episode of repetition 0 of seed 4"
+    ]
 
 
 def test_a_list_may_hold_contenders_names_and_classes():
     tuned = Contender("linucb", {"exploration": 0.3})
     free = Contender("auto-isd", {"caution": None})
-    listed = ib.simulate([tuned, free, Contender("uniform"), "linucb"], EPISODES, 20, 2, 0)
-    assert list(listed.regret) == ["linucb,exploration=0.3", "auto-isd,caution=none", "uniform", "linucb"]
+    listed = ib.simulate(
+        [tuned, free, Contender("uniform"), "linucb"], EPISODES, 20, 2, 0
+    )
+    assert list(listed.regret) == [
+        "linucb,exploration=0.3",
+        "auto-isd,caution=none",
+        "uniform",
+        "linucb",
+    ]
     named = ib.simulate({"tuned": tuned, "free": free}, EPISODES, 20, 2, 0)
-    for label, name in (("linucb,exploration=0.3", "tuned"), ("auto-isd,caution=none", "free")):
+    for label, name in (
+        ("linucb,exploration=0.3", "tuned"),
+        ("auto-isd,caution=none", "free"),
+    ):
         np.testing.assert_array_equal(listed.regret[label], named.regret[name])
         again = ib.simulate([label], EPISODES, 20, 2, 0)
         np.testing.assert_array_equal(again.regret[label], named.regret[name])
@@ -275,7 +357,12 @@ def test_a_list_of_makers_without_names_is_refused_and_says_how():
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_window_as_long_as_the_run_warns_once_from_any_process(jobs):
-    names = ["sw-linucb,window=20", "restart-linucb,every=25", "sw-linucb,window=horizon", "sw-linucb"]
+    names = [
+        "sw-linucb,window=20",
+        "restart-linucb,every=25",
+        "sw-linucb,window=horizon",
+        "sw-linucb",
+    ]
     with pytest.warns(ForgetsNothingWarning) as caught:
         ib.simulate(names, EPISODES, 20, replications=4, seed=0, jobs=jobs)
     assert sorted(str(warning.message).split(":")[0] for warning in caught) == [
@@ -299,12 +386,21 @@ def test_a_result_says_what_was_played_also_after_it_was_stored(jobs, tmp_path):
     assert list(played) == list(policies)
     assert played["window"]["resolved"]["memory.window"] == 5
     assert played["tuned"]["options"] == {"exploration": 0.3}
-    assert (played["tuned"]["kind"], played["tuned"]["resolved"]["exploration"]) == ("linucb", 0.3)
+    assert (played["tuned"]["kind"], played["tuned"]["resolved"]["exploration"]) == (
+        "linucb",
+        0.3,
+    )
     assert played["tuned"]["resolved"]["ridge"] == 0.1, "defaults are stored as well"
     assert played["stable"]["resolved"]["memory.window"] == 5
     assert played["stable"]["resolved"]["min_eigenvalue"] == "by repetition"
     assert played["drawn"]["resolved"]["floor"] == 0.2
     assert played["drawn"]["resolved"]["settings.memory.kind"] == "Forever"
-    assert (played["mine"]["kind"].split(".")[-1], played["mine"]["resolved"]) == ("Scripted", {})
+    assert (played["mine"]["kind"].split(".")[-1], played["mine"]["resolved"]) == (
+        "Scripted",
+        {},
+    )
     result.save(tmp_path / "result.parquet")
-    assert ib.SimulationResult.load(tmp_path / "result.parquet").settings == result.settings
+    assert (
+        ib.SimulationResult.load(tmp_path / "result.parquet").settings
+        == result.settings
+    )

@@ -11,7 +11,9 @@ import invariant_bandits as ib
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
-EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2)
+EPISODES = PaperEpisodes(
+    PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2
+)
 MAKERS = {
     "LinUCB": lambda episode: ib.LinUCB(episode.dim),
     "Uniform": lambda episode: ib.Uniform(episode.dim),
@@ -28,15 +30,22 @@ def note(policy, episode):
 
 def test_observations_are_those_of_the_finished_policy_and_its_own_episode():
     result = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, **SETTINGS)
-    truth = [EPISODES.draw(12, np.random.default_rng((3, index))).means[0, 0] for index in range(4)]
+    truth = [
+        EPISODES.draw(12, np.random.default_rng((3, index))).means[0, 0]
+        for index in range(4)
+    ]
     assert list(result.observations) == ["LinUCB"]
-    np.testing.assert_array_equal(result.observations["LinUCB"]["rounds"], np.full(4, 12.0))
+    np.testing.assert_array_equal(
+        result.observations["LinUCB"]["rounds"], np.full(4, 12.0)
+    )
     np.testing.assert_array_equal(result.observations["LinUCB"]["first mean"], truth)
 
 
 @pytest.mark.system
 def test_they_survive_storing_and_other_processes(tmp_path):
-    whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
+    whole = ib.simulate(
+        MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS
+    )
     alone = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, **SETTINGS)
     path = tmp_path / "result.parquet"
     replace(whole, settings=whole.settings | {"why": "a test"}).save(path)
@@ -44,7 +53,9 @@ def test_they_survive_storing_and_other_processes(tmp_path):
     assert stored.settings["why"] == "a test"
     for result in (alone, stored):
         for quantity, values in whole.observations["LinUCB"].items():
-            np.testing.assert_array_equal(result.observations["LinUCB"][quantity], values)
+            np.testing.assert_array_equal(
+                result.observations["LinUCB"][quantity], values
+            )
 
 
 def test_without_an_observer_there_are_none():
@@ -66,9 +77,13 @@ def test_over_the_rounds_a_planted_violation_is_believed():
         assert sum(shares.values()) == pytest.approx(1.0)
         return {"doubted": shares["invariance broken"] + shares["logs useless"]}
 
-    world, settings = PaperEpisodes(logged=1000, violation=2.0), {"replications": 3, "seed": 9}
+    world, settings = (
+        PaperEpisodes(logged=1000, violation=2.0),
+        {"replications": 3, "seed": 9},
+    )
     early, late = (
-        ib.simulate(["auto-isd"], world, rounds, observe=doubted, **settings) for rounds in (1, 200)
+        ib.simulate(["auto-isd"], world, rounds, observe=doubted, **settings)
+        for rounds in (1, 200)
     )
     assert (late.observations["auto-isd"]["doubted"] > 0.99).all()
     assert (early.observations["auto-isd"]["doubted"] < 0.9).all()

@@ -21,7 +21,9 @@ MAKERS = {
 
 
 def simulated(**settings):
-    return ib.simulate(MAKERS, EPISODES, **{"horizon": 12, "replications": 3, "seed": 5} | settings)
+    return ib.simulate(
+        MAKERS, EPISODES, **{"horizon": 12, "replications": 3, "seed": 5} | settings
+    )
 
 
 def assert_same(one, other):
@@ -47,7 +49,9 @@ def test_any_reader_of_parquet_finds_a_tidy_table(tmp_path):
     assert list(frame) == ["policy", "replication", "round", "regret"]
     assert len(frame) == 2 * 3 * 12
     for line in frame.itertuples():
-        assert line.regret == result.regret[line.policy][line.replication, line.round - 1]
+        assert (
+            line.regret == result.regret[line.policy][line.replication, line.round - 1]
+        )
     expected = result.to_frame(by_round=True)
     for name in expected:
         assert frame[name].tolist() == expected[name].tolist()
@@ -55,7 +59,9 @@ def test_any_reader_of_parquet_finds_a_tidy_table(tmp_path):
 
 def test_the_settings_in_the_file_say_how_to_run_it_again(tmp_path):
     simulated().save(tmp_path / "result.parquet")
-    header = json.loads(parquet.read_schema(tmp_path / "result.parquet").metadata[b"invariant-bandits"])
+    header = json.loads(
+        parquet.read_schema(tmp_path / "result.parquet").metadata[b"invariant-bandits"]
+    )
     settings = json.loads(header["about"])["settings"]
     assert settings == ib.SimulationResult.load(tmp_path / "result.parquet").settings
     assert {name: settings[name] for name in ("seed", "horizon", "replications")} == {
@@ -63,7 +69,10 @@ def test_the_settings_in_the_file_say_how_to_run_it_again(tmp_path):
         "horizon": 12,
         "replications": 3,
     }
-    assert settings["versions"] == {"invariant-bandits": ib.__version__, "numpy": np.__version__}
+    assert settings["versions"] == {
+        "invariant-bandits": ib.__version__,
+        "numpy": np.__version__,
+    }
     assert settings["environment"]["class"] == "PaperEpisodes"
     fields = settings["environment"]["fields"]
     world = PaperWorld(**fields.pop("world") | {"blocks": (2, 1)})
@@ -76,7 +85,9 @@ class Plain:
 
 
 def test_an_environment_without_fields_is_described_by_its_name():
-    result = ib.simulate({"LinUCB": MAKERS["LinUCB"]}, Plain(), horizon=2, replications=1, seed=0)
+    result = ib.simulate(
+        {"LinUCB": MAKERS["LinUCB"]}, Plain(), horizon=2, replications=1, seed=0
+    )
     assert result.settings["environment"] == {"class": "Plain", "fields": {}}
 
 
@@ -87,9 +98,13 @@ def test_a_thinned_result_keeps_the_wanted_rounds_and_the_last(tmp_path):
     assert_same(thin, result.at([6, 3]))
     np.testing.assert_array_equal(thin.rounds, [3, 6, 12])
     for name in MAKERS:
-        np.testing.assert_array_equal(thin.regret[name], result.regret[name][:, [2, 5, 11]])
+        np.testing.assert_array_equal(
+            thin.regret[name], result.regret[name][:, [2, 5, 11]]
+        )
         np.testing.assert_array_equal(thin.final(name), result.final(name))
-    with pytest.raises(ib.InputError, match="rounds must be among those that were recorded, got 4"):
+    with pytest.raises(
+        ib.InputError, match="rounds must be among those that were recorded, got 4"
+    ):
         thin.at([4])
 
 
@@ -132,7 +147,9 @@ def test_foreign_cut_and_newer_files_are_refused_by_name(tmp_path):
     assert "is not a simulation written by invariant-bandits" in refusal()
     header = json.loads(table.schema.metadata[b"invariant-bandits"])
     newer = json.dumps(header | {"format": 2})
-    parquet.write_table(table.replace_schema_metadata({"invariant-bandits": newer}), path)
+    parquet.write_table(
+        table.replace_schema_metadata({"invariant-bandits": newer}), path
+    )
     assert "in format 1" in refusal()
     parquet.write_table(table.slice(0, 60), path)
     assert "damaged" in refusal()
@@ -156,11 +173,21 @@ def test_without_pyarrow_saving_says_what_is_missing(monkeypatch, tmp_path):
 
 def test_a_result_prints_a_table_and_draws_its_paths():
     plt = pytest.importorskip("matplotlib.pyplot")
-    paths = {"good $x": np.array([[1.0, 2.0], [1.0, 4.0]]), "bad": np.array([[5.0, 9.0], [5.0, 11.0]])}
+    paths = {
+        "good $x": np.array([[1.0, 2.0], [1.0, 4.0]]),
+        "bad": np.array([[5.0, 9.0], [5.0, 11.0]]),
+    }
     result = ib.SimulationResult(paths, np.array([1, 20]))
     lines = result.summary().splitlines()
     assert lines[0] == "Regret after 20 rounds, 2 repetitions"
-    assert lines[2].split() == ["good", "$x", "3", "1", "3", "4"]  # mean, standard error, median, worst
+    assert lines[2].split() == [
+        "good",
+        "$x",
+        "3",
+        "1",
+        "3",
+        "4",
+    ]  # mean, standard error, median, worst
     assert lines[3].split() == ["bad", "10", "1", "10", "11"]
     assert str(result) == result.summary()
     assert repr(result) == "SimulationResult(good $x, bad; 2 repetitions of 20 rounds)"

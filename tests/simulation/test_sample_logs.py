@@ -7,7 +7,13 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits.simulation.sample_logs import BANNERS, WORDS, banner_log, paper_logs, write_samples
+from invariant_bandits.simulation.sample_logs import (
+    BANNERS,
+    WORDS,
+    banner_log,
+    paper_logs,
+    write_samples,
+)
 from worlds import assert_same_moments
 
 
@@ -35,7 +41,9 @@ def test_banners_are_shown_as_often_as_their_propensities_say_and_only_while_the
         shown = log["banner"] == banner
         promised = 1.0 / log["propensity"][shown]
         error = np.sqrt((promised * (promised - 1.0)).sum())
-        assert abs(promised.sum() - 20_000) < 4.5 * error  # weights of shown rounds add up to all of them
+        assert (
+            abs(promised.sum() - 20_000) < 4.5 * error
+        )  # weights of shown rounds add up to all of them
 
 
 def test_clicks_follow_the_planted_log_odds():
@@ -45,24 +53,41 @@ def test_clicks_follow_the_planted_log_odds():
     assert 0.03 < 1.0 - known.mean() < 0.05
     shown = np.array([BANNERS.index(banner) for banner in columns["banner"]])
     context = np.column_stack(
-        [np.ones(n), (columns["age"] - 40.0) / 10.0, columns["device"] == "phone", columns["hour"] >= 18]
+        [
+            np.ones(n),
+            (columns["age"] - 40.0) / 10.0,
+            columns["device"] == "phone",
+            columns["hour"] >= 18,
+        ]
     )
-    odds = np.einsum("nd,nd->n", log.coefficients[np.arange(n), shown], np.nan_to_num(context))
+    odds = np.einsum(
+        "nd,nd->n", log.coefficients[np.arange(n), shown], np.nan_to_num(context)
+    )
     chance = 1.0 / (1.0 + np.exp(-odds))
     error = (columns["clicked"] - chance)[known]
     for column in context[known].T:
-        z = (column * error).sum() / np.sqrt((column**2 * (chance * (1.0 - chance))[known]).sum())
+        z = (column * error).sum() / np.sqrt(
+            (column**2 * (chance * (1.0 - chance))[known]).sum()
+        )
         assert abs(z) < 4.5
 
 
 def test_the_next_week_goes_on_where_the_banners_end(tmp_path):
     """3,200 rounds of eight weeks and 400 more; banner_A is retired, and drift has gone on."""
     write_samples(tmp_path, rounds=3200)
-    before, after = (csv.read_csv(tmp_path / name) for name in ("banners.csv", "next-week.csv"))
+    before, after = (
+        csv.read_csv(tmp_path / name) for name in ("banners.csv", "next-week.csv")
+    )
     assert (len(before), len(after)) == (3200, 400)
-    assert after["time"][0].as_py() - before["time"][-1].as_py() == timedelta(days=56) / 3200
+    assert (
+        after["time"][0].as_py() - before["time"][-1].as_py()
+        == timedelta(days=56) / 3200
+    )
     assert "banner_A" not in after["banner"].to_pylist()
-    last, first = banner_log(3200).coefficients[-1], banner_log(3200, next_week=True).coefficients[0]
+    last, first = (
+        banner_log(3200).coefficients[-1],
+        banner_log(3200, next_week=True).coefficients[0],
+    )
     assert np.abs(last - first).max() < 0.01
     model = ib.fit_logs(tmp_path / "banners.csv", every="7d")
     assert ib.update_model(model, tmp_path / "next-week.csv").model.moments.windows == 9

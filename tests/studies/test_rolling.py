@@ -22,32 +22,55 @@ def full_log(seed=0, jump=None, **more):
     sign = np.ones(ROUNDS)
     if jump is not None:
         sign[jump:] = -1.0
-    rewards = 3.0 + np.repeat(sign, counts) * (offered @ GAMMA) + rng.standard_normal(counts.sum())
-    return Feedback.from_full_information(offered, rewards, seed=1, counts=counts, **more)
+    rewards = (
+        3.0
+        + np.repeat(sign, counts) * (offered @ GAMMA)
+        + rng.standard_normal(counts.sum())
+    )
+    return Feedback.from_full_information(
+        offered, rewards, seed=1, counts=counts, **more
+    )
 
 
 def small_policies():
-    names = {"LinUCB cold": "linucb-cold", "LinUCB warm": "linucb-warm", "frozen": "frozen"}
+    names = {
+        "LinUCB cold": "linucb-cold",
+        "LinUCB warm": "linucb-warm",
+        "frozen": "frozen",
+    }
     return {label: Contender(name) for label, name in names.items()}
 
 
 def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_the_longest_play():
     feedback = full_log()
-    result = rolling_origins(feedback, small_policies(), origins=[700, 900, 1300], horizons=(50, 200))
+    result = rolling_origins(
+        feedback, small_policies(), origins=[700, 900, 1300], horizons=(50, 200)
+    )
     for i, start in enumerate((700, 900, 1300)):
         past = ib.Past.from_feedback(feedback.between(0, start), 200)
         ahead = feedback.between(start, start + 200)
         for name, maker in small_policies().items():
-            rewards = ahead.offered_rewards[played_rows(maker(past), ahead, baseline=past.baseline)]
-            assert result.rewards[name][i].tolist() == [rewards[:50].mean(), rewards.mean()]
+            rewards = ahead.offered_rewards[
+                played_rows(maker(past), ahead, baseline=past.baseline)
+            ]
+            assert result.rewards[name][i].tolist() == [
+                rewards[:50].mean(),
+                rewards.mean(),
+            ]
         by_round = np.split(ahead.offered_rewards, ahead.starts[1:-1])
-        assert result.average[i, 0] == pytest.approx(np.mean([item.mean() for item in by_round[:50]]))
+        assert result.average[i, 0] == pytest.approx(
+            np.mean([item.mean() for item in by_round[:50]])
+        )
 
 
 def test_nothing_after_the_origin_reaches_the_fit():
     """Rewards change from round 1,000 on: what is played before that stays the same to the last bit."""
-    plain = rolling_origins(full_log(), small_policies(), origins=[500, 800, 1200], horizons=(100,))
-    moved = rolling_origins(full_log(jump=1000), small_policies(), origins=[500, 800, 1200], horizons=(100,))
+    plain = rolling_origins(
+        full_log(), small_policies(), origins=[500, 800, 1200], horizons=(100,)
+    )
+    moved = rolling_origins(
+        full_log(jump=1000), small_policies(), origins=[500, 800, 1200], horizons=(100,)
+    )
     for name in small_policies():
         np.testing.assert_array_equal(plain.rewards[name][:2], moved.rewards[name][:2])
         assert plain.rewards[name][2] != moved.rewards[name][2]
@@ -58,15 +81,25 @@ def test_a_warm_start_wins_at_once_and_a_frozen_model_loses_after_a_jump():
     before = rolling_origins(full_log(), small_policies(), origins=10, horizons=(50,))
     (difference,) = before.difference("LinUCB warm", "LinUCB cold")
     assert difference.mean > 2.0 * difference.standard_error
-    after = rolling_origins(full_log(jump=750), small_policies(), origins=[750, 751, 752], horizons=(500,))
-    assert after.rewards["frozen"].mean() < after.average.mean() < after.rewards["LinUCB cold"].mean()
+    after = rolling_origins(
+        full_log(jump=750), small_policies(), origins=[750, 751, 752], horizons=(500,)
+    )
+    assert (
+        after.rewards["frozen"].mean()
+        < after.average.mean()
+        < after.rewards["LinUCB cold"].mean()
+    )
 
 
 @pytest.mark.system
 def test_two_processes_give_the_same_bits():
     alone, heard = rolling_origins(full_log(), origins=4, horizons=(50,)), []
     both = rolling_origins(
-        full_log(), origins=4, horizons=(50,), jobs=2, progress=lambda done, all_: heard.append((done, all_))
+        full_log(),
+        origins=4,
+        horizons=(50,),
+        jobs=2,
+        progress=lambda done, all_: heard.append((done, all_)),
     )
     assert list(alone.rewards) == list(COMPARED)
     for name in alone.rewards:
@@ -76,7 +109,9 @@ def test_two_processes_give_the_same_bits():
 
 def test_rows_are_tidy_and_the_table_names_everyone():
     times = np.datetime64("2026-01-01T00") + np.arange(ROUNDS)
-    result = rolling_origins(full_log(times=times), small_policies(), origins=5, horizons=(20, 10))
+    result = rolling_origins(
+        full_log(times=times), small_policies(), origins=5, horizons=(20, 10)
+    )
     rows = result.rows()
     assert len(rows) == 5 * 2 * 3
     assert result.horizons == (10, 20)
@@ -97,7 +132,9 @@ def test_standard_errors_allow_for_rounds_that_origins_share():
     rng = np.random.default_rng(0)
     for spacing in (100, 500):
         origins = spacing * np.arange(20)
-        noise = rng.standard_normal((4000, (origins[-1] + 500) // 100))  # in steps of 100 rounds
+        noise = rng.standard_normal(
+            (4000, (origins[-1] + 500) // 100)
+        )  # in steps of 100 rounds
         steps = origins[:, None] // 100 + np.arange(5)
         values = noise[:, steps].mean(axis=2)
         found = [standard_error(row, origins, 500) for row in values]
@@ -116,16 +153,27 @@ BAD = {
     ),
     "an origin too late": ("whole numbers from 1 to 1490", {"origins": [5, 6, 1495]}),
     "two origins": ("at least 3 different whole numbers", {"origins": [5, 6]}),
-    "the same origin twice": ("at least 3 different whole numbers", {"origins": [5, 5, 6]}),
+    "the same origin twice": (
+        "at least 3 different whole numbers",
+        {"origins": [5, 5, 6]},
+    ),
     "no horizon": ("horizons is empty", {"horizons": ()}),
-    "a policy, not a maker": (r"policies\['x'\] must be callable", {"policies": {"x": ib.LinUCB(2)}}),
+    "a policy, not a maker": (
+        r"policies\['x'\] must be callable",
+        {"policies": {"x": ib.LinUCB(2)}},
+    ),
     "half a process": ("jobs must be a whole number of at least 1", {"jobs": 0.5}),
 }
 
 
 @pytest.mark.parametrize(("message", "changes"), BAD.values(), ids=BAD.keys())
 def test_bad_input_is_named(message, changes):
-    good = {"feedback": full_log(), "policies": small_policies(), "origins": 3, "horizons": (10,)}
+    good = {
+        "feedback": full_log(),
+        "policies": small_policies(),
+        "origins": 3,
+        "horizons": (10,),
+    }
     with pytest.raises(ib.InputError, match=message):
         rolling_origins(**good | changes)
 
@@ -135,5 +183,7 @@ def test_an_error_says_which_policy_and_round_it_comes_from():
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError) as caught:
-        rolling_origins(full_log(), {"broken": broken}, origins=[800, 900, 1000], horizons=(10,))
+        rolling_origins(
+            full_log(), {"broken": broken}, origins=[800, 900, 1000], horizons=(10,)
+        )
     assert caught.value.__notes__ == ["while playing policy 'broken' from round 800"]

@@ -21,25 +21,38 @@ def test_what_lasts_lasts_and_what_drifts_is_redrawn():
     stable = logs.coefficients @ logs.split.invariant
     np.testing.assert_allclose(stable, np.tile(stable[0], (4000, 1)), atol=1e-12)
     np.testing.assert_allclose(
-        episode.coefficients @ logs.split.invariant, np.tile(stable[0], (50, 1)), atol=1e-12
+        episode.coefficients @ logs.split.invariant,
+        np.tile(stable[0], (50, 1)),
+        atol=1e-12,
     )
     drifting = logs.coefficients @ logs.split.residual
     assert len(np.unique(drifting[:, 0].round(9))) == 8
-    assert not np.isclose(episode.coefficients[0] @ logs.split.residual, drifting[-1]).any()
+    assert not np.isclose(
+        episode.coefficients[0] @ logs.split.residual, drifting[-1]
+    ).any()
     still = draw(50, drift="none")
-    np.testing.assert_allclose(still.coefficients[0], still.logs.coefficients[0], atol=1e-12)
+    np.testing.assert_allclose(
+        still.coefficients[0], still.logs.coefficients[0], atol=1e-12
+    )
 
 
 def test_a_walk_goes_on_from_where_the_logs_ended():
     episode = draw(2000, drift="walk", step=0.03)
-    path = np.concatenate([episode.logs.coefficients, episode.coefficients]) @ episode.logs.split.residual
+    path = (
+        np.concatenate([episode.logs.coefficients, episode.coefficients])
+        @ episode.logs.split.residual
+    )
     steps = np.diff(path, axis=0)
-    assert steps.std() == pytest.approx(0.03, rel=0.05)  # 18,000 steps: standard error 0.5 %
+    assert steps.std() == pytest.approx(
+        0.03, rel=0.05
+    )  # 18,000 steps: standard error 0.5 %
     assert np.abs(steps).max() < 0.03 * 6.0
 
 
 def test_noise_baseline_and_breaks_are_as_large_as_asked():
-    assert noise_of(draw(noise_factor=3.0)).std() == pytest.approx(3.0, rel=0.06)  # standard error 1.1 %
+    assert noise_of(draw(noise_factor=3.0)).std() == pytest.approx(
+        3.0, rel=0.06
+    )  # standard error 1.1 %
     jumped = draw(100, baseline_jump=2.0)
     linear = np.einsum("tkp,tp->tk", jumped.offered, jumped.coefficients)
     np.testing.assert_allclose(jumped.means - linear, 2.0)
@@ -58,7 +71,9 @@ def test_clicks_are_rare_and_come_as_often_as_their_means_say():
     clicks = draw(20_000, rewards="clicks", rate=0.03)
     assert set(np.unique(clicks.rewards)) == {0.0, 1.0}
     mean = clicks.means[:, 0].mean()
-    assert clicks.rewards[:, 0].mean() == pytest.approx(mean, abs=4.0 * np.sqrt(mean / 20_000))
+    assert clicks.rewards[:, 0].mean() == pytest.approx(
+        mean, abs=4.0 * np.sqrt(mean / 20_000)
+    )
     assert 0.02 < mean < 0.12
     revenue = draw(2000, rewards="revenue")
     assert (revenue.rewards == 0.0).mean() > 0.8

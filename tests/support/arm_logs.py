@@ -33,12 +33,16 @@ def arm_log(
     window.
     """
     rng = np.random.default_rng(seed)
-    first = np.concatenate([rng.normal(-0.8, 0.3, (arms, 1)), rng.normal(0.0, 0.5, (arms, slopes))], axis=1)
+    first = np.concatenate(
+        [rng.normal(-0.8, 0.3, (arms, 1)), rng.normal(0.0, 0.5, (arms, slopes))], axis=1
+    )
     truth = np.tile(first, (windows, 1, 1))
     for arm, coefficient in drifting:
         truth[:, arm, coefficient] += step * rng.normal(size=windows)
     window = np.arange(rounds) * windows // rounds
-    chances = np.ones((windows, arms)) if active is None else np.asarray(active, dtype=float)
+    chances = (
+        np.ones((windows, arms)) if active is None else np.asarray(active, dtype=float)
+    )
     cumulated = np.cumsum(chances / chances.sum(axis=1, keepdims=True), axis=1)
     played = (rng.random(rounds)[:, None] > cumulated[window]).sum(axis=1)
     contexts = np.column_stack([np.ones(rounds), rng.normal(size=(rounds, slopes))])

@@ -14,14 +14,25 @@ from typing import Any
 import pytest
 import uvicorn
 
-from invariant_bandits.cli.demonstration import DemonstrationPlan, Visitors, free_port, prepared
+from invariant_bandits.cli.demonstration import (
+    DemonstrationPlan,
+    Visitors,
+    free_port,
+    prepared,
+)
 from invariant_bandits.client import Client
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import Application
 from invariant_bandits.simulation.sample_logs import Shop
 
 FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *(
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+    ),
     *("--disable-component-update", "--disable-sync"),
 )
 
@@ -29,9 +40,15 @@ FLAGS = (
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A started browser; skips the test where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed"
+    )
     found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
         None,
     )
     if found is None:
@@ -68,13 +85,23 @@ class Watched:
 
 @contextmanager
 def opened(
-    browser: Any, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light"
+    browser: Any,
+    url: str,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    scheme: str = "light",
 ) -> Iterator[Watched]:
     """The page at an address, in a window of its own."""
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme
+    )
     watched = Watched(context.new_page())
     watched.page.on(
-        "console", lambda item: item.type in ("error", "warning") and watched.complaints.append(item.text)
+        "console",
+        lambda item: (
+            item.type in ("error", "warning") and watched.complaints.append(item.text)
+        ),
     )
     watched.page.on("pageerror", lambda error: watched.complaints.append(str(error)))
     watched.page.on("request", lambda request: watched.asked.append(request.url))
@@ -89,7 +116,12 @@ def opened(
 def listening(service: Service, port: int) -> Iterator[str]:
     """The address of a service that listens; it is ended with its engine."""
     config = uvicorn.Config(
-        Application(service), "127.0.0.1", port, log_level="warning", access_log=False, ws="none"
+        Application(service),
+        "127.0.0.1",
+        port,
+        log_level="warning",
+        access_log=False,
+        ws="none",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -111,9 +143,13 @@ def until(holds: Callable[[], Any], seconds: float = 30.0) -> None:
 
 
 @contextmanager
-def demonstration(folder: Path, break_after: int = 400) -> Iterator[tuple[str, Visitors, Service]]:
+def demonstration(
+    folder: Path, break_after: int = 400
+) -> Iterator[tuple[str, Visitors, Service]]:
     """Address, visitors that come when the test says so, and service of a demonstration."""
     plan, shop = DemonstrationPlan(break_after=break_after, reward_wait=None), Shop(0)
-    service, settings = prepared(folder / "d.db", shop, plan, port=free_port(), say=lambda line: None)
+    service, settings = prepared(
+        folder / "d.db", shop, plan, port=free_port(), say=lambda line: None
+    )
     with listening(service, settings.port) as url, Client(url) as client:
         yield url, Visitors(client, shop, plan), service

@@ -24,7 +24,9 @@ def taken_apart(content: bytes) -> Parts:
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        array = np.frombuffer(data[begin:end], storage.DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        array = np.frombuffer(data[begin:end], storage.DTYPES[entry["dtype"]]).reshape(
+            entry["shape"]
+        )
         arrays[name] = array.copy()
     return metadata["kind"], arrays, json.loads(metadata["about"])
 
@@ -42,7 +44,9 @@ def put_together(parts: Parts) -> bytes:
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     data = b""
-    for name in sorted(arrays, key=lambda name: (ORDER.index(str(arrays[name].dtype)), name)):
+    for name in sorted(
+        arrays, key=lambda name: (ORDER.index(str(arrays[name].dtype)), name)
+    ):
         array = np.ascontiguousarray(arrays[name])
         begin, data = len(data), data + array.tobytes()
         header[name] = {
@@ -55,6 +59,8 @@ def put_together(parts: Parts) -> bytes:
 
 def with_header(header: Any, data: bytes) -> bytes:
     """A file with this header, as the library would write it."""
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
     text = text.ljust(-(-len(text) // 8) * 8)
     return len(text).to_bytes(8, "little") + text + data

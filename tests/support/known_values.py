@@ -54,19 +54,33 @@ class ArmWorld:
         """The rounds; the log prefers some arms, and shows any in half of the rounds."""
         rng = np.random.default_rng(seed)
         share = np.arange(rounds) / rounds
-        context = np.column_stack([np.ones(rounds), rng.normal(size=(rounds, 2)), rng.random(rounds) < 0.4])
-        effects = np.repeat(rng.normal(0.0, self.spread, (1, self.arms, 4)), rounds, axis=0)
+        context = np.column_stack(
+            [np.ones(rounds), rng.normal(size=(rounds, 2)), rng.random(rounds) < 0.4]
+        )
+        effects = np.repeat(
+            rng.normal(0.0, self.spread, (1, self.arms, 4)), rounds, axis=0
+        )
         for arm in range(self.breaking):
             for since in (0.3, 0.55, 0.8):
-                effects[share >= since, arm, 1 + arm % 3] = rng.normal(0.0, 2.0 * self.spread)
+                effects[share >= since, arm, 1 + arm % 3] = rng.normal(
+                    0.0, 2.0 * self.spread
+                )
         offered = np.ones((rounds, self.arms), dtype=bool)
         if self.lifetime < 1.0:
-            births = np.linspace(-0.5 * self.lifetime, 1.0 - 0.5 * self.lifetime, self.arms)
-            offered = (share[:, None] >= births) & (share[:, None] < births + self.lifetime)
+            births = np.linspace(
+                -0.5 * self.lifetime, 1.0 - 0.5 * self.lifetime, self.arms
+            )
+            offered = (share[:, None] >= births) & (
+                share[:, None] < births + self.lifetime
+            )
         liked = offered * (1.0 + np.arange(self.arms) % 3)
         chances = 0.5 * offered / offered.sum(axis=1, keepdims=True)
         chances += 0.5 * liked / liked.sum(axis=1, keepdims=True)
-        shown = (rng.random((rounds, 1)) > np.cumsum(chances, axis=1)).sum(axis=1).clip(max=self.arms - 1)
+        shown = (
+            (rng.random((rounds, 1)) > np.cumsum(chances, axis=1))
+            .sum(axis=1)
+            .clip(max=self.arms - 1)
+        )
         means = np.einsum("nad,nd->na", effects, context) + (self.click_rate or 0.0)
         every = np.arange(rounds)
         if self.click_rate is None:
@@ -82,7 +96,11 @@ class ArmWorld:
             "propensity": chances[every, shown],
             "offered_arms": [labels[row].tolist() for row in offered],
         }
-        columns |= {name: context[:, j] for j, name in enumerate(("", "age", "income", "phone")) if j}
+        columns |= {
+            name: context[:, j]
+            for j, name in enumerate(("", "age", "income", "phone"))
+            if j
+        }
         read = read_feedback(pa.table(columns))
         rows = np.repeat(every, read.feedback.counts)
         places = np.array([int(label[4:]) for label in read.feature_map.labels])
@@ -99,8 +117,14 @@ class RowWorld:
         logs = PaperWorld().log(rounds, np.random.default_rng(seed))
         n, K, _ = logs.offered.shape
         chances = np.full(n, 1.0 / K)
-        feedback = Feedback.from_arrays(logs.offered, logs.actions, logs.rewards, propensities=chances)
-        return KnownLog(feedback, 8, np.einsum("nkp,np->nk", logs.offered, logs.coefficients).reshape(-1))
+        feedback = Feedback.from_arrays(
+            logs.offered, logs.actions, logs.rewards, propensities=chances
+        )
+        return KnownLog(
+            feedback,
+            8,
+            np.einsum("nkp,np->nk", logs.offered, logs.coefficients).reshape(-1),
+        )
 
 
 WORLDS = {

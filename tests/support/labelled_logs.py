@@ -49,9 +49,13 @@ def labelled_log(seed, rounds=4000, coefficients=None):
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     times = START + (share * 360 * 86_400_000_000).astype("timedelta64[us]")
-    contexts = np.column_stack([rng.normal(40.0, 10.0, rounds), rng.uniform(0.0, 24.0, rounds)])
+    contexts = np.column_stack(
+        [rng.normal(40.0, 10.0, rounds), rng.uniform(0.0, 24.0, rounds)]
+    )
     month = share * 12
-    active = np.column_stack([np.ones(rounds), np.ones(rounds), month < 6, month >= 8]).astype(bool)
+    active = np.column_stack(
+        [np.ones(rounds), np.ones(rounds), month < 6, month >= 8]
+    ).astype(bool)
     arms = np.array([rng.choice(np.flatnonzero(row)) for row in active])
     truth = (
         np.array([[-1.0, 0.5], [-0.5, -0.5], [0.0, 0.0], [-1.5, 1.0]])
@@ -61,4 +65,6 @@ def labelled_log(seed, rounds=4000, coefficients=None):
     z = np.column_stack([np.ones(rounds), (contexts[:, 0] - 40.0) / 10.0])
     chance = 1.0 / (1.0 + np.exp(-np.einsum("ij,ij->i", z, truth[arms])))
     rewards = (rng.random(rounds) < chance).astype(float)
-    return LabelledLog(times, contexts, rng.choice(["DE", "FR"], rounds), arms, active, rewards, truth)
+    return LabelledLog(
+        times, contexts, rng.choice(["DE", "FR"], rounds), arms, active, rewards, truth
+    )

@@ -19,10 +19,15 @@ class LinearLog:
     def share_of_best(self, model):
         """What the model's choices are worth, as a share of the best choices."""
         chosen = np.array([model.select(context) for context in self.contexts])
-        return self.worth[np.arange(len(chosen)), chosen].mean() / self.worth.max(axis=1).mean()
+        return (
+            self.worth[np.arange(len(chosen)), chosen].mean()
+            / self.worth.max(axis=1).mean()
+        )
 
 
-def linear_log(seed, *, rounds, arms, columns=0, categories=0, differing=None, fresh=300):
+def linear_log(
+    seed, *, rounds, arms, columns=0, categories=0, differing=None, fresh=300
+):
     """Arms differ in the slopes of the first `differing` columns, by default of all, or in every category.
 
     Each difference adds up to a standard deviation of 1, as the noise has; levels have one of 0.2.
@@ -32,7 +37,9 @@ def linear_log(seed, *, rounds, arms, columns=0, categories=0, differing=None, f
     if categories:
         codes = rng.integers(categories, size=n)
         z = np.eye(categories)[codes]
-        raw = {"country": np.array([f"c{place:02d}" for place in range(categories)])[codes]}
+        raw = {
+            "country": np.array([f"c{place:02d}" for place in range(categories)])[codes]
+        }
     else:
         z = rng.normal(size=(n, columns))
         raw = {f"x{j:03d}": z[:, j] for j in range(columns)}
@@ -46,7 +53,13 @@ def linear_log(seed, *, rounds, arms, columns=0, categories=0, differing=None, f
     arm = rng.integers(arms, size=rounds)
     reward = worth[np.arange(rounds), arm] + rng.normal(size=rounds)
     log = {name: values[:rounds] for name, values in raw.items()}
-    log |= {"arm": np.array([f"arm{place:02d}" for place in range(arms)])[arm], "reward": reward}
+    log |= {
+        "arm": np.array([f"arm{place:02d}" for place in range(arms)])[arm],
+        "reward": reward,
+    }
     log |= {"time": np.arange(rounds), "propensity": np.full(rounds, 1.0 / arms)}
-    rows = [dict(zip(raw, row, strict=True)) for row in zip(*(v[rounds:] for v in raw.values()), strict=True)]
+    rows = [
+        dict(zip(raw, row, strict=True))
+        for row in zip(*(v[rounds:] for v in raw.values()), strict=True)
+    ]
     return LinearLog(pa.table(log), rows, worth[rounds:])

@@ -10,4 +10,6 @@ from starlette import testclient
 class TestClient(testclient.TestClient):
     """Starlette's, at http://localhost instead of a host name that services refuse."""
 
-    __init__ = partialmethod(testclient.TestClient.__init__, base_url="http://localhost")
+    __init__ = partialmethod(
+        testclient.TestClient.__init__, base_url="http://localhost"
+    )

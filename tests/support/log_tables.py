@@ -64,7 +64,9 @@ def lists_of_offered(log):
             "action": log.actions,
             "propensity": log.propensities,
             "offered": pa.array([part.tolist() for part in np.split(log.offered, cut)]),
-            "offered_rewards": pa.array([part.tolist() for part in np.split(log.all_rewards, cut)]),
+            "offered_rewards": pa.array(
+                [part.tolist() for part in np.split(log.all_rewards, cut)]
+            ),
         }
     )
 
@@ -72,7 +74,9 @@ def lists_of_offered(log):
 def rows_per_action(log, every_reward=False):
     chosen = np.zeros(len(log.offered), dtype=bool)
     chosen[log.starts + log.actions] = True
-    rewards = log.all_rewards if every_reward else np.where(chosen, log.all_rewards, np.nan)
+    rewards = (
+        log.all_rewards if every_reward else np.where(chosen, log.all_rewards, np.nan)
+    )
     return pa.table(
         {
             "round_id": np.repeat(np.arange(len(log.counts)) + 1000, log.counts),

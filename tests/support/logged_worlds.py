@@ -44,9 +44,14 @@ class World:
         noise = rng.standard_normal(rounds)
         if self.memory:
             for t in range(1, rounds):
-                noise[t] = self.memory * noise[t - 1] + np.sqrt(1.0 - self.memory**2) * noise[t]
+                noise[t] = (
+                    self.memory * noise[t - 1]
+                    + np.sqrt(1.0 - self.memory**2) * noise[t]
+                )
         rewards = means[np.arange(rounds), actions] + noise
-        return Feedback.from_arrays(offered, actions, rewards, propensities=chances), means
+        return Feedback.from_arrays(
+            offered, actions, rewards, propensities=chances
+        ), means
 
     def value(self, target, rounds=1_000_000):
         """Value of a fixed target policy, a function of offered (n, K, p), by a long simulation of its

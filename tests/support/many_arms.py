@@ -50,4 +50,12 @@ def many_arms(seed, *, rounds=30_000, arms=800, clicks=True, spread=0.5, walk=0.
     log = log.append_column("reward", pa.array(rewards))
     kinds = pa.table({"item": labels, "topic": np.where(sport, "sport", "news")})
     plays = np.bincount(played, minlength=arms)
-    return ManyArms(log, kinds, labels, levels + walks[-1], own + walks[-1], sport.astype(float), plays)
+    return ManyArms(
+        log,
+        kinds,
+        labels,
+        levels + walks[-1],
+        own + walks[-1],
+        sport.astype(float),
+        plays,
+    )

@@ -6,7 +6,12 @@ import pandas as pd
 TOPICS = ("culture", "politics", "science", "sport")
 BREAK = 0.6
 """Share of the log after which sport loses the readers who like it."""
-SCHEMA = {"arm": "article", "reward": "clicked", "time": "time", "propensity": "propensity"}
+SCHEMA = {
+    "arm": "article",
+    "reward": "clicked",
+    "time": "time",
+    "propensity": "propensity",
+}
 
 
 def news_log(seed, rounds=20_000, articles=40, columns=8, step=0.8):
@@ -17,7 +22,9 @@ def news_log(seed, rounds=20_000, articles=40, columns=8, step=0.8):
     share = np.arange(rounds) / rounds
     topic = np.arange(articles) % 4
     begin = np.where(np.arange(articles) % 2, rng.uniform(0.0, 0.6, articles), 0.0)
-    active = (share[:, None] >= begin) & (share[:, None] < begin + rng.uniform(0.4, 1.2, articles))
+    active = (share[:, None] >= begin) & (
+        share[:, None] < begin + rng.uniform(0.4, 1.2, articles)
+    )
     active[:, :4] = True
     shown = (active * rng.random((rounds, articles))).argmax(axis=1)
     readers = rng.normal(size=(rounds, columns))
@@ -38,5 +45,9 @@ def news_log(seed, rounds=20_000, articles=40, columns=8, step=0.8):
             **dict(zip(names, readers.T, strict=True)),
         }
     )
-    catalogue = {"article": labels, "topic": np.array(TOPICS)[topic], "length": rng.normal(size=articles)}
+    catalogue = {
+        "article": labels,
+        "topic": np.array(TOPICS)[topic],
+        "length": rng.normal(size=articles),
+    }
     return log, pd.DataFrame(catalogue)

@@ -31,9 +31,22 @@ from invariant_bandits.cli.app import app
 ROOT = Path(__file__).parents[2]
 GENERATED = ("studies", "changelog.md")
 """Pages below docs/ that the studies or other files write."""
-FENCE = re.compile(r"^( *)(`{3,}|:{3,})(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1\2 *$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^( *)(`{3,}|:{3,})(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1\2 *$", re.DOTALL | re.MULTILINE
+)
 LANGUAGES = {"", "python", "sh", "console", "toml", "json", "text", "yaml"}
-SYSTEM_COMMANDS = {"cp", "curl", "docker", "echo", "export", "kill", "mv", "npm", "openssl", "systemctl"}
+SYSTEM_COMMANDS = {
+    "cp",
+    "curl",
+    "docker",
+    "echo",
+    "export",
+    "kill",
+    "mv",
+    "npm",
+    "openssl",
+    "systemctl",
+}
 """What a console block may call besides our own command."""
 ADDRESS = re.compile(r"(?:http://)?(?:localhost|127\.0\.0\.1):8080")
 
@@ -49,26 +62,44 @@ class Block:
     @property
     def runs(self) -> bool:
         """Whether it is run where it stands."""
-        return self.language == "sh" or (self.language == "python" and ">>> " not in self.text)
+        return self.language == "sh" or (
+            self.language == "python" and ">>> " not in self.text
+        )
 
 
 def pages() -> list[Path]:
     """Return every page that people write."""
     below = sorted((ROOT / "docs").rglob("*.md"))
-    kept = [path for path in below if path.relative_to(ROOT / "docs").parts[0] not in GENERATED]
+    kept = [
+        path
+        for path in below
+        if path.relative_to(ROOT / "docs").parts[0] not in GENERATED
+    ]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *kept]
 
 
 def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page, without the directives of the site."""
     text = page.read_text()
-    found = [(match, text.count("\n", 0, match.start()) + 1) for match in FENCE.finditer(text)]
-    return [Block(match[3], match[4], line) for match, line in found if not match[3].startswith("{")]
+    found = [
+        (match, text.count("\n", 0, match.start()) + 1)
+        for match in FENCE.finditer(text)
+    ]
+    return [
+        Block(match[3], match[4], line)
+        for match, line in found
+        if not match[3].startswith("{")
+    ]
 
 
 def prose(page: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that is neither code nor a table nor a picture."""
-    text = re.sub(r"<!--.*?-->", lambda match: "\n" * match[0].count("\n"), page.read_text(), flags=re.DOTALL)
+    text = re.sub(
+        r"<!--.*?-->",
+        lambda match: "\n" * match[0].count("\n"),
+        page.read_text(),
+        flags=re.DOTALL,
+    )
     without_code = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
     for number, line in enumerate(without_code.splitlines(), 1):
         if not re.match(r"\s*(\||<|!\[|    \S)", line):
@@ -85,7 +116,9 @@ def commands(text: str) -> Iterator[str]:
 
 def inline_commands(page: Path) -> Iterator[str]:
     """Yield the commands of ours that stand in sentences and tables; "..." and "…" are left out."""
-    for code in re.findall(r"`((?:invariant-bandits|make) [^`]+)`", FENCE.sub("", page.read_text())):
+    for code in re.findall(
+        r"`((?:invariant-bandits|make) [^`]+)`", FENCE.sub("", page.read_text())
+    ):
         yield re.sub(r"\.\.\.|…", "", " ".join(code.split()))
 
 
@@ -105,7 +138,11 @@ class Runner:
             stack.callback(self._end_services)
             for block in blocks(page):
                 if block.runs and block.language == "python":
-                    code = compile(self._addressed(block.text), f"{page.name}, line {block.line}", "exec")
+                    code = compile(
+                        self._addressed(block.text),
+                        f"{page.name}, line {block.line}",
+                        "exec",
+                    )
                     exec(code, self.names)
                 elif block.runs:
                     for command in commands(block.text):
@@ -125,7 +162,10 @@ class Runner:
             assert ended.value.code == 0, command
         else:
             done = subprocess.run(
-                ["sh", "-e", "-c", self._addressed(command)], capture_output=True, text=True, check=False
+                ["sh", "-e", "-c", self._addressed(command)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert done.returncode == 0, f"{command}\n{done.stderr}"
             assert '"error"' not in done.stdout, f"{command}\n{done.stdout}"
@@ -136,7 +176,9 @@ class Runner:
         printed = " ".join(self.output.getvalue().split())
         for line in filter(None, map(str.split, block.text.splitlines())):
             pattern = re.escape(" ".join(line)).replace(re.escape("..."), ".*?")
-            assert re.search(pattern, printed), f"line {block.line}: {' '.join(line)} was not printed"
+            assert re.search(pattern, printed), (
+                f"line {block.line}: {' '.join(line)} was not printed"
+            )
 
     def _addressed(self, text: str) -> str:
         """Point a text at the service that the page has started last."""
@@ -157,12 +199,16 @@ def check_console(text: str) -> None:
         if name == "invariant-bandits":
             check_options(rest)
         elif name == "make":
-            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            targets = re.findall(
+                r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE
+            )
             assert set(rest) <= set(targets), command
         elif name == "pip":
             project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
             extras = re.findall(r"\[([\w,]+)\]", command)
-            assert set(",".join(extras).split(",")) - {""} <= set(project["optional-dependencies"]), command
+            assert set(",".join(extras).split(",")) - {""} <= set(
+                project["optional-dependencies"]
+            ), command
         elif name == "python":
             path = ROOT / (rest[1].replace(".", "/") if rest[0] == "-m" else rest[0])
             assert path.exists() or path.with_suffix(".py").exists(), command
@@ -177,10 +223,20 @@ def check_options(words: list[str]) -> None:
     for word in words:
         if word in getattr(command, "commands", {}):
             command = command.commands[word]
-            known |= {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+            known |= {
+                option
+                for each in command.params
+                for option in (*each.opts, *each.secondary_opts)
+            }
         elif word.startswith("--"):
-            assert word.partition("=")[0] in known | {"--help"}, f"{' '.join(words)}: no option {word}"
-    assert not hasattr(command, "commands") or words[0].startswith("--") or words[-1] == "--help", words
+            assert word.partition("=")[0] in known | {"--help"}, (
+                f"{' '.join(words)}: no option {word}"
+            )
+    assert (
+        not hasattr(command, "commands")
+        or words[0].startswith("--")
+        or words[-1] == "--help"
+    ), words
 
 
 def check_data(block: Block) -> None:

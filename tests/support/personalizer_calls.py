@@ -24,7 +24,12 @@ RULES = {
 }
 
 SLOTS = [
-    {"id": "top", "baselineAction": "Film", "features": [{"size": "large"}], "excludedActions": ["News"]},
+    {
+        "id": "top",
+        "baselineAction": "Film",
+        "features": [{"size": "large"}],
+        "excludedActions": ["News"],
+    },
     {"id": "side", "baselineAction": "News", "features": [{"size": "small"}]},
 ]
 SPAN = {"startTime": "2020-01-01T00:00:00Z", "endTime": "2100-01-01T00:00:00Z"}
@@ -38,9 +43,13 @@ def rank(client: TestClient, prefix: str = V1, **more: Any) -> dict[str, Any]:
     return told
 
 
-def reward(client: TestClient, id: str, value: Any, key: str = "", prefix: str = V1) -> int:
+def reward(
+    client: TestClient, id: str, value: Any, key: str = "", prefix: str = V1
+) -> int:
     headers = {"x-ms-client-request-id": key} if key else {}
-    return client.post(f"{prefix}/events/{id}/reward", json={"value": value}, headers=headers).status_code
+    return client.post(
+        f"{prefix}/events/{id}/reward", json={"value": value}, headers=headers
+    ).status_code
 
 
 def decision(client: TestClient, id: str) -> dict[str, Any]:

@@ -10,7 +10,17 @@ import invariant_bandits as ib
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.testing import ACTIONS, DIM, bits, example_past, maker_of, play
 
-__all__ = ["ACTIONS", "COMPONENT", "DIM", "MAKERS", "MEMORIES", "SPLIT", "bits", "history", "play"]
+__all__ = [
+    "ACTIONS",
+    "COMPONENT",
+    "DIM",
+    "MAKERS",
+    "MEMORIES",
+    "SPLIT",
+    "bits",
+    "history",
+    "play",
+]
 
 MEMORIES = {
     "forever": ib.Forever(),
@@ -19,7 +29,9 @@ MEMORIES = {
     "restart": ib.Restart(9),
 }
 
-SPLIT = ib.Split.from_residual(np.linalg.qr(np.random.default_rng(5).normal(size=(DIM, 2)))[0])
+SPLIT = ib.Split.from_residual(
+    np.linalg.qr(np.random.default_rng(5).normal(size=(DIM, 2)))[0]
+)
 COMPONENT = SPLIT.invariant @ np.array([0.7, -0.4])
 PRECISION = np.array([[90.0, 20.0], [20.0, 60.0]])
 TRUE_SPLIT = ib.Split(np.eye(DIM)[:, :3], np.eye(DIM)[:, 3:])
@@ -38,7 +50,11 @@ def registered_makers():
     for entry in POLICIES:
         memories = MEMORIES if entry.takes("memory") else {"": None}
         for words, memory in memories.items():
-            name, options = (f"{entry.name}, {words}", {"memory": memory}) if words else (entry.name, {})
+            name, options = (
+                (f"{entry.name}, {words}", {"memory": memory})
+                if words
+                else (entry.name, {})
+            )
             makers[name] = maker_of(ib.Contender(entry.name, options))
     return makers
 
@@ -52,26 +68,43 @@ def _makers():
         makers[f"EpsilonGreedy, {name}"] = lambda m=memory: ib.EpsilonGreedy(
             DIM, epsilon=0.3, memory=m, seed=4
         )
-        makers[f"ISDLinUCB both oracles, {name}"] = lambda m=memory: ib.ISDLinUCB(SPLIT, COMPONENT, memory=m)
+        makers[f"ISDLinUCB both oracles, {name}"] = lambda m=memory: ib.ISDLinUCB(
+            SPLIT, COMPONENT, memory=m
+        )
         makers[f"ISDLinUCB, {name}"] = lambda m=memory: ib.ISDLinUCB(
             SPLIT, COMPONENT, component_precision=PRECISION, memory=m
         )
         makers[f"ISDLinTS, {name}"] = lambda m=memory: ib.ISDLinTS(
             SPLIT, COMPONENT, component_precision=PRECISION, memory=m, seed=4
         )
-        makers[f"ISDLinUCB recomputing, {name}"] = lambda m=memory: ib.ISDLinUCB.from_history(
-            history(), recompute_every=40, memory=m
+        makers[f"ISDLinUCB recomputing, {name}"] = lambda m=memory: (
+            ib.ISDLinUCB.from_history(history(), recompute_every=40, memory=m)
         )
     return makers | {
         "AutoISD": lambda: ib.AutoISD.from_history(history()),
-        "AutoISD with known noise": lambda: ib.AutoISD.from_history(history(), noise="known"),
-        "AutoISD without caution": lambda: ib.AutoISD.from_history(history(), caution=None, horizon=500),
-        "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
-        "Randomised AutoISD": lambda: ib.Randomised(ib.AutoISD.from_history(history()), seed=4),
-        "Randomised LinTS": lambda: ib.Randomised(ib.LinTS(DIM, seed=4), floor=0.3, seed=4),
-        "Randomised DisjointLinUCB": lambda: ib.Randomised(ib.DisjointLinUCB(DIM, ACTIONS), floor=0.3),
+        "AutoISD with known noise": lambda: ib.AutoISD.from_history(
+            history(), noise="known"
+        ),
+        "AutoISD without caution": lambda: ib.AutoISD.from_history(
+            history(), caution=None, horizon=500
+        ),
+        "AutoISD without a baseline": lambda: ib.AutoISD.from_history(
+            history(), intercept=False, share=0.01
+        ),
+        "Randomised AutoISD": lambda: ib.Randomised(
+            ib.AutoISD.from_history(history()), seed=4
+        ),
+        "Randomised LinTS": lambda: ib.Randomised(
+            ib.LinTS(DIM, seed=4), floor=0.3, seed=4
+        ),
+        "Randomised DisjointLinUCB": lambda: ib.Randomised(
+            ib.DisjointLinUCB(DIM, ACTIONS), floor=0.3
+        ),
         "Randomised LinUCB by gap": lambda: ib.Randomised(
-            ib.LinUCB(DIM, memory=ib.Discount(0.9)), kind="inverse-gap", floor=0.1, sharpness=3.0
+            ib.LinUCB(DIM, memory=ib.Discount(0.9)),
+            kind="inverse-gap",
+            floor=0.1,
+            sharpness=3.0,
         ),
         "Randomised twice": lambda: ib.Randomised(
             ib.Randomised(ib.LinUCB(DIM)), floor=0.0, kind="inverse-gap"
@@ -93,7 +126,9 @@ def _makers():
         "ISDLinUCB known split": lambda: ib.ISDLinUCB.from_history(
             history(), split=TRUE_SPLIT, recompute_every=30, memory=ib.Discount(0.97)
         ),
-        "ISDLinTS from history": lambda: ib.ISDLinTS.from_history(history(), recompute_every=50, seed=4),
+        "ISDLinTS from history": lambda: ib.ISDLinTS.from_history(
+            history(), recompute_every=50, seed=4
+        ),
         "ISDLinUCB all invariant": lambda: ib.ISDLinUCB(
             EVERYTHING, np.ones(DIM), component_precision=np.eye(DIM)
         ),

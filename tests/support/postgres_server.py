@@ -60,12 +60,21 @@ class PostgresServer:
             shutil.chown(self.folder, self._user)
         self._data = self.folder / "data"
         self._run(
-            "initdb", "-D", str(self._data), "-U", "test", "--auth=trust", "--encoding=UTF8", "--no-sync"
+            "initdb",
+            "-D",
+            str(self._data),
+            "-U",
+            "test",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-sync",
         )
         self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
-        more: dict[str, Any] = {} if self._user is None else {"user": self._user, "group": self._group()}
+        more: dict[str, Any] = (
+            {} if self._user is None else {"user": self._user, "group": self._group()}
+        )
         with (self.folder.parent / f"{self.folder.name}.log").open("w+") as told:
             done = subprocess.run(
                 [str(self._programs / program), *arguments],
@@ -86,7 +95,15 @@ class PostgresServer:
         """Start it, and wait until it answers."""
         options = f"-k {self.folder} -h '' -c shared_buffers=32MB -c max_connections=60"
         self._run(
-            "pg_ctl", "-D", str(self._data), "-l", str(self.folder / "log"), "-o", options, "-w", "start"
+            "pg_ctl",
+            "-D",
+            str(self._data),
+            "-l",
+            str(self.folder / "log"),
+            "-o",
+            options,
+            "-w",
+            "start",
         )
 
     def stop(self, mode: str = "fast") -> None:

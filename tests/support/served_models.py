@@ -52,7 +52,9 @@ def labelled_model(rounds: int = 4_000, arms: int = 3) -> ib.Model:
     rng = np.random.default_rng(5)
     age, arm = rng.normal(size=rounds), rng.integers(arms, size=rounds)
     reward = (rng.random(rounds) < 0.3 + 0.3 * (arm == 1) * (age > 0)).astype(float)
-    return ib.fit_logs(pa.table({"age": age, "arm": [f"arm_{a}" for a in arm], "reward": reward}))
+    return ib.fit_logs(
+        pa.table({"age": age, "arm": [f"arm_{a}" for a in arm], "reward": reward})
+    )
 
 
 def fitted(seed: int = 7) -> FittedLearner:
@@ -67,12 +69,20 @@ def all_of(works: Iterable[Command]) -> Command:
 
 
 def play_together(
-    engine: Engine, asked: Sequence[DecisionCommand], reward: Callable[[Decided], float], size: int = 50
+    engine: Engine,
+    asked: Sequence[DecisionCommand],
+    reward: Callable[[Decided], float],
+    size: int = 50,
 ) -> list[Decided]:
     """Decide and reward rounds, so many at a time."""
     played: list[Decided] = []
     for start in range(0, len(asked), size):
         decided = engine.call(all_of(item for item in asked[start : start + size]))
-        engine.call(all_of(RewardCommand(event.id, reward(event), model=event.model) for event in decided))
+        engine.call(
+            all_of(
+                RewardCommand(event.id, reward(event), model=event.model)
+                for event in decided
+            )
+        )
         played += decided
     return played

@@ -17,7 +17,9 @@ SPECIAL = (
     "Randomised twice",
     "Randomised DisjointLinUCB",
 )
-MAKERS = policy_laws.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
+MAKERS = policy_laws.registered_makers() | {
+    words: policy_laws.MAKERS[words] for words in SPECIAL
+}
 
 
 class NoLock:

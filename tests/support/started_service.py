@@ -33,11 +33,23 @@ class Started:
         self.process, self.url = process, url
 
     def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Status and JSON of one request."""
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, headers or {}, method=method)
+        data = (
+            None
+            if body is None
+            else body
+            if isinstance(body, bytes)
+            else json.dumps(body).encode()
+        )
+        request = urllib.request.Request(
+            f"{self.url}{path}", data, headers or {}, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 content, status = response.read(), response.status
@@ -61,11 +73,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-SERVE = (sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve")
+SERVE = (
+    sys.executable,
+    "-c",
+    "from invariant_bandits.cli import main; main()",
+    "serve",
+)
 
 
 def start(
-    folder: Path, *arguments: str, store: str = "decisions.db", command: Sequence[str] = SERVE
+    folder: Path,
+    *arguments: str,
+    store: str = "decisions.db",
+    command: Sequence[str] = SERVE,
 ) -> Started:
     """Start a service in a folder and wait until it is ready; RuntimeError with what it said if it ends
     before.
@@ -74,8 +94,13 @@ def start(
     line = [*command, *arguments, "--store", store, "--port", str(port)]
     said = folder / f"service-{port}.txt"
     with said.open("wb") as out:
-        process = subprocess.Popen(line, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ})
-    started, end = Started(process, f"http://127.0.0.1:{port}"), time.monotonic() + PATIENCE
+        process = subprocess.Popen(
+            line, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ}
+        )
+    started, end = (
+        Started(process, f"http://127.0.0.1:{port}"),
+        time.monotonic() + PATIENCE,
+    )
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"exit code {process.returncode}: {said.read_text()}")
@@ -90,7 +115,10 @@ def start(
 
 @contextmanager
 def service(
-    folder: Path, *arguments: str, store: str = "decisions.db", command: Sequence[str] = SERVE
+    folder: Path,
+    *arguments: str,
+    store: str = "decisions.db",
+    command: Sequence[str] = SERVE,
 ) -> Iterator[Started]:
     """A service that is ended afterwards, if it still runs."""
     started = start(folder, *arguments, store=store, command=command)

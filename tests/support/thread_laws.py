@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.policies.base import learn_from, to_bytes
-from invariant_bandits.testing import Law, Make, as_it_takes, bits, can_be_found, played, some_rounds
+from invariant_bandits.testing import (
+    Law,
+    Make,
+    as_it_takes,
+    bits,
+    can_be_found,
+    played,
+    some_rounds,
+)
 
 LAWS: dict[str, Law] = {}
 """Law in words -> check of a function that makes fresh policies."""
@@ -74,7 +82,10 @@ def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -
 
 def _code_of(policy: Any) -> tuple[str, ...]:
     """Where policies stand, and where the class of this one and what it inherits do."""
-    return (POLICY_CODE, *{kind.__module__ for kind in type(policy).__mro__ if kind is not object})
+    return (
+        POLICY_CODE,
+        *{kind.__module__ for kind in type(policy).__mro__ if kind is not object},
+    )
 
 
 def _learn(policy: Any, offered: Any, times: int) -> None:
@@ -89,9 +100,14 @@ def threads_learn_as_if_one_after_another(make: Make) -> None:
     """The same round many times: its order means nothing."""
     offered = some_rounds(1, seed=7)[0]
     shared, alone = played(make, 20), played(make, 20)
-    at_once(*[partial(_learn, shared, offered, LEARNED_EACH)] * THREADS, code=_code_of(shared))
+    at_once(
+        *[partial(_learn, shared, offered, LEARNED_EACH)] * THREADS,
+        code=_code_of(shared),
+    )
     _learn(alone, offered, THREADS * LEARNED_EACH)
-    assert bits(shared) == bits(alone), f"after {THREADS * LEARNED_EACH} times the same round"
+    assert bits(shared) == bits(alone), (
+        f"after {THREADS * LEARNED_EACH} times the same round"
+    )
 
 
 def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
@@ -104,13 +120,17 @@ def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
     questions: dict[str, Callable[[Any], Any]] = {
         "scores": scored,
         "select": lambda policy: policy.select(features[0]),
-        "propensities": lambda policy: np.asarray(policy.propensities(features[0])).tobytes(),
+        "propensities": lambda policy: np.asarray(
+            policy.propensities(features[0])
+        ).tobytes(),
         "select_many": lambda policy: policy.select_many(features).tolist(),
         "the saved policy": to_bytes,
         "the copied policy": lambda policy: bits(copy.deepcopy(policy)),
     }
     if can_be_found(kind):
-        questions["the pickled policy"] = lambda policy: bits(pickle.loads(pickle.dumps(policy)))
+        questions["the pickled policy"] = lambda policy: bits(
+            pickle.loads(pickle.dumps(policy))
+        )
     return questions
 
 
@@ -120,7 +140,9 @@ def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
     features = some_rounds(20, seed=8)
     shared, alone = played(make, 20), played(make, 20)
     questions = _questions(features, type(shared))
-    possible: dict[str, list[Any]] = {words: [ask(alone)] for words, ask in questions.items()}
+    possible: dict[str, list[Any]] = {
+        words: [ask(alone)] for words, ask in questions.items()
+    }
     for _ in range(LEARNED_EACH):
         _learn(alone, features[1], 1)
         for words, ask in questions.items():
@@ -132,7 +154,9 @@ def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
         while not last:
             last = ended.is_set()  # once more in the last state
             for words, ask in questions.items():
-                assert ask(shared) in possible[words], f"{words}: the answer of no state"
+                assert ask(shared) in possible[words], (
+                    f"{words}: the answer of no state"
+                )
 
     def learn() -> None:
         try:

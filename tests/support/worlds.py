@@ -45,7 +45,9 @@ def assert_same_moments(first, second, rtol=1e-10):
         np.testing.assert_array_equal(item.count, other.count)
         for name, array in vars(item).items():
             theirs = vars(other)[name]
-            np.testing.assert_allclose(array, theirs, rtol=rtol, atol=rtol * max(1.0, np.abs(theirs).max()))
+            np.testing.assert_allclose(
+                array, theirs, rtol=rtol, atol=rtol * max(1.0, np.abs(theirs).max())
+            )
 
 
 @dataclass
@@ -65,7 +67,9 @@ class PiecewiseWorld:
 
     @property
     def moments(self):
-        return WindowedMoments.from_arrays(self.features, self.rewards, windows=self.windows)
+        return WindowedMoments.from_arrays(
+            self.features, self.rewards, windows=self.windows
+        )
 
 
 def piecewise_world(
@@ -86,9 +90,14 @@ def piecewise_world(
     basis = random_basis(p, rng) if basis is None else basis
     split = Split(basis[:, :invariant_dim], basis[:, invariant_dim:])
     component = split.invariant @ rng.uniform(0.5, 1.5, invariant_dim)
-    coefficients = component + drift * rng.standard_normal((windows, residual_dim)) @ split.residual.T
+    coefficients = (
+        component
+        + drift * rng.standard_normal((windows, residual_dim)) @ split.residual.T
+    )
     scales = rng.uniform(0.5, 2.0, (windows, p))
-    features = np.concatenate([(draw((rounds, p)) * scale) @ basis.T for scale in scales])
+    features = np.concatenate(
+        [(draw((rounds, p)) * scale) @ basis.T for scale in scales]
+    )
     means = np.einsum("ij,ij->i", features, np.repeat(coefficients, rounds, axis=0))
     rewards = means + noise * rng.standard_normal(windows * rounds)
     return PiecewiseWorld(features, rewards, split, component, coefficients, windows)
@@ -104,18 +113,27 @@ def turning_world(seed, rounds=12000):
     rng = np.random.default_rng(seed)
     basis = random_basis(5, rng)
     scales = 1.4 ** (0.5 * linalg.hadamard(8)[:, 1:6])
-    features = (rng.standard_normal((rounds, 5)) * scales[np.arange(rounds) * 8 // rounds]) @ basis.T
+    features = (
+        rng.standard_normal((rounds, 5)) * scales[np.arange(rounds) * 8 // rounds]
+    ) @ basis.T
     component = basis[:, :3] @ [0.6, -0.6, 0.6]
     angle = 2.0 * np.pi * np.arange(rounds) / rounds
     drift = np.column_stack([np.cos(angle), np.sin(angle)]) @ basis[:, 3:].T
-    rewards = np.einsum("ij,ij->i", features, component + drift) + rng.standard_normal(rounds)
+    rewards = np.einsum("ij,ij->i", features, component + drift) + rng.standard_normal(
+        rounds
+    )
     return features, rewards, Split(basis[:, :3], basis[:, 3:]), component
 
 
 def drawn_paths(rng, centres, scale=0.1):
     """Coefficients N(centre_i, H_i) with random known covariances H_i of about scale²."""
-    covariances = scale**2 * np.stack([random_spd(centres.shape[1], rng) for _ in centres])
-    errors = [root @ rng.standard_normal(len(root)) for root in np.linalg.cholesky(covariances)]
+    covariances = scale**2 * np.stack(
+        [random_spd(centres.shape[1], rng) for _ in centres]
+    )
+    errors = [
+        root @ rng.standard_normal(len(root))
+        for root in np.linalg.cholesky(covariances)
+    ]
     return CoefficientPaths(centres + errors, covariances)
 
 

@@ -14,12 +14,18 @@ from invariant_bandits.adapters.learners import FeatureAdapter
 from invariant_bandits.checks import Array, InputError
 
 
-def _episode(offered: Sequence[Array], rewards: Sequence[Sequence[float]]) -> SimpleNamespace:
+def _episode(
+    offered: Sequence[Array], rewards: Sequence[Sequence[float]]
+) -> SimpleNamespace:
     """The episode of these rounds, which must offer equally many actions."""
     shapes = sorted({features.shape for features in offered})
     if len(shapes) != 1:
-        raise InputError(f"every round must offer as many actions with as many features, got {shapes}")
-    return SimpleNamespace(offered=np.stack(offered), rewards=np.asarray(rewards, dtype=np.float64))
+        raise InputError(
+            f"every round must offer as many actions with as many features, got {shapes}"
+        )
+    return SimpleNamespace(
+        offered=np.stack(offered), rewards=np.asarray(rewards, dtype=np.float64)
+    )
 
 
 class CobaEpisodes:
@@ -37,11 +43,19 @@ class CobaEpisodes:
     def draw(self, horizon: int, rng: np.random.Generator) -> SimpleNamespace:
         """Its first `horizon` interactions; features as in `FeatureAdapter`."""
         seed, adapter = int(rng.integers(2**31)), FeatureAdapter(None)
-        source = self.environment if hasattr(self.environment, "read") else self.environment(seed)
+        source = (
+            self.environment
+            if hasattr(self.environment, "read")
+            else self.environment(seed)
+        )
         rounds = list(islice(source.read(), horizon))
         if len(rounds) < horizon:
-            raise InputError(f"environment must have at least {horizon} interactions, got {len(rounds)}")
-        offered = [adapter.features(each.get("context"), each["actions"]) for each in rounds]
+            raise InputError(
+                f"environment must have at least {horizon} interactions, got {len(rounds)}"
+            )
+        offered = [
+            adapter.features(each.get("context"), each["actions"]) for each in rounds
+        ]
         rewards = [
             [each["rewards"](action) for action in each["actions"]]
             if callable(each["rewards"])
@@ -78,9 +92,15 @@ class GymnasiumEpisodes:
                 observation = world.reset()[0]
             offered.append(adapter.features(_numbers(observation), labels))
             tried = [copy.deepcopy(world) for _ in actions]
-            steps = [each.step(action) for each, action in zip(tried, actions, strict=True)]
+            steps = [
+                each.step(action) for each, action in zip(tried, actions, strict=True)
+            ]
             rewards.append([float(step[1]) for step in steps])
-            world, observation, ended = tried[0], steps[0][0], steps[0][2] or steps[0][3]
+            world, observation, ended = (
+                tried[0],
+                steps[0][0],
+                steps[0][2] or steps[0][3],
+            )
         return _episode(offered, rewards)
 
 
@@ -88,7 +108,9 @@ def _discrete_actions(space: Any) -> range:
     """Return the actions of a Discrete space, or raise InputError for any other space."""
     count, first = getattr(space, "n", None), getattr(space, "start", None)
     if count is None or first is None:
-        raise InputError(f"environment must have a Discrete action space, got {space!r:.80}")
+        raise InputError(
+            f"environment must have a Discrete action space, got {space!r:.80}"
+        )
     return range(int(first), int(first) + int(count))
 
 

@@ -59,7 +59,9 @@ class FeatureAdapter:
         """Features (K, p) of the actions; a mapping is taken in the order of its sorted names."""
         if isinstance(context, Mapping):
             context = [context[name] for name in sorted(context)]
-        numbers = np.atleast_1d(np.asarray([] if context is None else context, dtype=np.float64))
+        numbers = np.atleast_1d(
+            np.asarray([] if context is None else context, dtype=np.float64)
+        )
         if np.ndim(actions[0]) == 0:
             if not self._indicators:
                 self._register(actions)
@@ -71,13 +73,17 @@ class FeatureAdapter:
                     f"actions must be among those of the first round, {known}; got {unknown[0]}: {more}"
                 )
             actions = [self._indicators[action] for action in actions]
-        return np.asarray(cross_features(numbers[None], np.asarray(actions, dtype=np.float64))[0])
+        return np.asarray(
+            cross_features(numbers[None], np.asarray(actions, dtype=np.float64))[0]
+        )
 
     def choose(self, context: Any, actions: Sequence[Any]) -> tuple[int, Array]:
         """Index of the chosen action, and the features (K, p)."""
         features = self.features(context, actions)
         if hasattr(self.policy, "build"):
-            self.policy = self.policy.build(_empty_past(features.shape[1], len(features)))
+            self.policy = self.policy.build(
+                _empty_past(features.shape[1], len(features))
+            )
         return int(self.policy.select(features)), features
 
 
@@ -128,7 +134,9 @@ class CobaLearner(FeatureAdapter):
         """What coba's tables call it."""
         return {"family": getattr(self.policy, "name", type(self.policy).__name__)}
 
-    def predict(self, context: Any, actions: Sequence[Any]) -> tuple[Any, float, dict[str, Any]]:
+    def predict(
+        self, context: Any, actions: Sequence[Any]
+    ) -> tuple[Any, float, dict[str, Any]]:
         """The action, its probability, and what `learn` is handed besides."""
         place, features = self.choose(context, actions)
         chance = float(own_propensities(self.policy, features)[place])
@@ -144,7 +152,11 @@ class CobaLearner(FeatureAdapter):
         offered: Array | None = None,
     ) -> None:
         """Learn the reward of an action, one of another policy if nothing was predicted."""
-        row = self.features(context, [action])[0] if offered is None or place is None else offered[place]
+        row = (
+            self.features(context, [action])[0]
+            if offered is None or place is None
+            else offered[place]
+        )
         learn_from(self.policy)(row, reward, offered=offered, action=place)
 
 
@@ -179,7 +191,9 @@ class ObpPolicy(FeatureAdapter):
     def update_params(self, action: int, reward: float, context: Array) -> None:
         """Learn the reward of an action in a context (1, d)."""
         offered = self.features(context[0], range(self.n_actions))
-        learn_from(self.policy)(offered[action], float(reward), offered=offered, action=int(action))
+        learn_from(self.policy)(
+            offered[action], float(reward), offered=offered, action=int(action)
+        )
 
 
 class MabwiserPolicy(FeatureAdapter):
@@ -212,7 +226,9 @@ class MabwiserPolicy(FeatureAdapter):
         places = [place_of(arm, self.arms, "decisions") for arm in decisions]
         for place, reward, context in zip(places, rewards, rows, strict=True):
             offered = self.choose(context, self.arms)[1]
-            learn_from(self.policy)(offered[place], float(reward), offered=offered, action=place)
+            learn_from(self.policy)(
+                offered[place], float(reward), offered=offered, action=place
+            )
         return self
 
     def predict(self, contexts: Any = None) -> Any:
@@ -224,6 +240,9 @@ class MabwiserPolicy(FeatureAdapter):
     def predict_expectations(self, contexts: Any = None) -> Any:
         """Arm -> expected reward, for one context or as a list for several."""
         rows = [None] if contexts is None else np.asarray(contexts)
-        means = [self.policy.scores(self.choose(context, self.arms)[1]).mean for context in rows]
+        means = [
+            self.policy.scores(self.choose(context, self.arms)[1]).mean
+            for context in rows
+        ]
         named = [dict(zip(self.arms, mean.tolist(), strict=True)) for mean in means]
         return named[0] if len(named) == 1 else named

@@ -43,4 +43,6 @@ def save_pyfunc(model: Model, path: str | PathLike[str], **options: Any) -> None
         file = Path(folder) / "decisions.model"
         model.save(file)
         artifacts = {"model": str(file)}
-        pyfunc.save_model(str(path), python_model=DecisionModel(), artifacts=artifacts, **options)
+        pyfunc.save_model(
+            str(path), python_model=DecisionModel(), artifacts=artifacts, **options
+        )

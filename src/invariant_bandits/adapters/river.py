@@ -26,7 +26,9 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
     def __init__(self, policy: Any, arms: Sequence[Any] | None = None) -> None:
         super().__init__()
         self.policy, self.arms = policy, arms
-        self._adapter = FeatureAdapter(copy.deepcopy(policy), arms)  # clones of river begin anew
+        self._adapter = FeatureAdapter(
+            copy.deepcopy(policy), arms
+        )  # clones of river begin anew
         self._arms: list[Any] = []
 
     def _pull(self, arm_ids: Any, context: dict[str, float]) -> Any:
@@ -37,5 +39,7 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
         """Learn the reward of one of the arms that could be pulled last."""
         place = place_of(arm_id, self._arms, "arm_id")
         offered = self._adapter.features(context, self._arms)
-        learn_from(self._adapter.policy)(offered[place], reward, offered=offered, action=place)
+        learn_from(self._adapter.policy)(
+            offered[place], reward, offered=offered, action=place
+        )
         super().update(arm_id, context, reward)

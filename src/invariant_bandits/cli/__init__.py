@@ -31,7 +31,9 @@ def main() -> None:
 
             app(prog_name=NAME)
         except BaseException as error:
-            if interrupted.is_set():  # what fails after it, such as half an import, is not an error to report
+            if (
+                interrupted.is_set()
+            ):  # what fails after it, such as half an import, is not an error to report
                 os._exit(INTERRUPTED)  # without waiting for threads that still read
             line = _line_of(error)
             if line is None:
@@ -51,7 +53,9 @@ def _line_of(error: BaseException) -> str | None:
         sys.exit(1)
     words = str(error)
     if isinstance(error, OSError):
-        words = ": ".join(filter(None, (str(error.filename or ""), error.strerror or words)))
+        words = ": ".join(
+            filter(None, (str(error.filename or ""), error.strerror or words))
+        )
     elif isinstance(error, MemoryError):
         words = f"not enough memory: {words}".removesuffix(": ")
     elif isinstance(error, ModuleNotFoundError):
@@ -94,7 +98,9 @@ def ending_on_interrupt(interrupted: threading.Event) -> Iterator[None]:
     def end(number: int, frame: Any) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends it at once
         interrupted.wait(PATIENCE)  # until the line is printed
-        sys.unraisablehook = lambda _: None  # raised where nothing can be, it would be shown at length
+        sys.unraisablehook = lambda _: (
+            None
+        )  # raised where nothing can be, it would be shown at length
         raise Interrupted
 
     before = signal.signal(signal.SIGINT, end)

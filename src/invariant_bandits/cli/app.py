@@ -26,8 +26,22 @@ app = typer.Typer(
 # -- all commands --
 
 commands: tuple[Callable[..., None], ...] = (
-    *(models.fit, models.inspect, models.evaluate, models.update, models.arms, service.serve, service.demo),
-    *(models.sample, experiments.reproduce, experiments.compile_, experiments.report, experiments.simulate),
+    *(
+        models.fit,
+        models.inspect,
+        models.evaluate,
+        models.update,
+        models.arms,
+        service.serve,
+        service.demo,
+    ),
+    *(
+        models.sample,
+        experiments.reproduce,
+        experiments.compile_,
+        experiments.report,
+        experiments.simulate,
+    ),
 )
 register(app, *commands)
 app.add_typer(service.store_commands, name="store")
@@ -44,7 +58,9 @@ def _load(plugins: list[str] | None) -> None:
     for plugin in plugins or ():
         path = Path(plugin)
         name = path.stem if path.suffix == ".py" else plugin
-        sys.path.insert(0, str(path.parent))  # the present folder, which console scripts leave out
+        sys.path.insert(
+            0, str(path.parent)
+        )  # the present folder, which console scripts leave out
         try:
             import_module(name)
         except ModuleNotFoundError as error:
@@ -56,7 +72,10 @@ def _load(plugins: list[str] | None) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
     plugin: Annotated[
         list[str] | None,

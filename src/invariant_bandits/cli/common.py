@@ -32,7 +32,11 @@ class Terminal(Console):
     def print(self, *words: Any, **options: Any) -> None:
         """Print words, or what rich can draw."""
         super().print(
-            *(escape_control_chars(word) if isinstance(word, str) else word for word in words), **options
+            *(
+                escape_control_chars(word) if isinstance(word, str) else word
+                for word in words
+            ),
+            **options,
         )
 
 
@@ -48,7 +52,9 @@ NO_ANSWER = 3
 """Exit code of a command whose input was good but cannot answer the question."""
 OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
 """Section, one per command and those that several share -> option -> its help, or its settings for typer."""
-COMPILING = "compiling the inner loops, once after installation; this takes up to a minute"
+COMPILING = (
+    "compiling the inner loops, once after installation; this takes up to a minute"
+)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -57,9 +63,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     A parameter whose type is a dataclass stands for all its fields. With --json, words and bars go to
     standard error: standard output is for one JSON object.
     """
-    signature, section = inspect.signature(function, eval_str=True), function.__name__.strip("_")
+    signature, section = (
+        inspect.signature(function, eval_str=True),
+        function.__name__.strip("_"),
+    )
     own = list(signature.parameters.values())
-    groups: dict[str, Any] = {item.name: item.annotation for item in own if is_dataclass(item.annotation)}
+    groups: dict[str, Any] = {
+        item.name: item.annotation for item in own if is_dataclass(item.annotation)
+    }
     parameters = [_option(section, item) for item in own if item.name not in groups]
     for kind in groups.values():
         inside = inspect.signature(kind, eval_str=True).parameters.values()
@@ -68,7 +79,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**values: Any) -> None:
         for name, kind in groups.items():
-            values[name] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
+            values[name] = kind(
+                **{each.name: values.pop(each.name) for each in fields(kind)}
+            )
         console.stderr = plain_console.stderr = bool(values.get("as_json"))
         try:
             function(**values)
@@ -93,16 +106,22 @@ def _option(section: str, parameter: inspect.Parameter) -> inspect.Parameter:
     flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
     names = settings.pop("names", flag)
     kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
-    return parameter.replace(annotation=Annotated[parameter.annotation, kind(*names, **settings)])
+    return parameter.replace(
+        annotation=Annotated[parameter.annotation, kind(*names, **settings)]
+    )
 
 
 def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """Take options from a TOML file; the command line and environment variables go before it."""
     if path is not None:
-        values = {name.replace("-", "_"): value for name, value in read_toml(path).items()}
+        values = {
+            name.replace("-", "_"): value for name, value in read_toml(path).items()
+        }
         known = {str(parameter.name) for parameter in context.command.params}
         for name in sorted(values.keys() - known):
-            raise InputError(f"{path}: {name} is not an option; there are {', '.join(sorted(known))}")
+            raise InputError(
+                f"{path}: {name} is not an option; there are {', '.join(sorted(known))}"
+            )
         context.default_map = values
     return path
 
@@ -110,8 +129,12 @@ def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
 def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
     """Make functions commands of an app, under their names."""
     for function in functions:
-        summary = str(function.__doc__).partition("\n")[0]  # whole: typer would cut it after eight words
-        app.command(function.__name__.strip("_"), short_help=summary)(as_command(function))
+        summary = str(function.__doc__).partition("\n")[
+            0
+        ]  # whole: typer would cut it after eight words
+        app.command(function.__name__.strip("_"), short_help=summary)(
+            as_command(function)
+        )
 
 
 def one_thread_each() -> None:
@@ -137,7 +160,9 @@ def print_json(values: dict[str, Any]) -> None:
 
 
 @contextmanager
-def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, float, int], None]]:
+def counting(
+    words: str, *, transient: bool = False
+) -> Iterator[Callable[[str, float, int], None]]:
     """A bar with the time left, as a function of (what is being done, done, total).
 
     It has no thread of its own, because workers are forked. Without a terminal a line every half minute says
@@ -146,9 +171,14 @@ def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, 
     if not console.is_terminal:
         yield _lines_of_progress()
         return
-    left, words_column = progress.TimeRemainingColumn(), progress.TextColumn("{task.description}")
+    left, words_column = (
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+    )
     columns = (progress.BarColumn(), progress.MofNCompleteColumn(), left, words_column)
-    with progress.Progress(*columns, console=console, auto_refresh=False, transient=transient) as bar:
+    with progress.Progress(
+        *columns, console=console, auto_refresh=False, transient=transient
+    ) as bar:
         task = bar.add_task(words, total=None)
         yield lambda words, done, total: bar.update(
             task, description=words, completed=done, total=total, refresh=True
@@ -163,7 +193,9 @@ def _lines_of_progress() -> Callable[[str, float, int], None]:
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES and done > 0:
             last, left = now, (now - start) * (total - done) / done
-            console.print(f"{done:.0f} of {total}, about {left / 60.0:.1f} minutes left: {words}")
+            console.print(
+                f"{done:.0f} of {total}, about {left / 60.0:.1f} minutes left: {words}"
+            )
 
     return say
 
@@ -171,7 +203,10 @@ def _lines_of_progress() -> Callable[[str, float, int], None]:
 @contextmanager
 def reading() -> Iterator[Callable[[int, int | None, float], None]]:
     """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
-    elapsed, words_column = progress.TimeElapsedColumn(), progress.TextColumn("{task.description}")
+    elapsed, words_column = (
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.description}"),
+    )
     columns = (progress.SpinnerColumn(), progress.BarColumn(), words_column, elapsed)
     words = ""
     with progress.Progress(*columns, console=plain_console, transient=True) as bar:
@@ -181,7 +216,9 @@ def reading() -> Iterator[Callable[[int, int | None, float], None]]:
             nonlocal words
             words = f"{rows:,} rows, {rows / max(seconds, 1e-9):,.0f} rows/s"
             fitting = ", fitting" if rows == total else ""
-            bar.update(task, completed=rows, total=total, description=f"{words}{fitting}")
+            bar.update(
+                task, completed=rows, total=total, description=f"{words}{fitting}"
+            )
 
         yield show
     plain_console.print(f"{words}\n")
@@ -198,7 +235,9 @@ def announce_compiling() -> None:
 
     class Announcement(events.Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
-            with suppress(OSError):  # already marked, perhaps by another worker; or it cannot be
+            with suppress(
+                OSError
+            ):  # already marked, perhaps by another worker; or it cannot be
                 mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch(exist_ok=False)
                 print(COMPILING, file=sys.stderr, flush=True)
@@ -209,16 +248,25 @@ def announce_compiling() -> None:
     events.register("numba:compile", Announcement())
 
 
-def check_targets(out: Path, report: Path, *, force: bool, reads: Iterable[object] = ()) -> None:
+def check_targets(
+    out: Path, report: Path, *, force: bool, reads: Iterable[object] = ()
+) -> None:
     """Check the model and the report that a command will write, which must be two files."""
     check_target(out, "--out", "model", force=force)
     check_target(report, "--report", "page", force=force, reads=reads)
     if report == out:
-        raise InputError(f"--out and --report must be different files, got {out} for both")
+        raise InputError(
+            f"--out and --report must be different files, got {out} for both"
+        )
 
 
 def check_target(
-    path: Path, option: str, what: str, *, force: bool | None = False, reads: Iterable[object] = ()
+    path: Path,
+    option: str,
+    what: str,
+    *,
+    force: bool | None = False,
+    reads: Iterable[object] = (),
 ) -> None:
     """Check before hours of reading that a result can be written, and overwrites no other file.
 
@@ -227,7 +275,9 @@ def check_target(
     None among them or not: they are never written over.
     """
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} does not exist or cannot be written to")
+        raise InputError(
+            f"{option}: the folder {path.parent} does not exist or cannot be written to"
+        )
     if not path.exists():
         return
     if not path.is_file():
@@ -235,14 +285,18 @@ def check_target(
     check_not_read(path, option, reads)
     if not force and path.stat().st_size and not _is_kind(path, what):
         how = "" if force is None else " without --force"
-        raise InputError(f"{option}: {path} exists and is not a {what}; it is not overwritten{how}")
+        raise InputError(
+            f"{option}: {path} exists and is not a {what}; it is not overwritten{how}"
+        )
 
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
     """InputError if a path is one of the files that the command reads, also under another name."""
     files = [Path(str(read)) for read in reads if read is not None]
     if path.exists() and any(file.exists() and path.samefile(file) for file in files):
-        raise InputError(f"{option}: {path} is read by this command; it is never written over")
+        raise InputError(
+            f"{option}: {path} is read by this command; it is never written over"
+        )
 
 
 def _is_kind(path: Path, what: str) -> bool:
@@ -250,7 +304,13 @@ def _is_kind(path: Path, what: str) -> bool:
     if what == "model":
         return kind_of(path) == "model"
     with path.open("rb") as file:
-        return file.read(200).removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(STARTS[what])
+        return (
+            file.read(200)
+            .removeprefix(b"\xef\xbb\xbf")
+            .lstrip()
+            .lower()
+            .startswith(STARTS[what])
+        )
 
 
 STARTS = {

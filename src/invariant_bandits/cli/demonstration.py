@@ -68,7 +68,9 @@ class Visitors:
         Called with a line about each thing that happens.
     """
 
-    def __init__(self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = str) -> None:
+    def __init__(
+        self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = str
+    ) -> None:
         self.client, self.shop, self.plan, self.say = client, shop, plan, say
         self.visits = 0
         self.alarmed_at: int | None = None
@@ -84,7 +86,9 @@ class Visitors:
                 self.visit()
                 due = max(due + pace, time.monotonic() - pace)
         except ServiceError as error:
-            if not self._enough.wait(2.0):  # else the service has ended because it was asked to
+            if not self._enough.wait(
+                2.0
+            ):  # else the service has ended because it was asked to
                 self.say(f"the visitors stay away: {error}")
 
     def stop(self) -> None:
@@ -95,26 +99,38 @@ class Visitors:
         """One visit, and the rewards that are due by now."""
         if self.visits == self.plan.break_after:
             self.shop.break_invariance()
-            self.say(f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow")
+            self.say(
+                f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow"
+            )
         self.visits += 1
         products, person = self.shop.visit(), self.shop.person()
         product, banner = self.client.decide_many(
             [{"model": SHOP, "arms": products}, {"model": BANNER, "context": person}]
         )
         self._owe(product, self.shop.brings(products[int(product.action)]))
-        seen = banner.action if banner.action in SHOP_BANNERS else SHOP_BANNERS[0]  # added on the page
+        seen = (
+            banner.action if banner.action in SHOP_BANNERS else SHOP_BANNERS[0]
+        )  # added on the page
         self._owe(banner, self.shop.clicks(person, str(seen)))
         due = [(id, value) for visit, id, value in self._owed if visit <= self.visits]
         self._owed = [owed for owed in self._owed if owed[0] > self.visits]
         if due:
             self.client.reward_many(due)
-        if self.visits % ASKED_EVERY == 0 and self.alarmed_at is None and self.client.model(SHOP)["alarm"]:
+        if (
+            self.visits % ASKED_EVERY == 0
+            and self.alarmed_at is None
+            and self.client.model(SHOP)["alarm"]
+        ):
             self.alarmed_at = self.visits
-            self.say(f"visit {self.visits:,}: ALARM, the model has noticed that what was stable is not")
+            self.say(
+                f"visit {self.visits:,}: ALARM, the model has noticed that what was stable is not"
+            )
 
     def _owe(self, decision: ServedDecision, value: float) -> None:
         if self._rng.random() >= LOST:
-            self._owed.append((self.visits + self._rng.exponential(MEAN_DELAY), decision.id, value))
+            self._owed.append(
+                (self.visits + self._rng.exponential(MEAN_DELAY), decision.id, value)
+            )
 
 
 def prepared(
@@ -126,23 +142,37 @@ def prepared(
     say(f"fitting a model to {WEEKS} weeks of simulated logs")
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
-    models = {weeks: fit_logs(part, windows=weeks) for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))}
+    models = {
+        weeks: fit_logs(part, windows=weeks)
+        for weeks, part in ((EARLY_WEEKS, early), (WEEKS, log))
+    }
     settings = ServiceSettings(store=str(store), port=port, empty_model=False)
     service = open_service(settings)
     engine = service.engine
     if SHOP not in engine.state.models:
         for weeks, model in models.items():
-            learner, note = FittedLearner(model, engine.store.seed), f"weeks 1 to {weeks}"
-            engine.call(commands.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
+            learner, note = (
+                FittedLearner(model, engine.store.seed),
+                f"weeks 1 to {weeks}",
+            )
+            engine.call(
+                commands.add_version(SHOP, learner, "logs", note=note, by="demo"),
+                alone=True,
+            )
         empty = OpenLearner(dict.fromkeys(SHOP_BANNERS, True), seed=engine.store.seed)
-        engine.call(commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
+        engine.call(
+            commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"),
+            alone=True,
+        )
         rules = Configuration(reward_wait=plan.reward_wait)
         for name in (SHOP, BANNER):
             engine.call(commands.configure(name, rules, by="demo"), alone=True)
     return service, settings
 
 
-def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say = str) -> int:
+def demonstrate(
+    store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say = str
+) -> int:
     """Serve, and let visitors come, until asked to end; 0 if it ended in order."""
     shop = Shop(plan.seed)
     service, settings = prepared(store, shop, plan, port=port or free_port(), say=say)

@@ -7,7 +7,13 @@ from typing import Any
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli import say_how_to_go_on
-from invariant_bandits.cli.common import PROCESSORS, check_target, counting, one_thread_each, width
+from invariant_bandits.cli.common import (
+    PROCESSORS,
+    check_target,
+    counting,
+    one_thread_each,
+    width,
+)
 from invariant_bandits.cli.common import plain_console as console
 
 PICTURES = ("png", "svg", "pdf")
@@ -39,7 +45,12 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     say_how_to_go_on(GOING_ON)
-    how: dict[str, Any] = {"seed": seed, "jobs": jobs, "notice": console.print, "force": force}
+    how: dict[str, Any] = {
+        "seed": seed,
+        "jobs": jobs,
+        "notice": console.print,
+        "force": force,
+    }
     with counting(COMPILING) as progress:
         run.play(names, out, replications=repeated, progress=progress, **how)
     report(out, jobs, latex)
@@ -74,9 +85,13 @@ def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
         lines = table_lines(*run.claims_table(open_claims, quantity=False), width())
         console.print("Tests that do not hold, or are not decided:", *lines, sep="\n")
     console.print(run.headline(reproduction), highlight=False)
-    console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
+    console.print(
+        f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)"
+    )
     written = f" and LaTeX in {folder / run.TABLES}" if latex else ""
-    console.print(f"regret of every policy in every cell: {folder / run.REGRET}{written}")
+    console.print(
+        f"regret of every policy in every cell: {folder / run.REGRET}{written}"
+    )
 
 
 def simulate(
@@ -99,22 +114,36 @@ def simulate(
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
     check_target(out / "regret.csv", "--out", "table of regrets", force=force)
-    how: dict[str, Any] = {"seed": grid.seed if seed is None else seed, "jobs": jobs, "force": force}
+    how: dict[str, Any] = {
+        "seed": grid.seed if seed is None else seed,
+        "jobs": jobs,
+        "force": force,
+    }
     how |= {"replications": replications or grid.replications, "notice": console.print}
     with counting(COMPILING) as progress:
         results = cells.run(grid.cells, out, progress=progress, **how)
     names = list(grid.cells[0].policies)
-    finals = {cell: {name: result.final(name) for name in names} for cell, result in results.items()}
+    finals = {
+        cell: {name: result.final(name) for name in names}
+        for cell, result in results.items()
+    }
     rows: Any = [
-        [cell, *map(number, map(cells.regret_words, ends.values()))] for cell, ends in finals.items()
+        [cell, *map(number, map(cells.regret_words, ends.values()))]
+        for cell, ends in finals.items()
     ]
     lines = table_lines(["cell", *names], rows, width())
     console.print("Regret: mean ± standard error (worst run)", *lines, sep="\n")
     tidy = cells.write_tidy(results, out / "regret.csv")
-    console.print(f"one Parquet file per cell: {out}\none row per cell and policy: {tidy}")
+    console.print(
+        f"one Parquet file per cell: {out}\none row per cell and policy: {tidy}"
+    )
     if len(names) <= plots.MOST_SERIES:
         chart = {
-            cell: {name: (float(v.mean()), float(v.max())) for name, v in ends.items() if v.mean() > 0.0}
+            cell: {
+                name: (float(v.mean()), float(v.max()))
+                for name, v in ends.items()
+                if v.mean() > 0.0
+            }
             for cell, ends in finals.items()
         }
         picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)

@@ -69,7 +69,11 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         names = ("standardise", "centre", "max_categories", "impute", "arm_model")
         same = {name: getattr(self, name) for name in names}
         features = FeatureOptions(split_words(self.interactions), **same)
-        return {"features": features, "strict": self.strict, "keep_going": self.keep_going}
+        return {
+            "features": features,
+            "strict": self.strict,
+            "keep_going": self.keep_going,
+        }
 
     def overrides(self) -> dict[str, Any]:
         """Fields of a Schema that the file or options give."""
@@ -88,7 +92,10 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             "minimise": self.minimise,
             "reward_values": _worths(self.reward_values),
             "missing": split_words(self.missing) or None,
-            "rename": dict(_assigned("--rename OLD=NEW", word) for word in split_words(self.rename)) or None,
+            "rename": dict(
+                _assigned("--rename OLD=NEW", word) for word in split_words(self.rename)
+            )
+            or None,
             "levels": self.levels,
         }
         if self.no_action:
@@ -96,7 +103,9 @@ class LogOptions(LogColumns):  # type: ignore[misc]
                 words = "--no-action says that no column is the action"
                 raise InputError(f"{words}; leave out --arm and --action")
             known |= {"arm": None, "action": None}
-        return known | {name: value for name, value in more.items() if value is not None}
+        return known | {
+            name: value for name, value in more.items() if value is not None
+        }
 
     def open(self, targets: Mapping[str, Path]) -> Any:
         """Open the log, once for everything that follows, and print what its columns were taken for.
@@ -105,23 +114,36 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         """
         with console.status("looking at the columns"):
             opened = self._opened(self.overrides())
-            reads = [self.schema, self.catalogue, *(task.file for task in opened.source.tasks)]
+            reads = [
+                self.schema,
+                self.catalogue,
+                *(task.file for task in opened.source.tasks),
+            ]
             for option, path in targets.items():
                 common.check_not_read(path, option, reads)
-            arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
+            arms = (
+                f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n"
+                if opened.schema.labelled
+                else ""
+            )
         console.print(f"{opened.schema.describe()}\n{arms}")
         return opened
 
     def _opened(self, overrides: Mapping[str, Any]) -> Any:
         from invariant_bandits.logs.log import open_log
 
-        source, labels = self.logs if len(self.logs) > 1 else self.logs[0], split_words(self.arms) or None
+        source, labels = (
+            self.logs if len(self.logs) > 1 else self.logs[0],
+            split_words(self.arms) or None,
+        )
         return open_log(source, overrides, catalogue=self.catalogue, arms=labels)
 
     def ask(self) -> LogOptions:
         """Show every column with its role until the user agrees; return the options that say the same."""
         if not sys.stdin.isatty():
-            raise InputError("--ask needs a terminal; name columns by options instead, such as --arm COLUMN")
+            raise InputError(
+                "--ask needs a terminal; name columns by options instead, such as --arm COLUMN"
+            )
         from invariant_bandits.logs.formats.registry import open_source
 
         options, columns = self, open_source(list(self.logs)).arrow_schema.names
@@ -131,9 +153,13 @@ class LogOptions(LogColumns):  # type: ignore[misc]
             problem, shown = options._rows_or_problem()
             for number, name in enumerate(columns, 1):
                 role, why = shown.get(name, ("?", ""))
-                console.print(f"{number:>3}  {name:<{wide}}  {role:<12}  {why}".rstrip())
+                console.print(
+                    f"{number:>3}  {name:<{wide}}  {role:<12}  {why}".rstrip()
+                )
             console.print("\n".join(["", *filter(None, (problem, mistake))]))
-            answer = input("number of a column and its role, no-action, or Enter to go on: ").split()
+            answer = input(
+                "number of a column and its role, no-action, or Enter to go on: "
+            ).split()
             if not answer and not problem:
                 return options
             options, mistake = options.changed(
@@ -156,15 +182,24 @@ class LogOptions(LogColumns):  # type: ignore[misc]
     ) -> tuple[LogOptions, str]:
         """(options after one answer, what was wrong with it); `roles` are the present ones, by column."""
         if list(answer) == ["no-action"]:
-            none: dict[str, Any] = {"no_action": True, "arm": None, "action": None}  # LogColumns has no types
+            none: dict[str, Any] = {
+                "no_action": True,
+                "arm": None,
+                "action": None,
+            }  # LogColumns has no types
             return replace(self, **none), ""
         known = (*OTHER_ROLES, *ROLES)
         places = {str(number): name for number, name in enumerate(columns, 1)}
         if len(answer) != 2 or answer[0] not in places or answer[1] not in known:
             return self, "type a number of the list and a role, such as: 3 arm"
         column, role = places[answer[0]], answer[1]
-        new: dict[str, Any] = {} if roles.get(column) not in ROLES else {roles[column]: "none"}
-        ignored, kept = ([name for name in each or () if name != column] for each in (self.ignore, self.keep))
+        new: dict[str, Any] = (
+            {} if roles.get(column) not in ROLES else {roles[column]: "none"}
+        )
+        ignored, kept = (
+            [name for name in each or () if name != column]
+            for each in (self.ignore, self.keep)
+        )
         new |= {"ignore": [*ignored, column] if role == "ignored" else ignored}
         new |= {"keep": [*kept, column] if role == "feature" else kept}
         new |= {} if role in OTHER_ROLES else {role: column}
@@ -177,7 +212,9 @@ class LogOptions(LogColumns):  # type: ignore[misc]
         for name in (*ROLES, "ignore", "keep"):
             new, old = (_listed(getattr(options, name)) for options in (self, before))
             option = f"--{name.replace('_', '-')}"
-            words += [word for column in new if column not in old for word in (option, column)]
+            words += [
+                word for column in new if column not in old for word in (option, column)
+            ]
         return words
 
 
@@ -192,11 +229,15 @@ def _assigned(option: str, words: str) -> tuple[str, str]:
 def _worths(words: Sequence[str] | None) -> dict[str, float] | None:
     """Return what the words of a reward are worth; None if nothing is said."""
     worths = dict[str, float]()
-    for name, value in (_assigned("--reward-values WORD=NUMBER", word) for word in split_words(words)):
+    for name, value in (
+        _assigned("--reward-values WORD=NUMBER", word) for word in split_words(words)
+    ):
         try:
             worths[name] = float(value)
         except ValueError:
-            raise InputError(f"--reward-values: {value!r} of {name!r} is not a number") from None
+            raise InputError(
+                f"--reward-values: {value!r} of {name!r} is not a number"
+            ) from None
     return worths or None
 
 
@@ -219,7 +260,9 @@ class WindowOptions:
 
 def split_words(words: Sequence[str] | None) -> tuple[str, ...]:
     """Words of options that may be repeated and may hold commas."""
-    return tuple(word.strip() for line in words or () for word in line.split(",") if word.strip())
+    return tuple(
+        word.strip() for line in words or () for word in line.split(",") if word.strip()
+    )
 
 
 def fit(
@@ -247,12 +290,23 @@ def fit(
     common.check_targets(out, page_path, force=force)
     if ask:
         agreed = log.ask()
-        words = [word for word in sys.argv[1:] if word != "--ask"] + agreed.said_beside(log)
-        console.print(f"the same without --ask:\n  invariant-bandits {shlex.join(words)}\n")
+        words = [word for word in sys.argv[1:] if word != "--ask"] + agreed.said_beside(
+            log
+        )
+        console.print(
+            f"the same without --ask:\n  invariant-bandits {shlex.join(words)}\n"
+        )
         log = agreed
     began = time.perf_counter()
-    opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
-    how: dict[str, Any] = {"policy": policy, "exploration": exploration, "confidence": confidence}
+    opened, options = (
+        log.open({"--out": out, "--report": page_path}),
+        log.reading_options(),
+    )
+    how: dict[str, Any] = {
+        "policy": policy,
+        "exploration": exploration,
+        "confidence": confidence,
+    }
     with common.reading() as progress:
         from invariant_bandits.logs.features import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
@@ -267,14 +321,26 @@ def fit(
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.comparison import expected_value
 
-            asked = {"exploration": exploration, "confidence": confidence, "features": options["features"]}
+            asked = {
+                "exploration": exploration,
+                "confidence": confidence,
+                "features": options["features"],
+            }
             model = replace(model, value=expected_value(model, opened, **asked))
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
     cost = f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
-    console.print(f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: {out}\n{cost}")
-    _answer(page_path, lambda: model_page.report(model), as_json, lambda: values.of_model(model), out)
+    console.print(
+        f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: {out}\n{cost}"
+    )
+    _answer(
+        page_path,
+        lambda: model_page.report(model),
+        as_json,
+        lambda: values.of_model(model),
+        out,
+    )
 
 
 def _answer(
@@ -301,7 +367,9 @@ def _answer(
             console.print(f"report: {report}")
     if as_json:
         own = {} if model is None else {"model": str(model)}
-        common.print_json(values() | own | {"report": None if page is None else str(report)})
+        common.print_json(
+            values() | own | {"report": None if page is None else str(report)}
+        )
     if report is not None and page is None:
         raise typer.Exit(common.FAILED)
 
@@ -347,21 +415,38 @@ def evaluate(
     common.announce_compiling()
     if report is not None:
         common.check_target(report, "--report", "page", force=force, reads=[policy_log])
-    opened, options = log.open({} if report is None else {"--report": report}), log.reading_options()
+    opened, options = (
+        log.open({} if report is None else {"--report": report}),
+        log.reading_options(),
+    )
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
     with common.reading() as progress:
         from invariant_bandits.evaluation.logged import read_feedback
 
-        began, shared = time.perf_counter(), dict[str, Any](fit_fraction=fit_fraction, seed=seed)
-        options |= {"progress": lambda rows: progress(rows, None, time.perf_counter() - began)}
-        read = read_feedback(opened, windows=windows, latest=latest, **shared, **options)
+        began, shared = (
+            time.perf_counter(),
+            dict[str, Any](fit_fraction=fit_fraction, seed=seed),
+        )
+        options |= {
+            "progress": lambda rows: progress(rows, None, time.perf_counter() - began)
+        }
+        read = read_feedback(
+            opened, windows=windows, latest=latest, **shared, **options
+        )
     with common.counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare
 
-        shared |= {"jobs": jobs, "progress": lambda done, total: show("plays", done, total)}
-        shared |= {"windows": read.windows, "propensities": propensities, "with_direct": direct}
+        shared |= {
+            "jobs": jobs,
+            "progress": lambda done, total: show("plays", done, total),
+        }
+        shared |= {
+            "windows": read.windows,
+            "propensities": propensities,
+            "with_direct": direct,
+        }
         shared["settings"] = settings
         result = compare(read.feedback, policy or None, **shared)
     from invariant_bandits.reports import evaluation_page, values
@@ -373,7 +458,9 @@ def evaluate(
         raise typer.Exit(common.NO_ANSWER)
 
 
-def _evaluate_policy_log(opened: Any, policy_log: Path, log: LogOptions, as_json: bool) -> None:
+def _evaluate_policy_log(
+    opened: Any, policy_log: Path, log: LogOptions, as_json: bool
+) -> None:
     """What the policy that wrote another log would have earned in this one."""
     with console.status("reading both logs"):
         from invariant_bandits.evaluation.logged import value_of_logged
@@ -381,7 +468,9 @@ def _evaluate_policy_log(opened: Any, policy_log: Path, log: LogOptions, as_json
         from invariant_bandits.reports import values
 
         own = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
-        result = value_of_logged(own, opened, features=log.reading_options()["features"])
+        result = value_of_logged(
+            own, opened, features=log.reading_options()["features"]
+        )
     console.print(result.summary())
     if as_json:
         common.print_json(values.of_logged_policy(result))
@@ -389,7 +478,9 @@ def _evaluate_policy_log(opened: Any, policy_log: Path, log: LogOptions, as_json
         raise typer.Exit(common.NO_ANSWER)
 
 
-def inspect(model: Path, report: Path | None = None, force: bool = False, as_json: bool = False) -> None:
+def inspect(
+    model: Path, report: Path | None = None, force: bool = False, as_json: bool = False
+) -> None:
     """Say what a model knows: what is stable, what drifts how far, the evidence, the quality of its log."""
     from invariant_bandits.model.model import Model
     from invariant_bandits.reports import model_page, values
@@ -400,7 +491,13 @@ def inspect(model: Path, report: Path | None = None, force: bool = False, as_jso
     loaded = Model.load(model)
     if not as_json:
         console.print(model_page.text(loaded, width=common.width()))
-    _answer(report, lambda: model_page.report(loaded), as_json, lambda: values.of_model(loaded), model)
+    _answer(
+        report,
+        lambda: model_page.report(loaded),
+        as_json,
+        lambda: values.of_model(loaded),
+        model,
+    )
 
 
 def update(
@@ -437,14 +534,26 @@ def update(
     common.check_not_read(page_path, "--report", reads)
     with common.reading() as progress:
         source = logs[0] if len(logs) == 1 else list(logs)
-        options: dict[str, Any] = {"horizon": horizon, "strict": strict, "keep_going": keep_going}
-        changed = update_model(loaded, source, progress=progress, **vars(cut), **options)
+        options: dict[str, Any] = {
+            "horizon": horizon,
+            "strict": strict,
+            "keep_going": keep_going,
+        }
+        changed = update_model(
+            loaded, source, progress=progress, **vars(cut), **options
+        )
     changed.model.save(target)
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=common.width())
     console.print(f"{said}\n\nmodel: {target}\n{cost}")
     numbers = partial(values.of_model, changed.model, changed)
-    _answer(page_path, lambda: model_page.report(changed.model, changed), as_json, numbers, target)
+    _answer(
+        page_path,
+        lambda: model_page.report(changed.model, changed),
+        as_json,
+        numbers,
+        target,
+    )
 
 
 def arms(
@@ -477,7 +586,9 @@ def arms(
         console.print(f"\nmodel: {target}, version {loaded.identity}")
     if as_json:
         listed = [asdict(arm) for arm in loaded.arms.arms]
-        common.print_json({"model": str(target), "version": loaded.identity, "arms": listed})
+        common.print_json(
+            {"model": str(target), "version": loaded.identity, "arms": listed}
+        )
 
 
 def _pair(words: str) -> tuple[str, Any]:
@@ -487,7 +598,9 @@ def _pair(words: str) -> tuple[str, Any]:
     return name, value
 
 
-def sample(folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False) -> None:
+def sample(
+    folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False
+) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
     from invariant_bandits.simulation.sample_logs import TRUTH, write_samples
 

@@ -49,15 +49,23 @@ def serve(
     if print_config:
         _print_settings(locals())
         return
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
-    files = {name: Path(path) for name, path in _by_model(models or [], "MODEL", "files").items()}
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGHUP}
+    )  # until it can be answered with other tokens
+    files = {
+        name: Path(path)
+        for name, path in _by_model(models or [], "MODEL", "files").items()
+    }
     for path in files.values():
         if not path.is_file():
             raise InputError(f"MODEL: {path} does not exist")
     log_files, at = _by_model(logs or [], "--logs", "logs"), _time_of_day(learn_at)
     activation: Any = one_of("--activate", activate, ("better", "always", "never"))
     level = one_of("--log-level", log_level, ("debug", "info", "warning", "error"))
-    as_json, prefix = one_of("--log-format", log_format, ("text", "json")) == "json", _prefix(root_path)
+    as_json, prefix = (
+        one_of("--log-format", log_format, ("text", "json")) == "json",
+        _prefix(root_path),
+    )
     fleet_role: Any = role
     held_out = {"holdout_to": holdout_to, "holdout_key": holdout_key}
     every = None if learn_every is None else 3_600.0 * learn_every
@@ -77,7 +85,9 @@ def serve(
         role=fleet_role,
         logs=log_files,
         plan=RefitSchedule(every, at, activation),
-        retention=None if keep_days is None and keep_events is None else Retention(keep_days, keep_events),
+        retention=None
+        if keep_days is None and keep_events is None
+        else Retention(keep_days, keep_events),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
@@ -90,7 +100,9 @@ def _print_settings(values: dict[str, Any]) -> None:
     for name in sorted(values.keys() - {"config", "print_config"}):
         value = values[name]
         if name == "store" and _shown(value) != value:
-            print(f"# store = {json.dumps(_shown(value))}  # without user, password and options")
+            print(
+                f"# store = {json.dumps(_shown(value))}  # without user, password and options"
+            )
         elif value is not None:
             print(f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}")
 
@@ -118,7 +130,9 @@ def _by_model(entries: list[str], option: str, files: str) -> dict[str, str]:
         if not sign or Path(entry).exists():
             name, path = "default", entry
         if name in by_name:
-            raise InputError(f"{option}: two {files} for the model {name!r}; write MODEL=FILE")
+            raise InputError(
+                f"{option}: two {files} for the model {name!r}; write MODEL=FILE"
+            )
         by_name[name] = path
     return by_name
 
@@ -128,13 +142,21 @@ def _time_of_day(words: str) -> tuple[int, int] | None:
     if words == "never":
         return None
     hour, _, minute = words.partition(":")
-    if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
-        raise InputError(f"--learn-at must be a time such as 03:30, or never, got {words!r}")
+    if not (
+        hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60
+    ):
+        raise InputError(
+            f"--learn-at must be a time such as 03:30, or never, got {words!r}"
+        )
     return int(hour), int(minute)
 
 
 def demo(
-    port: int = 0, store: Path | None = None, rate: float = 25.0, break_after: int = 600, seed: int = 0
+    port: int = 0,
+    store: Path | None = None,
+    rate: float = 25.0,
+    break_after: int = 600,
+    seed: int = 0,
 ) -> None:
     """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm
     rings.
@@ -166,7 +188,9 @@ def verify(store: str, as_json: bool = False) -> None:
         first, digest = opened.start().seq, opened.head().digest.hex()
         aside, known = restore(opened).aside, set_aside_events(opened)
         for seq in erased_without_record(opened):
-            raise InputError(f"{_shown(store)}: event {seq} was erased, and no event says so")
+            raise InputError(
+                f"{_shown(store)}: event {seq} was erased, and no event says so"
+            )
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
     answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
@@ -196,7 +220,9 @@ def replay(store: str, as_json: bool = False) -> None:
         base, end = opened.base(), opened.head().seq
         hashes = replay_all(opened, lambda done: progress(done, end), end).hashes()
     since = 0 if base is None else base[0]
-    lines = [f"{_shown(store)}: {end - since:,} events replayed, every decision the same"]
+    lines = [
+        f"{_shown(store)}: {end - since:,} events replayed, every decision the same"
+    ]
     lines += [f"{name}: state {digest}" for name, digest in hashes.items()]
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
@@ -215,14 +241,21 @@ def restore(copy: str, out: Path, force: bool = False) -> None:
 
 
 def compact(
-    store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False
+    store: str,
+    keep_days: float | None = None,
+    before: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits.service.replay import compact
 
     if (keep_days is None) == (before is None):
         raise InputError("give either --keep-days or --before")
-    bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
+    bound = (
+        _time_of("--before", before)
+        if keep_days is None
+        else time.time() - keep_days * 86_400.0
+    )
     with _writing(store) as opened:
         removed, kept = compact(opened, bound)
     lines = [f"{_shown(store)}: {removed:,} events removed, {kept:,} kept"]
@@ -240,22 +273,34 @@ def export(
     """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
     from invariant_bandits.service.history import export
 
-    start, end = _time_of("--since", since, -math.inf), _time_of("--until", until, math.inf)
+    start, end = (
+        _time_of("--since", since, -math.inf),
+        _time_of("--until", until, math.inf),
+    )
     with _reading(store, "", quiet=True) as (opened, _):
         done = export(opened, out, model=model, since=start, until=end, force=force)
-    rare = f", without {done.left_out:,} features that are too rare" if done.left_out else ""
+    rare = (
+        f", without {done.left_out:,} features that are too rare"
+        if done.left_out
+        else ""
+    )
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
 
 
 @contextmanager
-def _reading(store: str, words: str, quiet: bool) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
+def _reading(
+    store: str, words: str, quiet: bool
+) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
     """A store opened for reading, and a bar of its events to move, unless the answer is for a program."""
     from invariant_bandits.service.store.open_store import open_store
 
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_store(store, writing=False)))
         show = None if quiet else stack.enter_context(counting(words))
-        yield opened, lambda done, total: None if show is None else show("events", done, total)
+        yield (
+            opened,
+            lambda done, total: None if show is None else show("events", done, total),
+        )
 
 
 @contextmanager
@@ -284,5 +329,7 @@ def _time_of(option: str, text: str | None, otherwise: float = 0.0) -> float:
     return otherwise if text is None else seconds_of(text, option)
 
 
-store_commands = typer.Typer(no_args_is_help=True, help="Look after the events of a service.")
+store_commands = typer.Typer(
+    no_args_is_help=True, help="Look after the events of a service."
+)
 register(store_commands, verify, repair, replay, export, compact, backup, restore)

@@ -44,7 +44,9 @@ class ArmBlocks:
         self.information = np.ascontiguousarray(np.einsum("makal->makl", whole))
         self.scores = statistics.scores.reshape(windows, *self.shape)
 
-    def step(self, own: Array, along: Array, sizes: Array, precision: Array) -> BlockStep:
+    def step(
+        self, own: Array, along: Array, sizes: Array, precision: Array
+    ) -> BlockStep:
         """The E step at D = diag(own) (p,), G = `along` (p, e), S = diag(sizes) (e,), and Π (p, p).
 
         W₀ = (I + ΛD)⁻¹Λ is block-diagonal. By the identity of Woodbury W = W₀ − LKLᵀ and w = w₀ − LKGᵀw₀,
@@ -54,13 +56,17 @@ class ArmBlocks:
         m, p, e = len(self.scores), arms * d, along.shape[1]
         blocks = self.information
         scaled = np.eye(d) + blocks * own.reshape(arms, 1, d)
-        solved = np.linalg.solve(scaled, np.concatenate([blocks, self.scores[..., None]], axis=3))
+        solved = np.linalg.solve(
+            scaled, np.concatenate([blocks, self.scores[..., None]], axis=3)
+        )
         W0 = solved[..., :d]
         W0 = 0.5 * (W0 + W0.swapaxes(2, 3))
         w0 = solved[..., d].reshape(m, p)
         L = (W0 @ along.reshape(arms, d, e)).reshape(m, p, e)
         M = along.T @ L
-        K = np.linalg.solve(np.eye(e) + sizes[:, None] * M, np.broadcast_to(np.diag(sizes), M.shape))
+        K = np.linalg.solve(
+            np.eye(e) + sizes[:, None] * M, np.broadcast_to(np.diag(sizes), M.shape)
+        )
         K = 0.5 * (K + K.swapaxes(1, 2))
         LK = L @ K
         w = w0 - np.einsum("mpe,me->mp", LK, w0 @ along)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse, special
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    one_of,
+    whole_number,
+)
 from invariant_bandits.decomposition.paths import EXACT, MissingColumn, missing_columns
 from invariant_bandits.logs.features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -50,7 +56,9 @@ class ArmLayout:
     shared: int = 0
 
     @classmethod
-    def of(cls, *, arms: int, width: int, coding: str = "own", catalogue: int = 0) -> ArmLayout:
+    def of(
+        cls, *, arms: int, width: int, coding: str = "own", catalogue: int = 0
+    ) -> ArmLayout:
         """The layout of arms with contexts z of `width` numbers, 1 first, and `catalogue` features of every
         arm.
 
@@ -93,7 +101,12 @@ class ArmLayout:
         own = values[..., : self.own_dim]
         return own.reshape(*own.shape[:-1], self.arms, self.own)
 
-    def features(self, contexts: Array, arms: np.ndarray[Any, Any], catalogue: Array | None = None) -> Array:
+    def features(
+        self,
+        contexts: Array,
+        arms: np.ndarray[Any, Any],
+        catalogue: Array | None = None,
+    ) -> Array:
         """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); catalogue: features of the arms
         (A, c).
         """
@@ -106,7 +119,9 @@ class ArmLayout:
             crossed = self.own_dim + slopes.shape[1]
             result[:, self.own_dim : crossed] = slopes
             if catalogue is not None and catalogue.size:
-                result[:, crossed:] = (catalogue[arms][:, :, None] * slopes[:, None, :]).reshape(n, -1)
+                result[:, crossed:] = (
+                    catalogue[arms][:, :, None] * slopes[:, None, :]
+                ).reshape(n, -1)
         return result
 
     def coordinates_without(self, arm: int) -> np.ndarray[Any, Any]:
@@ -151,7 +166,9 @@ class LogitSums(NamedTuple):
     variance: float
 
 
-def sum_logit(rounds: Iterable[tuple[Array, Array, Array]], theta: Array, windows: int) -> LogitSums:
+def sum_logit(
+    rounds: Iterable[tuple[Array, Array, Array]], theta: Array, windows: int
+) -> LogitSums:
     """One pass over chunks of rounds: features (n, p), rewards from 0 to 1 (n,) and windows (n,)."""
     p, log_likelihood, variance = len(theta), 0.0, 0.0
     information, gradient = np.zeros((windows, p, p)), np.zeros((windows, p))
@@ -169,7 +186,9 @@ def sum_logit(rounds: Iterable[tuple[Array, Array, Array]], theta: Array, window
     return LogitSums(theta, information, gradient, log_likelihood, variance)
 
 
-def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> LogitSums:
+def fit_logistic(
+    evaluate: Callable[[Array], LogitSums], layout: ArmLayout
+) -> LogitSums:
     """The last pass of a ridge fit by Newton's method with halved steps.
 
     evaluate: one pass over all rounds at coefficients (p,), however they are read. Every arm's own
@@ -178,7 +197,9 @@ def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> L
     """
     penalty = FAINT_RIDGE * np.eye(layout.dim)
     groups, own = layout.groups, layout.own_dim
-    penalty[:own, :own] += RIDGE * (np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms)
+    penalty[:own, :own] += RIDGE * (
+        np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms
+    )
     penalty[own:, own:] += RIDGE * np.eye(layout.shared)
 
     def value(sums: LogitSums) -> float:
@@ -258,7 +279,11 @@ class LevelSums(NamedTuple):
 
 
 def sum_levels(
-    rounds: Iterable[Rounds], theta: Array, levels: Array, windows: int, noise: float | None
+    rounds: Iterable[Rounds],
+    theta: Array,
+    levels: Array,
+    windows: int,
+    noise: float | None,
 ) -> LevelSums:
     """One pass over chunks of rounds; noise None: rewards are clicks."""
     p, A = len(theta), len(levels)
@@ -277,11 +302,18 @@ def sum_levels(
         H += np.bincount(cell, h, windows * A)
         E += np.bincount(cell, e, windows * A)
         squares, count = squares + float(e @ e), count + n
-    return LevelSums(G, g, K, H.reshape(windows, A), E.reshape(windows, A), squares, count)
+    return LevelSums(
+        G, g, K, H.reshape(windows, A), E.reshape(windows, A), squares, count
+    )
 
 
 def fit_levels(
-    rounds: Callable[[], Iterable[Rounds]], *, dim: int, arms: int, windows: int, clicks: bool
+    rounds: Callable[[], Iterable[Rounds]],
+    *,
+    dim: int,
+    arms: int,
+    windows: int,
+    clicks: bool,
 ) -> ArmLevels:
     """Levels of arms and what they share, by Newton's method; rounds: makes a new pass over the log.
 
@@ -297,7 +329,12 @@ def fit_levels(
     >>> round(float(levels.theta[1]), 1), round(levels.spread, 2)
     (2.0, 0.25)
     """
-    theta, levels, spread, noise = np.zeros(dim), np.zeros(arms), 1.0, None if clicks else 1.0
+    theta, levels, spread, noise = (
+        np.zeros(dim),
+        np.zeros(arms),
+        1.0,
+        None if clicks else 1.0,
+    )
     least = 0.0
     for _ in range(LEVEL_PASSES):
         sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
@@ -307,9 +344,16 @@ def fit_levels(
         center = levels + E / np.where(seen, H, 1.0)
         for _ in range(SPREAD_STEPS):
             left = 1.0 / (H + 1.0 / spread)
-            spread = max(float(((left * H * center) ** 2 + left)[seen].mean()), LEAST_SPREAD * (noise or 1.0))
+            spread = max(
+                float(((left * H * center) ** 2 + left)[seen].mean()),
+                LEAST_SPREAD * (noise or 1.0),
+            )
         left, pull = 1.0 / (H + 1.0 / spread), E - levels / spread
-        system = sums.G - (K.T * left) @ K + FAINT_RIDGE * np.diag(np.diagonal(sums.G) + TINY)
+        system = (
+            sums.G
+            - (K.T * left) @ K
+            + FAINT_RIDGE * np.diag(np.diagonal(sums.G) + TINY)
+        )
         move = np.linalg.solve(system, sums.g - K.T @ (left * pull))
         largest = float(np.abs(move).max())
         move *= min(1.0, LARGEST_MOVE / largest) if clicks and largest > 0.0 else 1.0
@@ -318,12 +362,19 @@ def fit_levels(
         if noise is not None:
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
             left_over = max(sums.squares * noise**2 / free, least)
-            settled, noise = settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise, left_over
+            settled, noise = (
+                settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise,
+                left_over,
+            )
         if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
             break
     sums = sum_levels(rounds(), theta, levels, windows, noise)
     drift = level_drift(sums.H, sums.E)
-    step, mean, variance = WALK_VARIANCE * drift / windows, np.zeros(arms), np.full(arms, spread + drift)
+    step, mean, variance = (
+        WALK_VARIANCE * drift / windows,
+        np.zeros(arms),
+        np.full(arms, spread + drift),
+    )
     for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
         variance = variance + step if i else variance
         variance = variance / (1.0 + variance * H)
@@ -341,8 +392,15 @@ def level_drift(H: Array, E: Array) -> float:
     total = np.maximum(H.sum(axis=0), TINY)
     apart = (E - H * (E.sum(axis=0) / total)) ** 2 / np.where(known, H, 1.0)
     freedom = float(np.maximum(known.sum(axis=0) - 1, 0).sum())
-    excess, weight = float(apart.sum()) - freedom, float((total - (H**2).sum(axis=0) / total).sum())
-    return excess / weight if excess > DRIFT_ERRORS * np.sqrt(2.0 * freedom) and weight > 0.0 else 0.0
+    excess, weight = (
+        float(apart.sum()) - freedom,
+        float((total - (H**2).sum(axis=0) / total).sum()),
+    )
+    return (
+        excess / weight
+        if excess > DRIFT_ERRORS * np.sqrt(2.0 * freedom) and weight > 0.0
+        else 0.0
+    )
 
 
 def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
@@ -429,13 +487,17 @@ class ArmStatistics:
         standard, _, _ = standardize_catalogue(catalogue)
         terms = self.terms if self.terms.size else np.eye(1 + catalogue.shape[1])
         crossed = terms.shape[1] - 1
-        together = np.column_stack([np.ones(layout.arms), standard[:, :crossed]]) @ terms.T
+        together = (
+            np.column_stack([np.ones(layout.arms), standard[:, :crossed]]) @ terms.T
+        )
         result = np.zeros((layout.dim, layout.own * len(terms)))
         result[: layout.own_dim] = np.kron(together, np.eye(layout.own))
         if not (layout.shared and crossed):
             return result
         slopes = np.kron(terms.T, np.eye(layout.shared // (1 + crossed)))
-        return np.hstack([result, np.vstack([np.zeros((layout.own_dim, slopes.shape[1])), slopes])])
+        return np.hstack(
+            [result, np.vstack([np.zeros((layout.own_dim, slopes.shape[1])), slopes])]
+        )
 
     @classmethod
     def from_rounds(
@@ -482,9 +544,13 @@ class ArmStatistics:
         total = least if count is None else whole_number("count", count, least)
         window = _window_of(windows, n)
         table = (
-            np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
+            np.zeros((total, 0))
+            if catalogue is None
+            else finite_array("catalogue", catalogue, (total, "c"))
         )
-        layout = ArmLayout.of(arms=total, width=width, coding=coding, catalogue=table.shape[1])
+        layout = ArmLayout.of(
+            arms=total, width=width, coding=coding, catalogue=table.shape[1]
+        )
         return cls._of_rounds(layout, z, played, r, window, table, link)
 
     @classmethod
@@ -504,20 +570,36 @@ class ArmStatistics:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
         rounds = np.zeros((int(window.max()) + 1, total))
         np.add.at(rounds, (window, played), 1.0)
-        about = {"layout": layout, "rounds": rounds, "context_square": z.T @ z / n, "catalogue": table}
+        about = {
+            "layout": layout,
+            "rounds": rounds,
+            "context_square": z.T @ z / n,
+            "catalogue": table,
+        }
 
         def chunks() -> Iterator[tuple[Array, Array, Array]]:
             for first in range(0, n, CHUNK):
                 part = slice(first, first + CHUNK)
-                yield layout.features(z[part], played[part], table), r[part], window[part]
+                yield (
+                    layout.features(z[part], played[part], table),
+                    r[part],
+                    window[part],
+                )
 
         if one_of("link", link, LINKS) == "logit":
             if (r < 0.0).any() or (r > 1.0).any():
-                raise InputError(f"link='logit' needs rewards from 0 to 1, got {r.min():g} to {r.max():g}")
-            sums = fit_logistic(lambda theta: sum_logit(chunks(), theta, len(rounds)), layout)
+                raise InputError(
+                    f"link='logit' needs rewards from 0 to 1, got {r.min():g} to {r.max():g}"
+                )
+            sums = fit_logistic(
+                lambda theta: sum_logit(chunks(), theta, len(rounds)), layout
+            )
             scores = sums.information @ sums.theta + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
-        gram, cross = np.zeros((len(rounds), layout.dim, layout.dim)), np.zeros((len(rounds), layout.dim))
+        gram, cross = (
+            np.zeros((len(rounds), layout.dim, layout.dim)),
+            np.zeros((len(rounds), layout.dim)),
+        )
         for features, reward, index in chunks():
             for i in np.unique(index):
                 own = features[index == i]
@@ -526,7 +608,9 @@ class ArmStatistics:
         return cls._of_rewards(gram, cross, float(r @ r), about)
 
     @classmethod
-    def from_features(cls, features: ArmFeatures, rows: Any, rewards: Any, windows: Any) -> ArmStatistics:
+    def from_features(
+        cls, features: ArmFeatures, rows: Any, rewards: Any, windows: Any
+    ) -> ArmStatistics:
         """From rounds given as φ(x, a) of the played arms (n, p); rewards and windows as in `from_rounds`."""
         phi = finite_array("rows", rows, ("n", features.dim))
         r = finite_array("rewards", rewards, (len(phi),))
@@ -534,7 +618,11 @@ class ArmStatistics:
         arms = phi[:, : layout.own_dim : layout.own].argmax(axis=1)
         shared = phi[:, layout.own_dim : layout.own_dim + features.width - layout.own]
         contexts = np.hstack([layout.by_arm(phi).sum(axis=1), shared])
-        crossed = len(features.catalogue_names) if features.coding == "own" else features.crossed
+        crossed = (
+            len(features.catalogue_names)
+            if features.coding == "own"
+            else features.crossed
+        )
         table = np.zeros((layout.arms, 0))
         if features.catalogue is not None and crossed:
             table = features.catalogue[:, :crossed]
@@ -544,7 +632,10 @@ class ArmStatistics:
 
     @classmethod
     def from_moments(
-        cls, features: ArmFeatures, moments: WindowedMoments, odds: LogOdds | None = None
+        cls,
+        features: ArmFeatures,
+        moments: WindowedMoments,
+        odds: LogOdds | None = None,
     ) -> ArmStatistics:
         """From moments of φ(x, a); with `odds`, for rewards that are 0 or 1, on the scale of their
         log-odds.
@@ -556,10 +647,20 @@ class ArmStatistics:
         # z of a round is the sum of the arms' blocks of φ, all but one of which are 0, and what follows.
         to_context = np.zeros((features.width, layout.dim))
         to_context[: layout.own] = layout.groups.T
-        to_context[layout.own :, layout.own_dim :] = np.eye(features.width - layout.own, layout.shared)
+        to_context[layout.own :, layout.own_dim :] = np.eye(
+            features.width - layout.own, layout.shared
+        )
         square = to_context @ gram.sum(axis=0) @ to_context.T / rounds.sum()
-        table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
-        about: dict[str, Any] = {"layout": layout, "rounds": np.round(rounds), "context_square": square}
+        table = (
+            np.zeros((layout.arms, 0))
+            if features.catalogue is None
+            else features.catalogue
+        )
+        about: dict[str, Any] = {
+            "layout": layout,
+            "rounds": np.round(rounds),
+            "context_square": square,
+        }
         about |= {"catalogue": table, **_described(features)}
         if odds is None:
             return cls._of_rewards(gram, cross, reward_square, about)
@@ -582,10 +683,20 @@ class ArmStatistics:
         while total - used < LEAST_FREEDOM * total and parts > 1:
             parts = (parts + 1) // 2
             starts = np.arange(parts) * len(gram) // parts
-            explained, used = _explained(np.add.reduceat(gram, starts), np.add.reduceat(cross, starts))
+            explained, used = _explained(
+                np.add.reduceat(gram, starts), np.add.reduceat(cross, starts)
+            )
         if total <= used:
-            raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
-        noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
+            raise InputError(
+                f"{total:.0f} rounds are too few for {used} coefficients in the windows"
+            )
+        noise = (
+            max(
+                (reward_square - explained) / (total - used),
+                EXACT * reward_square / total,
+            )
+            or EXACT
+        )
         return cls(
             information=gram / noise,
             scores=cross / noise,
@@ -600,7 +711,13 @@ class ArmStatistics:
     ) -> ArmStatistics:
         """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
         noise = float(about["rounds"].sum()) / max(variance, 1e-300)
-        return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about)
+        return cls(
+            information=information,
+            scores=scores,
+            noise_variance=noise,
+            link="logit",
+            **about,
+        )
 
 
 def _described(features: ArmFeatures) -> dict[str, Any]:
@@ -636,7 +753,11 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
 
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
     array = np.asarray(values)
-    if array.shape != (n,) or array.dtype.kind not in "iu" or (len(array) and array.min() < 0):
+    if (
+        array.shape != (n,)
+        or array.dtype.kind not in "iu"
+        or (len(array) and array.min() < 0)
+    ):
         got = f"{array.dtype} of shape {array.shape}"
         raise InputError(f"{name} must be {n} whole numbers of at least 0, got {got}")
     return array.astype(np.int64)
@@ -647,11 +768,15 @@ def _window_of(windows: Any, n: int) -> np.ndarray[Any, Any]:
     if np.ndim(windows) == 0:
         m = whole_number("windows", windows, 2)
         if n < m:
-            raise InputError(f"windows must be at most the number of rounds {n}, got {m}")
+            raise InputError(
+                f"windows must be at most the number of rounds {n}, got {m}"
+            )
         return np.arange(n) * m // n
     of_rounds = _whole("windows", windows, n)
     if not (np.bincount(of_rounds) > 0).all() or of_rounds.max() < 1:
-        raise InputError("windows must number at least two windows from 0 on, none of them empty")
+        raise InputError(
+            "windows must number at least two windows from 0 on, none of them empty"
+        )
     return of_rounds
 
 

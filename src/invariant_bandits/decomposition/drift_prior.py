@@ -18,7 +18,13 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    number_between,
+    one_of,
+)
 from invariant_bandits.decomposition.arm_blocks import ArmBlocks, BlockStep
 from invariant_bandits.decomposition.arm_statistics import (
     LINKS,
@@ -35,15 +41,27 @@ from invariant_bandits.decomposition.paths import (
     window_paths,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.storage import MOST_ROUNDS, ArraySpec, count, truth_value, variance
+from invariant_bandits.storage import (
+    MOST_ROUNDS,
+    ArraySpec,
+    count,
+    truth_value,
+    variance,
+)
 
 LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
 """Of coefficients in a stored state; squares of them are still numbers."""
-Coefficients: TypeAlias = Annotated[Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
-Variances: TypeAlias = Annotated[Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)]
+Coefficients: TypeAlias = Annotated[
+    Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+]
+Variances: TypeAlias = Annotated[
+    Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)
+]
 _spread = partial(ArraySpec, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
 Covariance: TypeAlias = Annotated[Array, _spread(("p", "p"))]
-OwnVariances: TypeAlias = Annotated[Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)]
+OwnVariances: TypeAlias = Annotated[
+    Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)
+]
 """Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,).
 """
 DRIFT_LEVEL = 0.05
@@ -130,7 +148,9 @@ class Effect(DriftEvidence):
 def relate_arms(catalogue: Array, likeness: float) -> Array:
     """M (A, A) of arms whose standardised features (A, c) explain this part of their variance."""
     A, c = catalogue.shape
-    return np.asarray((1.0 - likeness) * np.eye(A) + likeness * catalogue @ catalogue.T / max(c, 1))
+    return np.asarray(
+        (1.0 - likeness) * np.eye(A) + likeness * catalogue @ catalogue.T / max(c, 1)
+    )
 
 
 def contrast_precision(relation: Array) -> Array:
@@ -140,7 +160,9 @@ def contrast_precision(relation: Array) -> Array:
     return np.asarray(inverse - np.outer(total, total) / total.sum())
 
 
-def common_measures(layout: ArmLayout, together: Array, catalogue: Array, slopes: int) -> Array:
+def common_measures(
+    layout: ArmLayout, together: Array, catalogue: Array, slopes: int
+) -> Array:
     """What measures a move along each direction `together` (p, g), column by column (p, g).
 
     A move by g(a) of arm a is measured by Σ_a g(a)·θ_a/Σ_a g(a)²: the mean over arms, or over those of a
@@ -152,10 +174,16 @@ def common_measures(layout: ArmLayout, together: Array, catalogue: Array, slopes
     result[:own] = together[:own] / np.where(squares > 0.0, squares, 1.0)
     shared = together[own:]
     if shared.any():
-        of_arms = np.column_stack([np.ones(layout.arms), catalogue[:, : layout.shared // slopes - 1]])
-        moves = np.tensordot(of_arms, shared.reshape(of_arms.shape[1], slopes, -1), axes=1)
+        of_arms = np.column_stack(
+            [np.ones(layout.arms), catalogue[:, : layout.shared // slopes - 1]]
+        )
+        moves = np.tensordot(
+            of_arms, shared.reshape(of_arms.shape[1], slopes, -1), axes=1
+        )
         size = (moves**2).sum(axis=0)
-        measured = np.tensordot(of_arms.T, moves / np.where(size > 0.0, size, 1.0), axes=1)
+        measured = np.tensordot(
+            of_arms.T, moves / np.where(size > 0.0, size, 1.0), axes=1
+        )
         result[own:] = measured.reshape(shared.shape)
     return result
 
@@ -197,9 +225,15 @@ class ArmPopulation:
     spread: OwnVariances
     typical_drift: OwnVariances
     relation: Annotated[Array, _spread(("A", "A"))]
-    catalogue: Annotated[Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
-    catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
-    catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
+    catalogue: Annotated[
+        Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    catalogue_mean: Annotated[
+        Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    catalogue_scale: Annotated[
+        Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
     likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
     together: Annotated[Array, _spread(("p", "g"))]
     evidence: Annotated[Array, _spread((7, "f"), or_nan=True)]
@@ -209,10 +243,19 @@ class ArmPopulation:
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
         p, g = self.together.shape
-        if self.layout != ArmLayout(A, own, p - A * own) or self.evidence.shape[1] != p + g:
-            raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
-        if (self.evidence[1:] < 0.0).any() or np.isnan(np.delete(self.evidence, 3, axis=0)).any():
-            raise InputError("evidence must be numbers, and not negative but for the means")
+        if (
+            self.layout != ArmLayout(A, own, p - A * own)
+            or self.evidence.shape[1] != p + g
+        ):
+            raise InputError(
+                f"{self.layout} does not fit {own} coefficients of each of {A} arms"
+            )
+        if (self.evidence[1:] < 0.0).any() or np.isnan(
+            np.delete(self.evidence, 3, axis=0)
+        ).any():
+            raise InputError(
+                "evidence must be numbers, and not negative but for the means"
+            )
 
     def direction(self, place: int) -> tuple[Array, Array]:
         """Direction (p,) of the effect at a place, a coefficient or what arms have in common, and the linear
@@ -222,7 +265,9 @@ class ArmPopulation:
             return (np.eye(self.layout.dim)[place],) * 2
         slopes = len(self.context_square) - 1
         measures = common_measures(self.layout, self.together, self.catalogue, slopes)
-        return self.together[:, place - self.layout.dim], measures[:, place - self.layout.dim]
+        return self.together[:, place - self.layout.dim], measures[
+            :, place - self.layout.dim
+        ]
 
     @property
     def effects(self) -> list[Effect]:
@@ -233,14 +278,24 @@ class ArmPopulation:
         layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
         seen = np.repeat(self.plays > 0, layout.own)
         estimate, error, size, p_value, detectable = self.evidence[:5]
-        first = layout.dim if crossed else layout.own_dim  # products stand for the terms of the catalogue
+        first = (
+            layout.dim if crossed else layout.own_dim
+        )  # products stand for the terms of the catalogue
         last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
         listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
-        tested = sorted((j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__)
+        tested = sorted(
+            (j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__
+        )
         limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
-        drifting = set(tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()])
-        numbers = np.column_stack([estimate, error, np.sqrt(size), detectable, p_value]).tolist()
-        owners = {j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed}
+        drifting = set(
+            tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()]
+        )
+        numbers = np.column_stack(
+            [estimate, error, np.sqrt(size), detectable, p_value]
+        ).tolist()
+        owners = {
+            j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed
+        }
         named = {j: (j in drifting, *owners[j], j) for j in listed}
         return [Effect(*numbers[j], *about) for j, about in named.items()]
 
@@ -261,13 +316,17 @@ class ArmPopulation:
         """
         A, d, count = self.layout.arms, self.layout.own, self.layout.own_dim
         Q = np.zeros((self.layout.dim + intercept,) * 2)
-        Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
+        Q[:count, :count] = np.kron(
+            A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d])
+        )
         if self.layout.shared:
             at = slice(count, count + len(self.context_square) - d)
             Q[at, at] = np.linalg.pinv(self.context_square[d:, d:])
         return Q
 
-    def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, Array, float]:
+    def with_arm(
+        self, features: Sequence[float] | None
+    ) -> tuple[ArmPopulation, Array, float]:
         """The population with one arm more that was never played, and what the others say of that arm, by the
         best linear unbiased prediction.
 
@@ -278,33 +337,51 @@ class ArmPopulation:
         row, own = np.zeros(c), 1.0
         if features is not None:
             if not c:
-                raise InputError("features of the new arm were given, but the arms of the logs have none")
-            row = (finite_array("features", features, (c,)) - self.catalogue_mean) / self.catalogue_scale
+                raise InputError(
+                    "features of the new arm were given, but the arms of the logs have none"
+                )
+            row = (
+                finite_array("features", features, (c,)) - self.catalogue_mean
+            ) / self.catalogue_scale
             own = 1.0 - likeness + likeness * float(row @ row) / c
         relation = likeness * self.catalogue @ row / max(c, 1)
         inverse = np.linalg.inv(self.relation)
         total = inverse.sum(axis=0)
         missing = (1.0 - float(total @ relation)) / float(total.sum())
-        rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
+        rest = (
+            own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
+        )
         weights = inverse @ relation + total * missing
         place, means = self.layout.own_dim, self.layout.insertion(weights)
         new = np.zeros((len(self.evidence), self.layout.own))
-        new[0] = (means @ self.evidence[0, : self.layout.dim])[place : place + self.layout.own]
+        new[0] = (means @ self.evidence[0, : self.layout.dim])[
+            place : place + self.layout.own
+        ]
         new[3] = 1.0
         grown = replace(
             self,
             layout=replace(self.layout, arms=self.layout.arms + 1),
-            relation=np.block([[self.relation, relation[:, None]], [relation[None, :], np.array([[own]])]]),
+            relation=np.block(
+                [
+                    [self.relation, relation[:, None]],
+                    [relation[None, :], np.array([[own]])],
+                ]
+            ),
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
             together=means @ self.together,
-            evidence=np.insert(self.evidence, np.full(self.layout.own, place), new, axis=1),
+            evidence=np.insert(
+                self.evidence, np.full(self.layout.own, place), new, axis=1
+            ),
         )
         return grown, weights, rest
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
-        at, others = self.layout.coordinates_without(arm), np.delete(np.arange(self.layout.arms), arm)
+        at, others = (
+            self.layout.coordinates_without(arm),
+            np.delete(np.arange(self.layout.arms), arm),
+        )
         return replace(
             self,
             layout=replace(self.layout, arms=len(others)),
@@ -312,7 +389,9 @@ class ArmPopulation:
             catalogue=self.catalogue[others],
             plays=self.plays[others],
             together=self.together[at],
-            evidence=np.delete(self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1),
+            evidence=np.delete(
+                self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1
+            ),
         )
 
 
@@ -329,7 +408,9 @@ class ConditionedWindows(NamedTuple):
     drift: Array
 
 
-def condition_windows(windows: ArmStatistics, drift: Array, precision: Array) -> ConditionedWindows:
+def condition_windows(
+    windows: ArmStatistics, drift: Array, precision: Array
+) -> ConditionedWindows:
     """E step. W_i = (I + Λ_iΩ)⁻¹Λ_i, w_i = (I + Λ_iΩ)⁻¹η_i, C_μ = (Π + ΣW_i)⁻¹, μ = C_μΣw_i.
 
     Parameters
@@ -359,14 +440,18 @@ def drift_change(effects: ConditionedWindows) -> Array:
     """
     W = effects.weights
     change = effects.pull**2 - np.einsum("mpp->mp", W)
-    return np.asarray((change + np.einsum("mpq,mpq->mp", W @ effects.covariance, W)).sum(axis=0))
+    return np.asarray(
+        (change + np.einsum("mpq,mpq->mp", W @ effects.covariance, W)).sum(axis=0)
+    )
 
 
 def _change_along(effects: ConditionedWindows, directions: Array) -> Array:
     """`drift_change` along other directions (p, e): (e,)."""
     WE = effects.weights @ directions
     change = (effects.pull @ directions) ** 2 - np.einsum("pe,mpe->me", directions, WE)
-    return np.asarray((change + np.einsum("mpe,mpe->me", WE, effects.covariance @ WE)).sum(axis=0))
+    return np.asarray(
+        (change + np.einsum("mpe,mpe->me", WE, effects.covariance @ WE)).sum(axis=0)
+    )
 
 
 class ArmEffects(NamedTuple):
@@ -407,7 +492,9 @@ class _Population:
         self.layout = statistics.layout
         self.seen = statistics.rounds.sum(axis=0) > 0.0
         self.contrast = contrast_precision(relation)
-        self.contrast_of_seen = contrast_precision(relation[np.ix_(self.seen, self.seen)])
+        self.contrast_of_seen = contrast_precision(
+            relation[np.ix_(self.seen, self.seen)]
+        )
         self.faint = 1.0 / (VAGUE_ARMS * statistics.scale)
 
     def precision(self, spread: Array, shared: float) -> Array:
@@ -434,14 +521,22 @@ class _Population:
         theta = mean[:own].reshape(self.layout.arms, self.layout.own)[self.seen]
         C = covariance[:own, :own].reshape((self.layout.arms, self.layout.own) * 2)
         C = np.einsum("akbk->kab", C)[:, self.seen][:, :, self.seen]
-        squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum("ab,kab->k", P, C)
+        squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum(
+            "ab,kab->k", P, C
+        )
         each = squares / (arms - 1)
         usual = np.full(len(each), each[1:].mean() if len(each) > 1 else each.mean())
         usual[0] = each.mean()
-        return np.asarray(np.maximum((SPREAD_COUNT * usual + squares) / (arms - 1 + SPREAD_COUNT), least))
+        return np.asarray(
+            np.maximum(
+                (SPREAD_COUNT * usual + squares) / (arms - 1 + SPREAD_COUNT), least
+            )
+        )
 
 
-def fit_effects(statistics: ArmStatistics, relation: Array) -> tuple[ArmEffects, ArmEffects]:
+def fit_effects(
+    statistics: ArmStatistics, relation: Array
+) -> tuple[ArmEffects, ArmEffects]:
     """Random effects with common directions alone, and with two more that the windows ask for (own
     coding).
 
@@ -454,13 +549,17 @@ def fit_effects(statistics: ArmStatistics, relation: Array) -> tuple[ArmEffects,
         own[layout.own_dim :] *= SMALLEST
     sizes = _start(np.einsum("pe,mpq,qe->me", groups, statistics.information, groups))
     spread = WIDE_START * np.maximum(layout.by_arm(own).mean(axis=0), 1e-300)
-    plain = _iterate(statistics, population, (own, groups, sizes, spread), FIRST_ITERATIONS)
+    plain = _iterate(
+        statistics, population, (own, groups, sizes, spread), FIRST_ITERATIONS
+    )
     extra = _joint_directions(plain, layout)
     if not extra.shape[1]:
         return plain, plain
     start = np.concatenate([plain.sizes, np.full(extra.shape[1], plain.own.mean())])
     wide = np.hstack([groups, extra])
-    return plain, _iterate(statistics, population, (plain.own, wide, start, plain.spread), ITERATIONS)
+    return plain, _iterate(
+        statistics, population, (plain.own, wide, start, plain.spread), ITERATIONS
+    )
 
 
 def _informed(information: Array) -> Any:
@@ -473,7 +572,9 @@ def _start(information: Array) -> Array:
     J).
     """
     informed = _informed(information)
-    mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(informed.sum(axis=0), 1)
+    mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(
+        informed.sum(axis=0), 1
+    )
     usual = mean[mean > 0.0].mean() if (mean > 0.0).any() else 1.0
     return np.asarray(START / np.where(mean > 0.0, mean, usual))
 
@@ -487,7 +588,11 @@ def _iterate(
     own, along, sizes, spread = start
     seen, layout = population.seen, statistics.layout
     across = np.einsum("pe,mpq,qe->me", along, statistics.information, along)
-    informing = _informed(np.einsum("mpp->mp", statistics.information)).sum(axis=0).astype(np.float64)
+    informing = (
+        _informed(np.einsum("mpp->mp", statistics.information))
+        .sum(axis=0)
+        .astype(np.float64)
+    )
     informing_along = np.maximum(_informed(across).sum(axis=0).astype(np.float64), 1.0)
     of_arm, shared = layout.by_arm(informing), 1.0 / population.faint
     least, floor = 1e-8 * spread, 1e-12 * own
@@ -498,18 +603,26 @@ def _iterate(
             effects = blocks.step(own, along, sizes, precision)
         else:
             effects = _whole_step(statistics, own, along, sizes, precision)
-        own = np.maximum(own + own**2 * effects.change / np.maximum(informing, 1.0), floor)
-        sizes = np.maximum(sizes + sizes**2 * effects.change_along / informing_along, 1e-300)
+        own = np.maximum(
+            own + own**2 * effects.change / np.maximum(informing, 1.0), floor
+        )
+        sizes = np.maximum(
+            sizes + sizes**2 * effects.change_along / informing_along, 1e-300
+        )
         by_arm = own[: layout.own_dim].reshape(of_arm.shape)
         typical = by_arm[seen].mean(axis=0)
-        by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
+        by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (
+            SHRINKAGE + of_arm
+        )
         by_arm[~seen] = typical
         own = np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
         spread = population.spread(effects.mean, effects.covariance, least)
         shared = population.shared(effects.mean, effects.covariance)
     typical = layout.by_arm(own)[seen].mean(axis=0)
     precision = population.precision(spread, shared)
-    windows = condition_windows(statistics, np.diag(own) + (along * sizes) @ along.T, precision)
+    windows = condition_windows(
+        statistics, np.diag(own) + (along * sizes) @ along.T, precision
+    )
     evidence = _evidence(statistics, windows, precision)
     return ArmEffects(own, along, sizes, spread, typical, precision, windows, evidence)
 
@@ -518,19 +631,32 @@ def _whole_step(
     statistics: ArmStatistics, own: Array, along: Array, sizes: Array, precision: Array
 ) -> BlockStep:
     """`ArmBlocks.step` where arms share coefficients."""
-    effects = condition_windows(statistics, np.diag(own) + (along * sizes) @ along.T, precision)
+    effects = condition_windows(
+        statistics, np.diag(own) + (along * sizes) @ along.T, precision
+    )
     change = drift_change(effects)
-    return BlockStep(effects.mean, effects.covariance, change, _change_along(effects, along))
+    return BlockStep(
+        effects.mean, effects.covariance, change, _change_along(effects, along)
+    )
 
 
-def _evidence(windows: ArmStatistics, effects: ConditionedWindows, precision: Array) -> float:
+def _evidence(
+    windows: ArmStatistics, effects: ConditionedWindows, precision: Array
+) -> float:
     """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
-    _, sizes = np.linalg.slogdet(np.eye(len(effects.mean)) + windows.information @ effects.drift)
+    _, sizes = np.linalg.slogdet(
+        np.eye(len(effects.mean)) + windows.information @ effects.drift
+    )
     w = effects.pull + effects.weights @ effects.mean
     explained = np.einsum("mp,pq,mq->", windows.scores, effects.drift, w)
-    of_prior, of_mean = np.linalg.slogdet(precision)[1], np.linalg.slogdet(effects.covariance)[1]
+    of_prior, of_mean = (
+        np.linalg.slogdet(precision)[1],
+        np.linalg.slogdet(effects.covariance)[1],
+    )
     total = w.sum(axis=0)
-    return float(0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior))
+    return float(
+        0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior)
+    )
 
 
 def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
@@ -540,9 +666,15 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
     if layout.shared or layout.arms < 2:
         return np.zeros((layout.dim, 0))
     W, pull, C = fit.windows.weights, fit.windows.pull, fit.windows.covariance
-    excess = np.einsum("mp,mq->pq", pull, pull) - W.sum(axis=0) + np.einsum("mpq,mqr->pr", W @ C, W)
+    excess = (
+        np.einsum("mp,mq->pq", pull, pull)
+        - W.sum(axis=0)
+        + np.einsum("mpq,mqr->pr", W @ C, W)
+    )
     size = np.sqrt(np.diagonal(W.sum(axis=0)))
-    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > UNINFORMED * size.max())
+    scale = np.divide(
+        1.0, size, out=np.zeros_like(size), where=size > UNINFORMED * size.max()
+    )
     A, d = layout.arms, layout.own
     tensor = (excess * np.outer(scale, scale)).reshape(A, d, A, d)
     x = np.linalg.eigh(np.einsum("akal->kl", tensor))[1][:, -1]
@@ -550,8 +682,12 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
         a = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1][:, -1]
         x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
     sizes, arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))
-    drifting = [i for i in (A - 1, A - 2) if sizes[i] > UNINFORMED * np.abs(sizes).max()]
-    result = np.array([np.outer(arms[:, i], x).ravel() * scale for i in drifting]).reshape(-1, layout.dim)
+    drifting = [
+        i for i in (A - 1, A - 2) if sizes[i] > UNINFORMED * np.abs(sizes).max()
+    ]
+    result = np.array(
+        [np.outer(arms[:, i], x).ravel() * scale for i in drifting]
+    ).reshape(-1, layout.dim)
     return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)
 
 
@@ -574,8 +710,12 @@ def effect_path(
     # (C⁻¹ + Σ gain·W_iddᵀW_i)⁻¹ x for the few x that are needed, by the identity of Woodbury.
     wanted = np.column_stack([w.sum(axis=0), functional, rows.T])
     spread_own = own @ effects.covariance
-    inner = np.linalg.solve(np.eye(m) + gain[:, None] * (spread_own @ own.T), np.diag(gain))
-    solved = effects.covariance @ wanted - spread_own.T @ (inner @ (spread_own @ wanted))
+    inner = np.linalg.solve(
+        np.eye(m) + gain[:, None] * (spread_own @ own.T), np.diag(gain)
+    )
+    solved = effects.covariance @ wanted - spread_own.T @ (
+        inner @ (spread_own @ wanted)
+    )
     mean, of_functional, of_rows = solved[:, 0], solved[:, 1], solved[:, 2:]
     known = np.flatnonzero(_informed(rows @ direction))
     Q = (np.diag(rows @ direction) - rows @ of_rows)[np.ix_(known, known)]
@@ -591,7 +731,11 @@ def effect_path(
 
 
 def drift_p_value(
-    effects: ConditionedWindows, direction: Array, size: float, inflation: float = 1.0, usual: float = 0.0
+    effects: ConditionedWindows,
+    direction: Array,
+    size: float,
+    inflation: float = 1.0,
+    usual: float = 0.0,
 ) -> tuple[float, Array, float]:
     """p-value of no drift along a direction (p,), whose drift is `size` in the fit, the eigenvalues (m − 1,)
     of what the windows know of its contrasts, and the drift that they may hide, where `usual` is usual; the
@@ -629,7 +773,10 @@ def contrast_limit(Q: Array, u: Array, usual: float) -> float:
         return np.inf
     values, squares = values[known], scores[known] ** 2 / values[known]
     typical, count = float(np.median(values)), len(values) + SHRINKAGE
-    values, squares = np.append(values, typical), np.append(squares, SHRINKAGE * (1.0 + usual * typical))
+    values, squares = (
+        np.append(values, typical),
+        np.append(squares, SHRINKAGE * (1.0 + usual * typical)),
+    )
     quantile = 2.0 * float(special.gammaincinv(count / 2.0, POOLED_HIDDEN_LEVEL))
     low, high = 0.0, float((squares / values).sum()) / quantile
     for _ in range(HALVINGS):
@@ -659,7 +806,12 @@ def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
 
 
 def last_window(
-    paths: CoefficientPaths, mean: Array, drift: Array, vague: Array, factor: float, lasting: float
+    paths: CoefficientPaths,
+    mean: Array,
+    drift: Array,
+    vague: Array,
+    factor: float,
+    lasting: float,
 ) -> tuple[Array, Array]:
     """Mean (p,) and covariance (p, p) of the coefficients of the last window, all windows considered.
 
@@ -677,7 +829,11 @@ def last_window(
         What μ may be off by, a hundredth of its prior covariance.
     """
     partial = paths.partial
-    roots = {} if partial is None else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
+    roots = (
+        {}
+        if partial is None
+        else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
+    )
     m, p = paths.coefficients.shape
     decay = np.exp(-1.0 / (m * lasting))
     state, spread = np.concatenate([mean, np.zeros(p)]), np.zeros((2 * p, 2 * p))
@@ -693,13 +849,18 @@ def last_window(
             gain = np.linalg.solve(P + H, seen.T).T
         else:  # (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window
             gain = seen @ L @ np.linalg.solve(np.eye(L.shape[1]) + L.T @ P @ L, L.T)
-        state, spread = state + gain @ (g - state[:p] - state[p:]), spread - gain @ seen.T
+        state, spread = (
+            state + gain @ (g - state[:p] - state[p:]),
+            spread - gain @ seen.T,
+        )
         spread = 0.5 * (spread + spread.T)
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
     return state[:p] + state[p:], 0.5 * (total + total.T)
 
 
-def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Array, Array]:
+def walk_end(
+    windows: ArmStatistics, precision: Array, drift: Array
+) -> tuple[Array, Array]:
     """Mean (p,) and covariance (p, p) of the coefficients when the logs end, if their drift is a walk.
 
     θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says.
@@ -715,7 +876,9 @@ def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Ar
     """
     step, p = WALK_VARIANCE / len(windows.scores) * drift, len(drift)
     state, P = np.zeros(p), _inverse(precision) + drift
-    for i, (information, scores) in enumerate(zip(windows.information, windows.scores, strict=True)):
+    for i, (information, scores) in enumerate(
+        zip(windows.information, windows.scores, strict=True)
+    ):
         P = P + step if i else P
         joined = np.column_stack([information @ P, scores - information @ state])
         gain = np.linalg.solve(np.eye(p) + information @ P, joined)
@@ -780,7 +943,9 @@ def _inverse(precision: Array) -> Array:
     with suppress(np.linalg.LinAlgError):
         return np.asarray(np.linalg.inv(precision))
     values, vectors = np.linalg.eigh(precision)
-    return np.asarray((vectors / np.maximum(values, SMALLEST * values.max())) @ vectors.T)
+    return np.asarray(
+        (vectors / np.maximum(values, SMALLEST * values.max())) @ vectors.T
+    )
 
 
 def _without_negative_variances(covariance: Array) -> Array:
@@ -839,7 +1004,9 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     roots = 1.0 / np.sqrt(values)
     if paths.partial is not None:
         L = paths.partial.roots
-        A = L @ np.linalg.solve(np.eye(L.shape[2]) + (L.swapaxes(1, 2) * drift) @ L, L.swapaxes(1, 2))
+        A = L @ np.linalg.solve(
+            np.eye(L.shape[2]) + (L.swapaxes(1, 2) * drift) @ L, L.swapaxes(1, 2)
+        )
         values, vectors[paths.partial.windows] = np.linalg.eigh(A)
         roots[paths.partial.windows] = np.sqrt(np.maximum(values, 0.0))
     apart = np.einsum("mji,mj->mi", vectors, paths.coefficients - mean) * roots
@@ -855,7 +1022,10 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     n = n[n >= 2.0]
     if not len(n):
         return 0.0
-    return float((squares.sum() - (1.0 / n).sum()) / np.sqrt((2.0 * (n - 1.0) / (n**2 * (n + 2.0))).sum()))
+    return float(
+        (squares.sum() - (1.0 / n).sum())
+        / np.sqrt((2.0 * (n - 1.0) / (n**2 * (n + 2.0))).sum())
+    )
 
 
 class DriftBounds(NamedTuple):
@@ -874,7 +1044,9 @@ def _optional(*shape: str, least: float = -LARGEST_VARIANCE) -> ArraySpec:
     return ArraySpec(shape, least=least, most=LARGEST_VARIANCE, or_empty=True)
 
 
-_no_vector, _no_matrix, _no_stack = (partial(np.zeros, (0,) * axes) for axes in (1, 2, 3))
+_no_vector, _no_matrix, _no_stack = (
+    partial(np.zeros, (0,) * axes) for axes in (1, 2, 3)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -933,7 +1105,9 @@ class DriftPrior:
     pooled_covariance: Covariance
     # A typical squared coefficient along each direction, which makes other priors free of units.
     unit: Variances
-    noise_variance: Annotated[float, partial(number_between, low=LEAST_NOISE, high=LARGEST_VARIANCE)]
+    noise_variance: Annotated[
+        float, partial(number_between, low=LEAST_NOISE, high=LARGEST_VARIANCE)
+    ]
     baseline: float = 0.0
     baseline_variance: Annotated[float, variance] = 0.0
     baseline_error: Annotated[float, variance] = 0.0
@@ -944,26 +1118,42 @@ class DriftPrior:
     signal_variance: Annotated[float, variance] | None = None
     # If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and in s ways
     # for each the variance by which they move on in every round.
-    last_means: Annotated[Array, _optional("h", "p")] = field(default_factory=_no_matrix)
-    last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(default_factory=_no_stack)
-    last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(default_factory=_no_stack)
-    persistence: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    last_means: Annotated[Array, _optional("h", "p")] = field(
+        default_factory=_no_matrix
+    )
+    last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(
+        default_factory=_no_stack
+    )
+    last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(
+        default_factory=_no_stack
+    )
+    persistence: Annotated[Array, _optional("p", least=0.0)] = field(
+        default_factory=_no_vector
+    )
     windows: Annotated[int, count] = 0
-    drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(
+        default_factory=_no_vector
+    )
     # How many windows inform each direction; empty if not known.
-    informing: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    informing: Annotated[Array, _optional("p", least=0.0)] = field(
+        default_factory=_no_vector
+    )
     # How far the windows contradict independent drift along the basis, in standard deviations.
     drift_misfit: float = 0.0
     # Features of the logged actions along the basis: mean and inverse covariance; empty if not known.
     feature_mean: Annotated[Array, _optional("p")] = field(default_factory=_no_vector)
-    feature_precision: Annotated[Array, _optional("p", "p")] = field(default_factory=_no_matrix)
+    feature_precision: Annotated[Array, _optional("p", "p")] = field(
+        default_factory=_no_matrix
+    )
     # Mean reward at the mean features when the logs ended; None if it is not known.
     present_level: float | None = None
     # The labelled arms that the coefficients belong to.
     population: ArmPopulation | None = None
 
     @classmethod
-    def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 120) -> DriftPrior:
+    def from_moments(
+        cls, moments: WindowedMoments, basis: Array, *, iterations: int = 120
+    ) -> DriftPrior:
         """Estimate the prior from the moments of a log by expectation–maximisation.
 
         Parameters
@@ -987,14 +1177,23 @@ class DriftPrior:
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         offered = variance  # a selective policy's own choices vary less, and would hide the signal
         if moments.offered is not None:
-            offered = moments.offered.scatter.sum(axis=0).diagonal() / moments.offered.count.sum()
+            offered = (
+                moments.offered.scatter.sum(axis=0).diagonal()
+                / moments.offered.count.sum()
+            )
         center = basis @ mean
         least = 1e-12 * float(moments.reward_square.sum()) / moments.rounds
         square = max(float((center**2 * variance).mean()), least)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
-        last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
-        steps = [2.0 * factor * drift / (lasting * moments.rounds) for factor, lasting in PERSISTENT]
+        last = [
+            last_window(paths, mean, drift, vague, factor, lasting)
+            for factor, lasting in PERSISTENT
+        ]
+        steps = [
+            2.0 * factor * drift / (lasting * moments.rounds)
+            for factor, lasting in PERSISTENT
+        ]
         limit = drift_limit(paths)
         feature_mean, feature_precision = _feature_moments(moments, basis)
         level, between, error, moves = _baseline(moments, own, noise)
@@ -1021,7 +1220,9 @@ class DriftPrior:
             feature_precision=feature_precision,
             windows=int(moments.windows),
             drift_limit=np.where(np.isfinite(limit), limit, UNLIMITED * (unit + drift)),
-            informing=np.asarray(np.isfinite(paths.marginals()[1]).sum(axis=0), dtype=np.float64),
+            informing=np.asarray(
+                np.isfinite(paths.marginals()[1]).sum(axis=0), dtype=np.float64
+            ),
             drift_misfit=drift_misfit(paths, mean, drift),
         )
 
@@ -1044,7 +1245,9 @@ class DriftPrior:
         if not statistics.rounds.sum():
             raise InputError("the statistics hold no rounds")
         layout = statistics.layout
-        catalogue, center, scale = standardize_catalogue(statistics.catalogue.reshape(layout.arms, -1))
+        catalogue, center, scale = standardize_catalogue(
+            statistics.catalogue.reshape(layout.arms, -1)
+        )
         fits = {
             likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
             for likeness in (LIKENESS if catalogue.shape[1] else LIKENESS[:1])
@@ -1052,19 +1255,38 @@ class DriftPrior:
         likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
         plain, fit = fits[likeness]
         count, coordinates = layout.dim, np.eye(layout.dim)
-        directions, sizes = np.vstack([coordinates, plain.along.T]), np.append(plain.own, plain.sizes)
+        directions, sizes = (
+            np.vstack([coordinates, plain.along.T]),
+            np.append(plain.own, plain.sizes),
+        )
         inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
-        tests, detectable, limit = _drift_tests(plain, layout, directions, sizes, inflation)
+        tests, detectable, limit = _drift_tests(
+            plain, layout, directions, sizes, inflation
+        )
         informing = _informing(statistics, directions)
         limit = np.where(np.isfinite(limit), limit, LARGEST_VARIANCE)
-        if statistics.link == "logit":  # a test takes two windows with about five clicks of the rarer kind
-            enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
+        if (
+            statistics.link == "logit"
+        ):  # a test takes two windows with about five clicks of the rarer kind
+            enough = (
+                np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS
+            ).sum(axis=0) >= 2
             tests[:count] = np.where(enough, tests[:count], np.nan)
         slopes = len(statistics.context_square) - 1
-        measures = np.hstack([coordinates, common_measures(layout, plain.along, catalogue, slopes)])
+        measures = np.hstack(
+            [coordinates, common_measures(layout, plain.along, catalogue, slopes)]
+        )
         errors = np.sqrt(((plain.windows.covariance @ measures) * measures).sum(axis=0))
         evidence = np.vstack(
-            [measures.T @ plain.windows.mean, errors, sizes, tests, detectable, limit, informing]
+            [
+                measures.T @ plain.windows.mean,
+                errors,
+                sizes,
+                tests,
+                detectable,
+                limit,
+                informing,
+            ]
         )
         population = ArmPopulation(
             layout=layout,
@@ -1081,11 +1303,17 @@ class DriftPrior:
             plays=statistics.rounds.sum(axis=0),
             context_square=statistics.context_square,
         )
-        squares = (fit.windows.mean**2 + np.diagonal(fit.windows.covariance))[layout.own_dim :]
-        shared_unit = np.full(layout.shared, max(float(squares.mean()), 1e-12) if len(squares) else 0.0)
+        squares = (fit.windows.mean**2 + np.diagonal(fit.windows.covariance))[
+            layout.own_dim :
+        ]
+        shared_unit = np.full(
+            layout.shared, max(float(squares.mean()), 1e-12) if len(squares) else 0.0
+        )
         common = population.common_drift
         still = condition_windows(statistics, common, fit.precision)
-        last_mean, last_covariance = walk_end(statistics, fit.precision, fit.windows.drift)
+        last_mean, last_covariance = walk_end(
+            statistics, fit.precision, fit.windows.drift
+        )
         drift = fit.windows.drift - common
         single = _single_estimates(statistics, fit.windows.mean)
         return cls(
@@ -1131,8 +1359,13 @@ class DriftPrior:
         """Directions (p, q) along which coefficients drift, and what the windows say of each."""
         coordinates, seen = np.eye(len(self.mean)), self.drift
         if self.population is not None:
-            together, (_, _, seen, _, _, hidden, informing) = self.arms.together, self.arms.evidence
-            return DriftBounds(np.hstack([coordinates, together]), seen, hidden, informing)
+            together, (_, _, seen, _, _, hidden, informing) = (
+                self.arms.together,
+                self.arms.evidence,
+            )
+            return DriftBounds(
+                np.hstack([coordinates, together]), seen, hidden, informing
+            )
         return DriftBounds(coordinates, seen, self.drift_limit, self.informing)
 
     @property
@@ -1144,7 +1377,11 @@ class DriftPrior:
     def common_drift(self) -> Array:
         """Covariance (p, p) of the drift that all arms have in common; zero without arms."""
         p = len(self.mean)
-        return np.zeros((p, p)) if self.population is None else self.population.common_drift
+        return (
+            np.zeros((p, p))
+            if self.population is None
+            else self.population.common_drift
+        )
 
     def unlogged(self, unit: Array) -> tuple[Array, Array]:
         """Mean (p,) and covariance (p, p) of coefficients of typical squares `unit` (p,), had there been no
@@ -1174,7 +1411,9 @@ class DriftPrior:
             return P
         if not intercept:
             return np.asarray(P - np.outer(pull, pull) / (1.0 + length))
-        return np.block([[P, -pull[:, None]], [-pull[None, :], np.array([[1.0 + length]])]])
+        return np.block(
+            [[P, -pull[:, None]], [-pull[None, :], np.array([[1.0 + length]])]]
+        )
 
     # -- labelled arms --
 
@@ -1182,7 +1421,9 @@ class DriftPrior:
     def arms(self) -> ArmPopulation:
         """The population of labelled arms, or InputError if there are none."""
         if self.population is None:
-            raise InputError("this policy knows no labelled arms: it was not started with from_arms")
+            raise InputError(
+                "this policy knows no labelled arms: it was not started with from_arms"
+            )
         return self.population
 
     @property
@@ -1199,7 +1440,9 @@ class DriftPrior:
         """Π (p, p), the prior precision of the arms' mean coefficients that follows from their population."""
         shared = self.unit[self.layout.own_dim :]
         hyper = _Population(statistics, self.arms.relation)
-        return hyper.precision(self.arms.spread, float(shared.mean()) if len(shared) else 1.0)
+        return hyper.precision(
+            self.arms.spread, float(shared.mean()) if len(shared) else 1.0
+        )
 
     def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
         """Return the prior with one more labelled arm, which was never played.
@@ -1215,16 +1458,24 @@ class DriftPrior:
         layout = population.layout
         own = layout.arm(self.layout.arms)
         more = np.zeros((3, layout.dim))
-        more[:, own] = rest * population.spread, population.typical_drift, population.spread
+        more[:, own] = (
+            rest * population.spread,
+            population.typical_drift,
+            population.spread,
+        )
         others = np.delete(np.eye(layout.dim), own, axis=1)
         return self._carry(population, self.layout.insertion(weights), others, more)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""
         others = np.eye(len(self.mean))[self.layout.coordinates_without(arm)]
-        return self._carry(self.arms.without_arm(arm), others, others, np.zeros((3, len(others))))
+        return self._carry(
+            self.arms.without_arm(arm), others, others, np.zeros((3, len(others)))
+        )
 
-    def _carry(self, population: ArmPopulation, means: Array, places: Array, more: Array) -> DriftPrior:
+    def _carry(
+        self, population: ArmPopulation, means: Array, places: Array, more: Array
+    ) -> DriftPrior:
         """The prior of other arms.
 
         means, places: (p', p), what coefficients become, and where those that stay are. more: what is added
@@ -1246,7 +1497,9 @@ class DriftPrior:
             pooled_covariance=extend(self.pooled_covariance, doubt),
             unit=places @ self.unit + unit,
             last_means=self.last_means @ means.T,
-            last_covariances=np.stack([extend(last, doubt + drifting) for last in self.last_covariances]),
+            last_covariances=np.stack(
+                [extend(last, doubt + drifting) for last in self.last_covariances]
+            ),
             last_steps=_walk_steps(drift),
             persistence=places @ self.persistence,
             population=population,
@@ -1278,17 +1531,27 @@ def _baseline(
         sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
     else:
         informed = moments.counts > 0
-        level, mean, sampling = level[informed], mean[informed], noise[informed] / moments.counts[informed]
-        sampling = sampling + np.einsum("mi,mij,mj->m", mean, paths.covariances[informed], mean)
+        level, mean, sampling = (
+            level[informed],
+            mean[informed],
+            noise[informed] / moments.counts[informed],
+        )
+        sampling = sampling + np.einsum(
+            "mi,mij,mj->m", mean, paths.covariances[informed], mean
+        )
     weight = 1.0 / sampling
     center = float(weight @ level / weight.sum())
     statistic = float(weight @ (level - center) ** 2)
-    moves = bool(special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA)
+    moves = bool(
+        special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA
+    )
     between = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
     return center, between, float(1.0 / weight.sum()), moves
 
 
-def _present_level(moments: WindowedMoments, paths: CoefficientPaths, noise: Array) -> float:
+def _present_level(
+    moments: WindowedMoments, paths: CoefficientPaths, noise: Array
+) -> float:
     """Mean reward at the mean features of the log when the log ended.
 
     In window i it is ℓ_i = r̄_i − (x̄_i − x̄)ᵀγ_i. Unlike the intercept r̄_i − x̄_iᵀγ_i it does not change with
@@ -1300,7 +1563,9 @@ def _present_level(moments: WindowedMoments, paths: CoefficientPaths, noise: Arr
         used = np.ones(len(used), dtype=bool)
     counts, features = moments.counts[used], moments.feature_mean[used]
     apart = features - counts @ features / counts.sum()
-    levels = moments.reward_mean[used] - np.einsum("mi,mi->m", apart, paths.coefficients[used])
+    levels = moments.reward_mean[used] - np.einsum(
+        "mi,mi->m", apart, paths.coefficients[used]
+    )
     sampling = noise[used] / counts
     weight = 1.0 / sampling
     center = float(weight @ levels / weight.sum())
@@ -1311,18 +1576,26 @@ def _present_level(moments: WindowedMoments, paths: CoefficientPaths, noise: Arr
 
 def _walk_steps(drift: Array) -> Array:
     """`last_steps` (1, s, p) of arms whose coefficients drift by Ω (p, p)."""
-    return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
+    return np.asarray(
+        np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0)
+    )[None]
 
 
 def _informing(statistics: ArmStatistics, directions: Array) -> Array:
     """How many windows inform each direction (J, p); a window of clicks by about five of the rarer kind."""
     known = ((statistics.information @ directions.T) * directions.T).sum(axis=1)
     least = ENOUGH_CLICKS if statistics.link == "logit" else 0.0
-    return np.asarray((_informed(known) & (known >= least)).sum(axis=0), dtype=np.float64)
+    return np.asarray(
+        (_informed(known) & (known >= least)).sum(axis=0), dtype=np.float64
+    )
 
 
 def _drift_tests(
-    fit: ArmEffects, layout: ArmLayout, directions: Array, sizes: Array, inflation: Array
+    fit: ArmEffects,
+    layout: ArmLayout,
+    directions: Array,
+    sizes: Array,
+    inflation: Array,
 ) -> tuple[Array, Array, Array]:
     """p-values (J,) of no drift along directions (J, p) that have these sizes in the fit, the drift that
     would have been detected, and the drift that may be hidden; inflation (p,): of the sampling variances of
@@ -1332,7 +1605,9 @@ def _drift_tests(
     usual[:own] = np.tile(np.median(layout.by_arm(sizes), axis=0), layout.arms)
     squares = directions**2
     factors = (squares @ inflation) / squares.sum(axis=1).clip(1e-300)
-    of_each = zip(directions, sizes.tolist(), factors.tolist(), usual.tolist(), strict=True)
+    of_each = zip(
+        directions, sizes.tolist(), factors.tolist(), usual.tolist(), strict=True
+    )
     tests = [drift_p_value(fit.windows, *each) for each in of_each]
     level = 0.5 * DRIFT_LEVEL / len(tests)
     detectable = [detectable_drift(known, level) for _, known, _ in tests]
@@ -1361,6 +1636,8 @@ def missing_inflation(statistics: ArmStatistics, mean: Array, drift: Array) -> A
             factor = column.inflation(spread, statistics.context_square, noise)
             indicator = coordinate(arm, column.indicator)
             result[indicator] = factor
-            if indicator >= layout.own_dim:  # products with the catalogue follow in steps of the slopes
+            if (
+                indicator >= layout.own_dim
+            ):  # products with the catalogue follow in steps of the slopes
                 result[indicator::slopes] = factor
     return result

@@ -83,7 +83,9 @@ class EffectPath(DriftEvidence):
     @property
     def axis_label(self) -> str:
         """What the numbers are, for the axis of a picture."""
-        words = {REWARD: REWARD, PROBABILITY: "probability, %", POINTS: "points"}[self.unit]
+        words = {REWARD: REWARD, PROBABILITY: "probability, %", POINTS: "points"}[
+            self.unit
+        ]
         return words if self.is_level else f"{words} per sd"
 
     @property
@@ -95,7 +97,11 @@ class EffectPath(DriftEvidence):
             return "drifts"
         if np.isnan(self.p_value):
             return "cannot tell"
-        return "stable" if self.detectable <= SUPPORTED * abs(self.estimate) else NOT_DETECTED
+        return (
+            "stable"
+            if self.detectable <= SUPPORTED * abs(self.estimate)
+            else NOT_DETECTED
+        )
 
     @property
     def title(self) -> str:
@@ -108,14 +114,24 @@ class EffectPath(DriftEvidence):
 
     def in_words(self, edges: Any) -> str:
         """The verdict and, of a drifting effect, from what to what and when."""
-        factor, words = {REWARD: (1.0, ""), PROBABILITY: (100.0, " %"), POINTS: (100.0, " points")}[self.unit]
+        factor, words = {
+            REWARD: (1.0, ""),
+            PROBABILITY: (100.0, " %"),
+            POINTS: (100.0, " points"),
+        }[self.unit]
         if self.drifts and not self.windows:
             return WITH_ITS_BLOCK
         if not self.windows:
-            bound = f" above {factor * self.detectable:.2g}{words}" if self.verdict == NOT_DETECTED else ""
+            bound = (
+                f" above {factor * self.detectable:.2g}{words}"
+                if self.verdict == NOT_DETECTED
+                else ""
+            )
             return f"{self.verdict}{bound}"
         sign = "" if self.unit == PROBABILITY else "+"
-        change = f"{factor * self.before:{sign}.3g} → {factor * self.after:{sign}.3g}{words}"
+        change = (
+            f"{factor * self.before:{sign}.3g} → {factor * self.after:{sign}.3g}{words}"
+        )
         return f"{change}, {self.changed(edges)}"
 
 
@@ -124,13 +140,27 @@ def _begins(edges: Any, window: int) -> str:
     if edges is None:
         return str(window + 1)
     if isinstance(edges[window], np.datetime64):
-        return str(edges[window].astype("datetime64[m]")).replace("T", " ").removesuffix(" 00:00")
+        return (
+            str(edges[window].astype("datetime64[m]"))
+            .replace("T", " ")
+            .removesuffix(" 00:00")
+        )
     return f"{edges[window]:g}"
 
 
 def effect_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
     """One row per effect: the numbers of `EffectPath`, the verdict, and when it changed."""
-    names = ("unit", "estimate", "error", "drift", "detectable", "p_value", "drifts", "before", "after")
+    names = (
+        "unit",
+        "estimate",
+        "error",
+        "drift",
+        "detectable",
+        "p_value",
+        "drifts",
+        "before",
+        "after",
+    )
     return [
         {"arm": path.arm, "effect": path.name, "verdict": path.verdict}
         | {name: getattr(path, name) for name in names}
@@ -144,7 +174,11 @@ def window_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
     return [
         {"arm": path.arm, "effect": path.name, "window": window + 1}
         | {"begins": None if edges is None else edges[window]}
-        | {"value": float(value), "low": float(path.low[window]), "high": float(path.high[window])}
+        | {
+            "value": float(value),
+            "low": float(path.low[window]),
+            "high": float(path.high[window]),
+        }
         for path in paths
         for window, value in enumerate(path.values)
     ]
@@ -153,13 +187,17 @@ def window_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
     if isinstance(model.feature_map, ArmFeatures):
-        return _strongest_first(_of_arms(model.feature_map.population, *model.arm_evidence()))
+        return _strongest_first(
+            _of_arms(model.feature_map.population, *model.arm_evidence())
+        )
     return direction_effects(model.decomposition)
 
 
 def _strongest_first(paths: list[EffectPath]) -> list[EffectPath]:
     """Drifting effects first, then by their p-values."""
-    return sorted(paths, key=lambda path: (not path.drifts, np.nan_to_num(path.p_value, nan=2.0)))
+    return sorted(
+        paths, key=lambda path: (not path.drifts, np.nan_to_num(path.p_value, nan=2.0))
+    )
 
 
 def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, str]:
@@ -177,7 +215,9 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
     return terms[term], names[1 + slope]
 
 
-def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics) -> list[EffectPath]:
+def _of_arms(
+    features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
+) -> list[EffectPath]:
     population = prior.arms
     together, dim, sizes = population.together, prior.layout.dim, population.evidence[2]
     drift = np.diag(sizes[:dim]) + (together * sizes[dim:]) @ together.T
@@ -186,12 +226,25 @@ def _of_arms(features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
     usual = float(population.plays @ levels / max(population.plays.sum(), 1.0))
     paths = []
     for effect in prior.effects:
-        size, (arm, name) = float(sizes[effect.place]), effect_name(features, effect, dim)
-        path = _path((arm, name), effect, *effect_path(windows, *population.direction(effect.place), size))
+        size, (arm, name) = (
+            float(sizes[effect.place]),
+            effect_name(features, effect, dim),
+        )
+        path = _path(
+            (arm, name),
+            effect,
+            *effect_path(windows, *population.direction(effect.place), size),
+        )
         is_level = name == LEVEL and (effect.arm >= 0 or arm == SHARED or "=" in arm)
         path = replace(path, is_level=is_level)
         if prior.link == "logit":
-            base = 0.0 if is_level else usual if effect.arm < 0 else float(levels[effect.arm])
+            base = (
+                0.0
+                if is_level
+                else usual
+                if effect.arm < 0
+                else float(levels[effect.arm])
+            )
             path = _as_probability(path, base, is_level)
         paths.append(path)
     return paths
@@ -211,21 +264,34 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     mean, error = along.weighted_mean()
     paths, names = [], direction_names(fit, basis)
     level = fit.alpha / len(fit.blocks_)
-    tested = fit.recipe_used_ != "published"  # its windows overlap, so that these tests do not hold
+    tested = (
+        fit.recipe_used_ != "published"
+    )  # its windows overlap, so that these tests do not hold
     for block, columns in enumerate(fit.blocks_):
         verdict = block_verdict(fit, block)
-        alone = {int(j): constancy_test(along.along(np.eye(len(basis))[:, [j]])).log_p for j in columns}
-        if tested and (len(columns) == 1 or not fit.varies_[block]):  # the block was tested as a whole
+        alone = {
+            int(j): constancy_test(along.along(np.eye(len(basis))[:, [j]])).log_p
+            for j in columns
+        }
+        if tested and (
+            len(columns) == 1 or not fit.varies_[block]
+        ):  # the block was tested as a whole
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
         limit = max(float(np.log(level)), min(alone.values()))
         for j, log_p in alone.items():
             known = np.isfinite(variances[:, j])
             h = variances[known, j]
-            drift = float(np.sqrt(max(values[known, j].var(ddof=1) - h.mean(), 0.0))) if len(h) > 1 else 0.0
+            drift = (
+                float(np.sqrt(max(values[known, j].var(ddof=1) - h.mean(), 0.0)))
+                if len(h) > 1
+                else 0.0
+            )
             contrasts = np.sort(1.0 / h)[1:] if len(h) > 1 else np.zeros(0)
             seen = detectable_drift(contrasts, 0.5 * level)
             numbers = (float(mean[j]), float(np.sqrt(error[j, j])), drift, seen)
-            p_value = float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
+            p_value = (
+                float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
+            )
             shows_drift = bool(fit.varies_[block] and log_p <= limit)
             evidence = DriftEvidence(*numbers, p_value, shows_drift)
             value = np.where(known, values[:, j], np.nan)
@@ -234,16 +300,31 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     return _strongest_first(paths)
 
 
-def _path(names: tuple[str, str], effect: DriftEvidence, value: Array, covariance: Array) -> EffectPath:
+def _path(
+    names: tuple[str, str], effect: DriftEvidence, value: Array, covariance: Array
+) -> EffectPath:
     """An effect with its values (m,) and their covariance (m, m); NaN values are unknown."""
     half = INTERVAL * np.sqrt(np.diagonal(covariance))
-    numbers = (effect.estimate, effect.error, effect.drift, effect.detectable, effect.p_value)
-    path = EffectPath(*numbers, effect.drifts, *names, value, value - half, value + half)
+    numbers = (
+        effect.estimate,
+        effect.error,
+        effect.drift,
+        effect.detectable,
+        effect.p_value,
+    )
+    path = EffectPath(
+        *numbers, effect.drifts, *names, value, value - half, value + half
+    )
     known = np.flatnonzero(np.isfinite(value))
     if not effect.drifts or len(known) < 2:
         return path
     before, after, windows = _change(value[known], covariance[np.ix_(known, known)])
-    return replace(path, before=before, after=after, windows=tuple(int(known[window]) for window in windows))
+    return replace(
+        path,
+        before=before,
+        after=after,
+        windows=tuple(int(known[window]) for window in windows),
+    )
 
 
 def _change(value: Array, covariance: Array) -> tuple[float, float, tuple[int, ...]]:
@@ -253,16 +334,25 @@ def _change(value: Array, covariance: Array) -> tuple[float, float, tuple[int, .
     precision, m = np.linalg.inv(covariance), len(value)
     best = (np.inf, value[0], value[-1], 1)
     for window in range(1, m):
-        design = np.column_stack([np.arange(m) < window, np.arange(m) >= window]).astype(np.float64)
-        level = np.linalg.solve(design.T @ precision @ design, design.T @ precision @ value)
+        design = np.column_stack(
+            [np.arange(m) < window, np.arange(m) >= window]
+        ).astype(np.float64)
+        level = np.linalg.solve(
+            design.T @ precision @ design, design.T @ precision @ value
+        )
         rest = value - design @ level
-        best = min(best, (float(rest @ precision @ rest), float(level[0]), float(level[1]), window))
+        best = min(
+            best,
+            (float(rest @ precision @ rest), float(level[0]), float(level[1]), window),
+        )
     misfit, before, after, window = best
     if m < 4 or special.gammaincc((m - 3) / 2.0, misfit / 2.0) > BREAK_LEVEL:
         return float(before), float(after), (window,)
     error = np.sqrt(np.diagonal(covariance))
     sure = np.flatnonzero(error <= 2.0 * np.median(error))
-    first, last = sorted((int(sure[value[sure].argmin()]), int(sure[value[sure].argmax()])))
+    first, last = sorted(
+        (int(sure[value[sure].argmin()]), int(sure[value[sure].argmax()]))
+    )
     return float(value[first]), float(value[last]), (first, last)
 
 
@@ -278,8 +368,15 @@ def _as_probability(path: EffectPath, base: float, is_level: bool) -> EffectPath
     at = float(special.expit(base + path.estimate))
     slope = at * (1.0 - at)
     numbers: dict[str, Any] = {
-        name: float(probability(getattr(path, name))) for name in ("estimate", "before", "after")
+        name: float(probability(getattr(path, name)))
+        for name in ("estimate", "before", "after")
     }
-    spreads: dict[str, Any] = {name: slope * getattr(path, name) for name in ("error", "drift", "detectable")}
-    curves = {name: probability(getattr(path, name)) for name in ("values", "low", "high")}
-    return replace(path, **numbers, **spreads, **curves, unit=PROBABILITY if is_level else POINTS)
+    spreads: dict[str, Any] = {
+        name: slope * getattr(path, name) for name in ("error", "drift", "detectable")
+    }
+    curves = {
+        name: probability(getattr(path, name)) for name in ("values", "low", "high")
+    }
+    return replace(
+        path, **numbers, **spreads, **curves, unit=PROBABILITY if is_level else POINTS
+    )

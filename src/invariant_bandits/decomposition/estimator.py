@@ -17,7 +17,11 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.decomposition.joint_diagonalization import find_blocks, floored, with_fixed_signs
+from invariant_bandits.decomposition.joint_diagonalization import (
+    find_blocks,
+    floored,
+    with_fixed_signs,
+)
 from invariant_bandits.decomposition.paths import (
     EXACT,
     CoefficientPaths,
@@ -30,7 +34,12 @@ from invariant_bandits.decomposition.paths import (
     window_paths,
 )
 from invariant_bandits.decomposition.published import published_decomposition
-from invariant_bandits.decomposition.split import COMPONENTS, Split, component_along, select_invariant
+from invariant_bandits.decomposition.split import (
+    COMPONENTS,
+    Split,
+    component_along,
+    select_invariant,
+)
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.plotting import curves, notebook_html
 
@@ -182,7 +191,9 @@ class InvariantSubspaceDecomposition:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's parameters by name."""
-        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
+        return {
+            parameter.name: getattr(self, parameter.name) for parameter in fields(self)
+        }
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor parameters by name."""
@@ -193,12 +204,20 @@ class InvariantSubspaceDecomposition:
 
     def __repr__(self) -> str:
         settings = self.get_params().items()
-        changed = (f"{name}={value!r}" for name, value in settings if value is not getattr(type(self), name))
+        changed = (
+            f"{name}={value!r}"
+            for name, value in settings
+            if value is not getattr(type(self), name)
+        )
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def names(self, dim: int) -> list[str]:
         """The feature names, or x0, x1, … where none were given; InputError if `dim` is not their number."""
-        names = [f"x{index}" for index in range(dim)] if self.feature_names is None else self.feature_names
+        names = (
+            [f"x{index}" for index in range(dim)]
+            if self.feature_names is None
+            else self.feature_names
+        )
         if len(names) != dim:
             raise InputError(f"feature_names must have {dim} entries, got {len(names)}")
         return [str(name) for name in names]
@@ -211,30 +230,49 @@ class InvariantSubspaceDecomposition:
         probability("alpha", self.alpha)
         probability("block_alpha", self.block_alpha)
         if self.covariances == "offered" and moments.offered is None:
-            raise InputError("covariances='offered' needs the offered actions: the moments hold chosen ones")
+            raise InputError(
+                "covariances='offered' needs the offered actions: the moments hold chosen ones"
+            )
         p = moments.dim
-        if self.invariant_dim is not None and whole_number("invariant_dim", self.invariant_dim, 0) > p:
+        if (
+            self.invariant_dim is not None
+            and whole_number("invariant_dim", self.invariant_dim, 0) > p
+        ):
             most = f"at most the number of features, {p}"
             raise InputError(f"invariant_dim must be {most}, got {self.invariant_dim}")
-        if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
-            raise InputError("split fixes everything: give it without blocks and invariant_dim")
+        if self.split is not None and (
+            self.blocks is not None or self.invariant_dim is not None
+        ):
+            raise InputError(
+                "split fixes everything: give it without blocks and invariant_dim"
+            )
         if self.split is not None and getattr(self.split, "dim", None) != p:
             raise InputError(f"split must be a Split of dim {p}, got {self.split!r}")
-        if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
-            raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
+        if (
+            self.split is not None or self.blocks is not None
+        ) and self.metric != "euclidean":
+            raise InputError(
+                "metric='whitened' finds its own subspaces: give no split and no blocks with it"
+            )
         if self.blocks is not None:
             block_bases(self.blocks, p)
-        check_estimable(moments, self.names(p), use_offered=self.covariances != "chosen")
+        check_estimable(
+            moments, self.names(p), use_offered=self.covariances != "chosen"
+        )
 
     def _check_published(self) -> None:
         """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in
         it.
         """
         one_of("metric with recipe='published'", self.metric, ("euclidean",))
-        one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
+        one_of(
+            "covariances with recipe='published'", self.covariances, ("auto", "chosen")
+        )
         for name in ("invariant_dim", "blocks", "split"):
             if getattr(self, name) is not None:
-                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from rows")
+                raise InputError(
+                    f"{name} cannot be fixed with recipe='published', which finds it from rows"
+                )
 
     # -- fitting --
 
@@ -262,9 +300,18 @@ class InvariantSubspaceDecomposition:
         windows, offered, times, edges
             Arguments of WindowedMoments.from_arrays; only if `moments` is an array of features.
         """
-        others = {"windows": windows, "offered": offered, "times": times, "edges": edges}
+        others = {
+            "windows": windows,
+            "offered": offered,
+            "times": times,
+            "edges": edges,
+        }
         fitted = type(self)(**self.get_params())
-        fitted._fit(moments, rewards, {name: value for name, value in others.items() if value is not None})
+        fitted._fit(
+            moments,
+            rewards,
+            {name: value for name, value in others.items() if value is not None},
+        )
         vars(self).clear()
         vars(self).update(vars(fitted))
         return self
@@ -276,7 +323,11 @@ class InvariantSubspaceDecomposition:
             moments = _moments_of(data, rewards, others)
             moments = moments if self.intercept else moments.about_zero()
             self._fit_windowed(moments)
-        self.recipe_used_, self.n_features_in_, self.windows_ = self.recipe, moments.dim, moments.windows
+        self.recipe_used_, self.n_features_in_, self.windows_ = (
+            self.recipe,
+            moments.dim,
+            moments.windows,
+        )
         self.findings_ = findings(self, moments)
 
     def _fit_windowed(self, moments: WindowedMoments) -> None:
@@ -288,28 +339,49 @@ class InvariantSubspaceDecomposition:
         directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
         about: dict[str, Any] = {"singular": singular, "missing": self.missing}
         paths, noise, noise_variance = window_paths(moments, directions, **about)
-        self.paths_, self.window_noise_, self.noise_scale_ = paths, noise, float(np.sqrt(noise_variance))
+        self.paths_, self.window_noise_, self.noise_scale_ = (
+            paths,
+            noise,
+            float(np.sqrt(noise_variance)),
+        )
         turned = moments.transformed(change) if whitened else moments
         if whitened:
             known = bool(singular or self.missing)
-            paths = paths.along(np.linalg.inv(change)) if known else window_paths(turned, singular={})[0]
+            paths = (
+                paths.along(np.linalg.inv(change))
+                if known
+                else window_paths(turned, singular={})[0]
+            )
         if self.split is not None:
             result = self.split.tested(paths)
         else:
-            until: dict[str, Any] = {"alpha": self.alpha, "invariant_dim": self.invariant_dim}
-            result = select_invariant(blocks, paths, covariances, sizes, refine=self.blocks is None, **until)
+            until: dict[str, Any] = {
+                "alpha": self.alpha,
+                "invariant_dim": self.invariant_dim,
+            }
+            result = select_invariant(
+                blocks, paths, covariances, sizes, refine=self.blocks is None, **until
+            )
         invariant, residual = result.side(False), result.side(True)
         mean, covariance = component_along(invariant, turned, paths, self.component)
         spanned = change.T @ residual if invariant.size else np.eye(p)
-        self.split_ = Split.from_residual(spanned) if whitened else Split(invariant, residual)
+        self.split_ = (
+            Split.from_residual(spanned) if whitened else Split(invariant, residual)
+        )
         self.component_ = change.T @ invariant @ mean
-        self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
+        self.component_covariance_ = (
+            change.T @ invariant @ covariance @ invariant.T @ change
+        )
         self.basis_ = change.T @ np.hstack([invariant, residual])
-        self.blocks_ = np.split(np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1])
+        self.blocks_ = np.split(
+            np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1]
+        )
         self.varies_ = np.array(result.varies, dtype=bool)
         self.log_p_values_ = np.array([test.log_p for test in result.tests])
         self.testable_ = np.array([test.possible for test in result.tests], dtype=bool)
-        self.min_eigenvalue_ = float(np.linalg.eigvalsh(moments.second_moment() / moments.rounds)[0])
+        self.min_eigenvalue_ = float(
+            np.linalg.eigvalsh(moments.second_moment() / moments.rounds)[0]
+        )
         self.rounds_ = moments.rounds
 
     def _observe(
@@ -337,34 +409,53 @@ class InvariantSubspaceDecomposition:
         """
         p, source, rows = moments.dim, moments.chosen, moments.counts
         if moments.offered is not None and self.covariances != "chosen":
-            source, rows = moments.offered, moments.offered.independent_rows(moments.counts)
+            source, rows = (
+                moments.offered,
+                moments.offered.independent_rows(moments.counts),
+            )
             singular = singular_roots(source, p)
         scatter = np.ascontiguousarray(source.scatter[:, :p, :p])
         stack = scatter / np.maximum(source.count, 1.0)[:, None, None]
         self.covariances_used_ = "chosen" if source is moments.chosen else "offered"
         self.window_covariances_, self.tail_weights_ = stack, source.tail_weight(p)
-        change = _whitening(stack.mean(axis=0)) if self.metric == "whitened" else np.eye(p)
+        change = (
+            _whitening(stack.mean(axis=0)) if self.metric == "whitened" else np.eye(p)
+        )
         enough = moments.counts >= p + 2
-        turned = {window: change @ root for window, root in singular.items() if enough[window]}
-        unseen = unseen_directions(turned, moments.windows, p)[enough] if turned else None
+        turned = {
+            window: change @ root for window, root in singular.items() if enough[window]
+        }
+        unseen = (
+            unseen_directions(turned, moments.windows, p)[enough] if turned else None
+        )
         sizes = rows / np.maximum(1.0, self.tail_weights_)
         return change, floored(change @ stack[enough] @ change.T), sizes[enough], unseen
 
-    def _blocks(self, covariances: Array, sizes: Array, unseen: Array | None) -> list[Array]:
+    def _blocks(
+        self, covariances: Array, sizes: Array, unseen: Array | None
+    ) -> list[Array]:
         """Bases (p, d) of the blocks: the given ones, or what the covariances show."""
         self.converged_ = self.distinct_ = True
         if self.split is not None:
-            return [np.asarray(part) for part in (self.split.invariant, self.split.residual)]
+            return [
+                np.asarray(part) for part in (self.split.invariant, self.split.residual)
+            ]
         if self.blocks is not None:
             return block_bases(self.blocks, covariances.shape[1])
-        structure = find_blocks(covariances, sizes, alpha=self.block_alpha, unseen=unseen)
+        structure = find_blocks(
+            covariances, sizes, alpha=self.block_alpha, unseen=unseen
+        )
         self.converged_, self.distinct_ = structure.converged, structure.distinct
         return [structure.basis[:, columns] for columns in structure.blocks]
 
-    def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
+    def _fit_published(
+        self, features: Any, rewards: Any, others: dict[str, Any]
+    ) -> WindowedMoments:
         if isinstance(features, WindowedMoments) or rewards is None:
             needed = "features and rewards in time order"
-            raise InputError(f"recipe='published' needs rows: {needed}, got {type(features).__name__} alone")
+            raise InputError(
+                f"recipe='published' needs rows: {needed}, got {type(features).__name__} alone"
+            )
         if others:
             own = "has its own windows and uses chosen actions only"
             raise InputError(f"recipe='published' {own}: give no {', '.join(others)}")
@@ -417,9 +508,14 @@ class InvariantSubspaceDecomposition:
         features = finite_array("features", features, ("n", self.n_features_in_))
         if residual is not None:
             residual = finite_array("residual", residual, (self.n_features_in_,))
-        return np.asarray(features @ (self.component_ if residual is None else self.component_ + residual))
+        return np.asarray(
+            features
+            @ (self.component_ if residual is None else self.component_ + residual)
+        )
 
-    def adapt(self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False) -> Array:
+    def adapt(
+        self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False
+    ) -> Array:
         """Estimate the drifting part of the coefficients (p,) from a few recent rounds.
 
         The invariant (stable) coefficients stay fixed. A ridge regression along the drifting directions fits
@@ -444,9 +540,14 @@ class InvariantSubspaceDecomposition:
         coordinates = features @ self.split_.residual
         rest = rewards - features @ self.component_
         if baseline:
-            coordinates, rest = coordinates - coordinates.mean(axis=0), rest - rest.mean()
+            coordinates, rest = (
+                coordinates - coordinates.mean(axis=0),
+                rest - rest.mean(),
+            )
         gram = coordinates.T @ coordinates + ridge * np.eye(self.split_.residual_dim)
-        return np.asarray(self.split_.residual @ np.linalg.solve(gram, coordinates.T @ rest))
+        return np.asarray(
+            self.split_.residual @ np.linalg.solve(gram, coordinates.T @ rest)
+        )
 
     def summary(self) -> str:
         """Return a readable table: for each group of directions whether it drifts, with the evidence."""
@@ -456,9 +557,18 @@ class InvariantSubspaceDecomposition:
     def _repr_html_(self) -> str:
         """What a notebook shows: the summary and the picture."""
         fitted = hasattr(self, "split_")
-        return notebook_html(self.summary() if fitted else repr(self), self.plot if fitted else None)
+        return notebook_html(
+            self.summary() if fitted else repr(self), self.plot if fitted else None
+        )
 
-    def plot(self, axes: Any = None, *, most: int = 6, edges: Any = None, theme: str = "light") -> Any:
+    def plot(
+        self,
+        axes: Any = None,
+        *,
+        most: int = 6,
+        edges: Any = None,
+        theme: str = "light",
+    ) -> Any:
         """Draw the coefficient along each direction over the time windows, with 95 % intervals.
 
         Drifting directions come first. The method needs matplotlib.
@@ -486,18 +596,24 @@ class InvariantSubspaceDecomposition:
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):
-            raise InputError(f"this {type(self).__name__} is not fitted yet: call fit first")
+            raise InputError(
+                f"this {type(self).__name__} is not fitted yet: call fit first"
+            )
 
 
 def _moments_of(data: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
     """The moments, or those of the arrays."""
     if isinstance(data, WindowedMoments):
         if rewards is not None or others:
-            raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
+            raise InputError(
+                "rewards, windows, offered, times and edges go with arrays, not with moments"
+            )
         return data
     if rewards is None:
         alone = type(data).__name__
-        raise InputError(f"fit takes WindowedMoments, or features and rewards, got {alone} alone")
+        raise InputError(
+            f"fit takes WindowedMoments, or features and rewards, got {alone} alone"
+        )
     return WindowedMoments.from_arrays(data, rewards, **others)
 
 
@@ -510,14 +626,22 @@ def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
         array = np.asarray(block)
         if array.ndim == 2:
             bases.append(finite_array("blocks", array, (p, "d")))
-        elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
+        elif (
+            array.ndim == 1
+            and array.dtype.kind in "iu"
+            and ((array >= 0) & (array < p)).all()
+        ):
             bases.append(np.eye(p)[:, array])
         else:
-            raise InputError(f"each of blocks must be feature indices below {p} or a basis, got {block!r}")
+            raise InputError(
+                f"each of blocks must be feature indices below {p} or a basis, got {block!r}"
+            )
     joint = np.hstack(bases) if bases else np.zeros((p, 0))
     if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
         either = f"name each of the {p} features exactly once"
-        raise InputError(f"blocks must {either}, or be orthonormal bases that fill R^{p}")
+        raise InputError(
+            f"blocks must {either}, or be orthonormal bases that fill R^{p}"
+        )
     return bases
 
 
@@ -531,32 +655,51 @@ def _whitening(covariance: Array) -> Array:
 # -- in words --
 
 
-def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
+def findings(
+    fit: InvariantSubspaceDecomposition, moments: WindowedMoments
+) -> list[str]:
     """Reasons for care, in words; empty when there are none."""
     notes = _selection_finding(moments) if fit.covariances_used_ == "chosen" else []
     if fit.recipe_used_ == "windowed":
         if fit.covariances_used_ == "chosen" and not notes and moments.offered is None:
-            notes.append("the log has chosen actions only; offered actions would give a more accurate basis")
+            notes.append(
+                "the log has chosen actions only; offered actions would give a more accurate basis"
+            )
         notes += _windowed_findings(fit, moments)
     elif fit.varies_.all():
-        notes.append("nothing counts as invariant: the result is an ordinary linear policy")
+        notes.append(
+            "nothing counts as invariant: the result is an ordinary linear policy"
+        )
     if not fit.converged_:
-        notes.append("the search for the basis has not converged; treat the blocks with care")
+        notes.append(
+            "the search for the basis has not converged; treat the blocks with care"
+        )
     return notes
 
 
-def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
-    p, fewest, tails = moments.dim, int(moments.counts.min()), float(fit.tail_weights_.mean())
+def _windowed_findings(
+    fit: InvariantSubspaceDecomposition, moments: WindowedMoments
+) -> list[str]:
+    p, fewest, tails = (
+        moments.dim,
+        int(moments.counts.min()),
+        float(fit.tail_weights_.mean()),
+    )
     lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
-    close = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
+    close = np.flatnonzero(
+        fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper)
+    )
     untested, better = np.flatnonzero(~fit.testable_), ROUNDS_PER_FEATURE * p
     reasons = {
-        f"few rounds per window: {fewest} for {p} features; {better} or more are better": fewest < better,
+        f"few rounds per window: {fewest} for {p} features; {better} or more are better": fewest
+        < better,
         f"heavy-tailed features: the variance of correlations is inflated {tails:.1f}-fold;"
         " the tests allow for it, extreme rows still weigh much": tails > HEAVY_TAILS,
         f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some"
         " direction of it; it counts as varying": len(untested),
-        f"weak evidence: block {_numbers(close)} is close to the line between stable and varying": len(close),
+        f"weak evidence: block {_numbers(close)} is close to the line between stable and varying": len(
+            close
+        ),
         "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
         " them as well": not fit.distinct_,
     }
@@ -565,12 +708,16 @@ def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMom
     return notes + exactness_findings(fit.noise_scale_**2, moments) + uninformed
 
 
-def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
+def exactness_findings(
+    noise_variance: float, moments: WindowedMoments, *, levels: bool = False
+) -> list[str]:
     """Whether the rewards leave no noise at all; levels: whether their mean was to be explained as well."""
     varied = float(moments.reward_square.sum()) / moments.rounds
     level = float(moments.counts @ moments.reward_mean**2) / moments.rounds
     if varied <= EXACT * level:
-        return ["rewards hardly vary within any window: there is nothing to learn from them"]
+        return [
+            "rewards hardly vary within any window: there is nothing to learn from them"
+        ]
     if noise_variance > 4.0 * EXACT * (varied + levels * level):
         return []
     return [
@@ -579,20 +726,34 @@ def exactness_findings(noise_variance: float, moments: WindowedMoments, *, level
     ]
 
 
-def partial_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:
+def partial_findings(
+    paths: CoefficientPaths, names: Sequence[str], counts: Array
+) -> list[str]:
     """Which coefficients windows do not inform, in words; counts (m,): how many rounds each has."""
     p, uninformed, notes = len(names), uninformed_features(paths), []
     short = int((counts < p + 2).sum())
     if short:
-        notes.append(f"{short} of {len(counts)} windows have fewer than {p + 2} rounds: they tell little")
+        notes.append(
+            f"{short} of {len(counts)} windows have fewer than {p + 2} rounds: they tell little"
+        )
     by_features: dict[tuple[int, ...], list[int]] = {}
     for window in np.flatnonzero(uninformed.any(axis=1) & (counts >= p + 2)).tolist():
-        by_features.setdefault(tuple(np.flatnonzero(uninformed[window])), []).append(window)
+        by_features.setdefault(tuple(np.flatnonzero(uninformed[window])), []).append(
+            window
+        )
     for features, windows in by_features.items():
         named = ", ".join(names[j] for j in features[:MOST_NAMED])
-        more = f" and {len(features) - MOST_NAMED} more" if len(features) > MOST_NAMED else ""
+        more = (
+            f" and {len(features) - MOST_NAMED} more"
+            if len(features) > MOST_NAMED
+            else ""
+        )
         named = "single features" if len(features) == p else f"{named}{more}"
-        which = f"window {_numbers(windows)} does" if len(windows) == 1 else f"windows {_numbers(windows)} do"
+        which = (
+            f"window {_numbers(windows)} does"
+            if len(windows) == 1
+            else f"windows {_numbers(windows)} do"
+        )
         notes.append(f"{which} not tell the coefficients of {named}; the others do")
     return notes
 
@@ -603,7 +764,9 @@ def uninformed_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
     """
     result = np.zeros(paths.coefficients.shape, dtype=bool)
     if paths.partial is not None:
-        for window, root in zip(paths.partial.windows, paths.partial.roots, strict=True):
+        for window, root in zip(
+            paths.partial.windows, paths.partial.roots, strict=True
+        ):
             size = np.sqrt((root**2).sum(axis=1))
             scaled = root / np.where(size > 0.0, size, 1.0)[:, None]
             left, values, _ = np.linalg.svd(scaled, full_matrices=True)
@@ -626,7 +789,9 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
     if not regular:
         return []
     mean, counts = moments.feature_mean[regular], moments.counts[regular]
-    solved = np.linalg.solve(moments.gram[regular] / counts[:, None, None], mean[:, :, None])[:, :, 0]
+    solved = np.linalg.solve(
+        moments.gram[regular] / counts[:, None, None], mean[:, :, None]
+    )[:, :, 0]
     shift = float((np.einsum("mi,mi->m", mean, solved) - moments.dim / counts).mean())
     if shift <= SELECTIVE_SHIFT:
         return []
@@ -637,7 +802,9 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
     ]
 
 
-def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float, float]:
+def block_spread(
+    fit: InvariantSubspaceDecomposition, block: int
+) -> tuple[float, float]:
     """How far the coefficients of a block move from window to window, and their sampling error, per
     direction.
 
@@ -652,7 +819,9 @@ def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float
     error = inside.coefficients - inside.weighted_mean()[0]
     excess = np.einsum("mi,mij,mj->", error, precisions, error) - (known - d)
     total = precisions.sum(axis=0)
-    leverage = np.trace(total) - np.trace(np.linalg.solve(total, (precisions @ precisions).sum(axis=0)))
+    leverage = np.trace(total) - np.trace(
+        np.linalg.solve(total, (precisions @ precisions).sum(axis=0))
+    )
     moved = excess / leverage if leverage > LEAST_LEVERAGE * np.trace(total) else 0.0
     return float(np.sqrt(max(moved, 0.0))), float(np.sqrt(known / np.trace(total)))
 
@@ -663,8 +832,12 @@ def detectable_in_block(fit: InvariantSubspaceDecomposition, block: int) -> floa
     """
     precisions = direction_paths(fit, fit.blocks_[block]).precisions()
     d = precisions.shape[1]
-    known = np.sort(np.einsum("mii->m", precisions) / d)[1:]  # contrasts: all windows but one
-    return detectable_drift(known, 0.5 * fit.alpha / len(fit.blocks_), idle=(d - 1) * len(known))
+    known = np.sort(np.einsum("mii->m", precisions) / d)[
+        1:
+    ]  # contrasts: all windows but one
+    return detectable_drift(
+        known, 0.5 * fit.alpha / len(fit.blocks_), idle=(d - 1) * len(known)
+    )
 
 
 def block_verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
@@ -680,10 +853,16 @@ def block_verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
         return DRIFTS
     inside = direction_paths(fit, fit.blocks_[block])
     size = float(np.linalg.norm(inside.weighted_mean()[0]))
-    return "stable" if detectable_in_block(fit, block) <= SUPPORTED * size else NOT_DETECTED
+    return (
+        "stable"
+        if detectable_in_block(fit, block) <= SUPPORTED * size
+        else NOT_DETECTED
+    )
 
 
-def direction_paths(fit: InvariantSubspaceDecomposition, columns: Array) -> CoefficientPaths:
+def direction_paths(
+    fit: InvariantSubspaceDecomposition, columns: Array
+) -> CoefficientPaths:
     """Paths of the coordinates of γ along the given columns of the basis: γ_t = basis · coordinates.
 
     The basis of a whitened fit is not orthogonal, hence its inverse.
@@ -709,7 +888,8 @@ def _summary(fit: InvariantSubspaceDecomposition) -> str:
     wide = 7 if published else len(NOT_DETECTED)
     columns = "statistic" if published else "p-value   drift sd   error sd   detectable"
     lines = [
-        "Invariant subspace decomposition" + (", published recipe" if published else ""),
+        "Invariant subspace decomposition"
+        + (", published recipe" if published else ""),
         f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim}"
         f" features, basis from {fit.covariances_used_} actions",
         f"  drifting: {split.residual_dim} of {split.dim} dimensions"
@@ -738,7 +918,9 @@ def _summary(fit: InvariantSubspaceDecomposition) -> str:
             "  statistic: mean |correlation| of rest and prediction;"
             f" stable below {fit.threshold_:.3g} (cross-validated)\n  no p-values: this recipe does not test"
         )
-    return "\n".join([*lines, "", legend, *(f"  note: {finding}" for finding in fit.findings_)])
+    return "\n".join(
+        [*lines, "", legend, *(f"  note: {finding}" for finding in fit.findings_)]
+    )
 
 
 def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
@@ -758,10 +940,16 @@ def direction_names(fit: InvariantSubspaceDecomposition, basis: Array) -> list[s
     """Names of the features that make up each direction (p, d), in standard deviations: the main one, and
     others with at least half its weight, at most three.
     """
-    weights = np.abs(basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None])
+    weights = np.abs(
+        basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None]
+    )
     names, result = fit.names(len(basis)), []
     for weight in weights.T:
-        main = [j for j in np.argsort(-weight, kind="stable")[:3] if weight[j] >= 0.5 * weight.max()]
+        main = [
+            j
+            for j in np.argsort(-weight, kind="stable")[:3]
+            if weight[j] >= 0.5 * weight.max()
+        ]
         result.append(", ".join(names[j] for j in main))
     return result
 

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    number_between,
+    whole_number,
+)
 
 Columns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -35,7 +41,11 @@ class ConvergenceWarning(UserWarning):
 
 
 def _warn(search: str, sweeps: int) -> None:
-    warnings.warn(f"{search} has not converged after {sweeps} sweeps", ConvergenceWarning, stacklevel=3)
+    warnings.warn(
+        f"{search} has not converged after {sweeps} sweeps",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 class JointDiagonalization(NamedTuple):
@@ -61,7 +71,11 @@ class JointDiagonalization(NamedTuple):
 
 
 def joint_diagonalize(
-    matrices: Any, weights: Any = None, *, tolerance: float = 1e-6, max_sweeps: int = 100
+    matrices: Any,
+    weights: Any = None,
+    *,
+    tolerance: float = 1e-6,
+    max_sweeps: int = 100,
 ) -> JointDiagonalization:
     """Find one orthogonal basis in which several positive definite matrices are as diagonal as possible.
 
@@ -95,7 +109,9 @@ def joint_diagonalize(
     number_between("tolerance", tolerance, 0.0, 1.0)
     whole_number("max_sweeps", max_sweeps, 1)
     try:
-        logdet = 2.0 * np.log(np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)).sum(axis=1)
+        logdet = 2.0 * np.log(
+            np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)
+        ).sum(axis=1)
     except np.linalg.LinAlgError:
         raise InputError("matrices must be positive definite") from None
     p = stack.shape[1]
@@ -116,7 +132,9 @@ def _checked(matrices: Any, weights: Any) -> tuple[Array, Array]:
     m, p, columns = stack.shape
     if p != columns:
         raise InputError(f"matrices must be square, got shape {stack.shape}")
-    if not np.allclose(stack, stack.swapaxes(1, 2), rtol=1e-8, atol=1e-12 * float(np.abs(stack).max())):
+    if not np.allclose(
+        stack, stack.swapaxes(1, 2), rtol=1e-8, atol=1e-12 * float(np.abs(stack).max())
+    ):
         raise InputError("matrices must be symmetric")
     counts = np.ones(m) if weights is None else finite_array("weights", weights, (m,))
     if (counts <= 0).any():
@@ -136,7 +154,9 @@ def _swept_basis(
     few = min(max_sweeps, NEIGHBOURHOOD_SWEEPS)
     kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
-    end = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise)
+    end = kernels.jacobi_sweeps(
+        work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise
+    )
     return basis, end != kernels.STALLED
 
 
@@ -186,7 +206,11 @@ def floored(covariances: Array) -> Array:
 
 
 def find_blocks(
-    covariances: Array, sizes: Array, *, alpha: float = 0.002, unseen: Array | None = None
+    covariances: Array,
+    sizes: Array,
+    *,
+    alpha: float = 0.002,
+    unseen: Array | None = None,
 ) -> BlockStructure:
     """Rotate the features and group them into blocks that are uncorrelated in every window (period of the
     log).
@@ -211,10 +235,15 @@ def find_blocks(
     basis, stack = diagonal.basis.copy(), np.ascontiguousarray(diagonal.stack)
     p, converged, distinct = len(basis), diagonal.converged, True
     level = alpha / max(p * (p - 1) / 2, 1)
-    blocks = merge_dependent(stack, sizes, np.split(np.arange(p), p), level, _varied(basis, unseen))
+    blocks = merge_dependent(
+        stack, sizes, np.split(np.arange(p), p), level, _varied(basis, unseen)
+    )
     while len(blocks) > 1:
         status = refine(stack, basis, sizes, blocks)
-        converged, distinct = converged and status != kernels.STALLED, status != kernels.INDISTINCT
+        converged, distinct = (
+            converged and status != kernels.STALLED,
+            status != kernels.INDISTINCT,
+        )
         merged = merge_dependent(stack, sizes, blocks, level, _varied(basis, unseen))
         if len(merged) == len(blocks):
             break
@@ -224,10 +253,21 @@ def find_blocks(
 
 def _varied(basis: Array, unseen: Array | None) -> Array | None:
     """How much of each column a window sees vary, from 0 to 1: (m, p); None if all of every column."""
-    return None if unseen is None else 1.0 - np.einsum("ja,mjk,ka->ma", basis, unseen, basis)
+    return (
+        None
+        if unseen is None
+        else 1.0 - np.einsum("ja,mjk,ka->ma", basis, unseen, basis)
+    )
 
 
-def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
+def refine(
+    stack: Array,
+    basis: Array,
+    sizes: Array,
+    blocks: list[Columns],
+    *,
+    max_sweeps: int = 50,
+) -> int:
     """Rotate covariance matrices and basis, in place, to maximise the likelihood of given blocks (groups of
     features that are uncorrelated with other groups).
 
@@ -240,14 +280,20 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, m
     lengths = np.array([len(block) for block in blocks])
     noise = NOISE_SHARE * (float(lengths.sum() ** 2 - (lengths**2).sum()) / 2.0)
     order, starts = np.concatenate(blocks), np.concatenate([[0], np.cumsum(lengths)])
-    status = kernels.decouple(stack, basis, sizes, order, starts, 1e-6, max_sweeps, noise)
+    status = kernels.decouple(
+        stack, basis, sizes, order, starts, 1e-6, max_sweeps, noise
+    )
     if status == kernels.STALLED:
         _warn("the refinement of the blocks", max_sweeps)
     return int(status)
 
 
 def merge_dependent(
-    stack: Array, sizes: Array, blocks: list[Columns], alpha: float, varied: Array | None = None
+    stack: Array,
+    sizes: Array,
+    blocks: list[Columns],
+    alpha: float,
+    varied: Array | None = None,
 ) -> list[Columns]:
     """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is
     significant.
@@ -262,19 +308,28 @@ def merge_dependent(
     statistic = np.zeros((len(blocks), len(blocks)))
     for k, block in enumerate(blocks):
         for j, other in enumerate(blocks[:k]):
-            statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, block, other)
+            statistic[k, j] = statistic[j, k] = kernels.dependence(
+                stack, sizes, block, other
+            )
     lengths = np.array([len(block) for block in blocks])
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
     if varied is not None:
         seen = np.stack([varied[:, block].sum(axis=1) for block in blocks], axis=1)
-        freedom = np.maximum(seen.T @ seen - np.outer(lengths, lengths), np.outer(lengths, lengths))
+        freedom = np.maximum(
+            seen.T @ seen - np.outer(lengths, lengths), np.outer(lengths, lengths)
+        )
     linked = statistic > special.chdtri(freedom, alpha)
-    return [np.sort(np.concatenate([blocks[k] for k in group])) for group in connected_columns(linked)]
+    return [
+        np.sort(np.concatenate([blocks[k] for k in group]))
+        for group in connected_columns(linked)
+    ]
 
 
 def connected_columns(linked: Array) -> list[Columns]:
     """Groups of columns that chains of links join; linked (p, p) is symmetric and boolean."""
-    from scipy.sparse import csr_array  # here: a tenth of a second that a service which starts does not have
+    from scipy.sparse import (
+        csr_array,
+    )  # here: a tenth of a second that a service which starts does not have
     from scipy.sparse.csgraph import connected_components
 
     count, label = connected_components(csr_array(linked), directed=False)

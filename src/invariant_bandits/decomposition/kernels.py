@@ -39,7 +39,9 @@ def _turn(x: Any, y: Any, c: float, s: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
+def jacobi_sweeps(
+    S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int, noise: float
+) -> int:
     """Rotate covariances S (p, p, m) and their basis U (p, p), in place, towards joint diagonality.
 
     n (m,) are the sizes of the windows. Returns how the search ended.
@@ -126,7 +128,9 @@ def factor(A: Any) -> Any:
             total = A[i, j]
             for k in range(j):
                 total -= C[i, k] * C[j, k]
-            C[i, j] = np.sqrt(max(total, 1e-15 * A[i, i])) if i == j else total / C[j, j]
+            C[i, j] = (
+                np.sqrt(max(total, 1e-15 * A[i, i])) if i == j else total / C[j, j]
+            )
     return C
 
 
@@ -262,7 +266,10 @@ def cayley(E: Any) -> Any:
     q, s = E.shape
     F = 0.5 * E
     Ft = np.ascontiguousarray(F.T)
-    M, N = inverse(factor(product(F, Ft) + np.eye(q))), inverse(factor(product(Ft, F) + np.eye(s)))
+    M, N = (
+        inverse(factor(product(F, Ft) + np.eye(q))),
+        inverse(factor(product(Ft, F) + np.eye(s))),
+    )
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
     Q[:q, :q], Q[q:, q:] = 2.0 * M, 2.0 * N
@@ -303,7 +310,14 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def decouple(
-    S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int, noise: float
+    S: Any,
+    U: Any,
+    n: Any,
+    order: Any,
+    starts: Any,
+    tolerance: float,
+    most: int,
+    noise: float,
 ) -> int:
     """Minimise the dependence between all pairs of blocks over rotations, in place, of S (m, p, p) and U.
 
@@ -368,7 +382,13 @@ def _information(L: Any, drift: Any) -> Any:
 
 @njit(cache=True)
 def random_effects(
-    g: Any, H: Any, regular: Any, roots: Any, informing: Any, drift: Any, iterations: int
+    g: Any,
+    H: Any,
+    regular: Any,
+    roots: Any,
+    informing: Any,
+    drift: Any,
+    iterations: int,
 ) -> Any:
     """μ (p,) and C_μ (p, p) after so many steps of EM, which change the drift ω (p,) in place.
 
@@ -398,7 +418,9 @@ def random_effects(
             for i in range(m):
                 pull = (precision[i, a] * (g[i] - mean)).sum()
                 change += pull * pull - precision[i, a, a]
-            drift[a] = max(drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300)
+            drift[a] = max(
+                drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300
+            )
     return mean, covariance
 
 
@@ -446,7 +468,12 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
     """
     p, _, m = S.shape
     half, R = np.empty((p, p, m)), np.empty((p, p, m))
-    A, D, K, new = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
+    A, D, K, new = (
+        np.empty((p, p)),
+        np.empty((p, p)),
+        np.empty((p, p)),
+        np.empty((p, p)),
+    )
     for _ in range(most):
         for a in range(p):
             for b in range(p):
@@ -473,7 +500,9 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
             determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
             if determinant == 0.0:
                 determinant = TINY
-            A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
+            A[a, b] = (
+                1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
+            )
         make_orthogonal(A)
         for k in range(p):
             for a in range(p):
@@ -512,7 +541,12 @@ def adapted_explained_variance(
     for f in range(len(starts)):
         for first in range(starts[f], starts[f] + tests):
             test = first + lag
-            level, mean, cross, G[:] = (r[first:test] / lag).sum(), np.zeros(p), np.zeros(p), 0.0
+            level, mean, cross, G[:] = (
+                (r[first:test] / lag).sum(),
+                np.zeros(p),
+                np.zeros(p),
+                0.0,
+            )
             for t in range(first, test):
                 mean += Z[t] / lag
             for t in range(first, test):
@@ -526,7 +560,9 @@ def adapted_explained_variance(
                     column -= C[j:, k] * C[j, k]
                     left -= C[j, k] * w[k]
                     right -= C[j, k] * y[k]
-                root = np.sqrt(column[0]) if column[0] > UNDETERMINED * G[j, j] else np.inf
+                root = (
+                    np.sqrt(column[0]) if column[0] > UNDETERMINED * G[j, j] else np.inf
+                )
                 C[j:, j] = column / root
                 w[j], y[j] = left / root, right / root
             for k in range(candidates):

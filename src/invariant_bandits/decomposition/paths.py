@@ -46,12 +46,21 @@ def singular_roots(sums: PowerSums, p: int) -> dict[int, Array]:
     alive = variances > CONSTANT * (squares + variances)
     size = np.sqrt(np.where(alive, variances, 1.0))
     correlations = np.where(
-        alive[:, :, None] & alive[:, None, :], grams / (size[:, :, None] * size[:, None, :]), 0.0
+        alive[:, :, None] & alive[:, None, :],
+        grams / (size[:, :, None] * size[:, None, :]),
+        0.0,
     )
     values, vectors = np.linalg.eigh(correlations)
     seen = values > RELATIVE_NULL * p * values[:, -1:]
-    roots = np.where(alive, size, 0.0)[:, :, None] * vectors * np.sqrt(np.where(seen, values, 0.0))[:, None]
-    return {int(window): roots[window][:, seen[window]] for window in np.flatnonzero(~seen.all(axis=1))}
+    roots = (
+        np.where(alive, size, 0.0)[:, :, None]
+        * vectors
+        * np.sqrt(np.where(seen, values, 0.0))[:, None]
+    )
+    return {
+        int(window): roots[window][:, seen[window]]
+        for window in np.flatnonzero(~seen.all(axis=1))
+    }
 
 
 def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
@@ -93,13 +102,18 @@ class MissingColumn(NamedTuple):
         noise : float
             s².
         """
-        at, with_indicator = list(self.values), covariance[list(self.values), self.indicator]
-        within = covariance[np.ix_(at, at)] - np.outer(with_indicator, with_indicator) / max(
-            float(covariance[self.indicator, self.indicator]), 1e-300
+        at, with_indicator = (
+            list(self.values),
+            covariance[list(self.values), self.indicator],
         )
+        within = covariance[np.ix_(at, at)] - np.outer(
+            with_indicator, with_indicator
+        ) / max(float(covariance[self.indicator, self.indicator]), 1e-300)
         explained = float(np.trace(spread @ within)) / max(1.0 - self.share, 1e-12)
         most = 1.0 / max(self.share, 1e-12)
-        return 1.0 + max(1.0 - 2.0 * self.share, 0.0) * min(max(explained, 0.0) / max(noise, 1e-300), most)
+        return 1.0 + max(1.0 - 2.0 * self.share, 0.0) * min(
+            max(explained, 0.0) / max(noise, 1e-300), most
+        )
 
 
 def missing_columns(
@@ -111,12 +125,18 @@ def missing_columns(
     """
     place, result = {name: j for j, name in enumerate(names)}, []
     _, shift, scale = features.standardisation()
-    shares = dict(zip(features.names, shift + scale * (0.0 if mean is None else mean), strict=True))
+    shares = dict(
+        zip(
+            features.names, shift + scale * (0.0 if mean is None else mean), strict=True
+        )
+    )
     for column in () if features.centre else features.columns:
         *values, indicator = column.features
         known = tuple(place[name] for name in values if name in place)
         if column.marks_missing and known and indicator in place:
-            result.append(MissingColumn(known, place[indicator], float(shares[indicator])))
+            result.append(
+                MissingColumn(known, place[indicator], float(shares[indicator]))
+            )
     return tuple(result)
 
 
@@ -158,16 +178,25 @@ class PartialWindows(NamedTuple):
         error = error + mixed @ (rest @ self.spread @ rest.T) @ mixed.swapaxes(1, 2)
         value = known.estimates @ directions + mixed @ (rest @ self.mean)
         variance = np.einsum("kii->ki", error)
-        most = np.einsum("ia,kij,ja->ka", directions, known.covariances + self.spread, directions)
+        most = np.einsum(
+            "ia,kij,ja->ka", directions, known.covariances + self.spread, directions
+        )
         size = np.sqrt(np.where(variance > RELATIVE_NULL * most, variance, np.inf))
         values, vectors = np.linalg.eigh(error / (size[:, :, None] * size[:, None, :]))
         known_part = values > RELATIVE_NULL * len(back) * values[:, -1:]
         inverse = (
-            vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
+            vectors
+            / size[:, :, None]
+            * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
         )
         roots = (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse
-        seen, spread = np.einsum("kij,ki->kj", inverse, value), directions.T @ self.spread @ directions
-        return PartialWindows(self.windows, roots, seen, directions.T @ self.mean, spread)
+        seen, spread = (
+            np.einsum("kij,ki->kj", inverse, value),
+            directions.T @ self.spread @ directions,
+        )
+        return PartialWindows(
+            self.windows, roots, seen, directions.T @ self.mean, spread
+        )
 
 
 class PartialEstimate(NamedTuple):
@@ -228,18 +257,25 @@ class CoefficientPaths:
         )
         if self.partial is None:
             return straight
-        return replace(straight, partial=self.partial.along(directions, self._partial_estimate)).complete()
+        return replace(
+            straight, partial=self.partial.along(directions, self._partial_estimate)
+        ).complete()
 
     @cached_property
     def _partial_estimate(self) -> PartialEstimate:
         """What each partial window estimates of the coefficients, and what it does not."""
         assert self.partial is not None
-        roots, factor = self.partial.roots, np.linalg.cholesky(self.precisions().sum(axis=0))
+        roots, factor = (
+            self.partial.roots,
+            np.linalg.cholesky(self.precisions().sum(axis=0)),
+        )
         whitened = np.linalg.solve(factor, roots)
         values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
         informed = values > INFORMS
         across = np.linalg.solve(factor.T, vectors)
-        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
+        own = (
+            across * (informed / np.where(informed, values, 1.0))[:, None, :]
+        ) @ across.swapaxes(1, 2)
         unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
         estimate = (own @ (roots @ self.partial.seen[:, :, None]))[:, :, 0]
         return PartialEstimate(estimate, own, unknown)
@@ -248,10 +284,16 @@ class CoefficientPaths:
         """The same, with what is expected where windows do not inform."""
         if self.partial is None:
             return self
-        known, at, spread = self._partial_estimate, self.partial.windows, self.partial.spread
+        known, at, spread = (
+            self._partial_estimate,
+            self.partial.windows,
+            self.partial.spread,
+        )
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
         coefficients[at] = known.estimates + known.unknown @ self.partial.mean
-        covariances[at] = known.covariances + known.unknown @ spread @ known.unknown.swapaxes(1, 2)
+        covariances[at] = (
+            known.covariances + known.unknown @ spread @ known.unknown.swapaxes(1, 2)
+        )
         return replace(self, coefficients=coefficients, covariances=covariances)
 
     def precisions(self) -> Array:
@@ -262,7 +304,9 @@ class CoefficientPaths:
         informed = np.ones(len(result), dtype=bool)
         informed[self.partial.windows] = False
         result[informed] = np.linalg.inv(self.covariances[informed])
-        result[self.partial.windows] = self.partial.roots @ self.partial.roots.swapaxes(1, 2)
+        result[self.partial.windows] = self.partial.roots @ self.partial.roots.swapaxes(
+            1, 2
+        )
         return result
 
     def weighted_mean(self) -> tuple[Array, Array]:
@@ -274,25 +318,43 @@ class CoefficientPaths:
         precisions = self.precisions()
         covariance = np.linalg.inv(precisions.sum(axis=0))
         covariance = 0.5 * (covariance + covariance.T)
-        return covariance @ np.einsum("mij,mj->i", precisions, self.coefficients), covariance
+        return covariance @ np.einsum(
+            "mij,mj->i", precisions, self.coefficients
+        ), covariance
 
     def marginals(self) -> tuple[Array, Array]:
         """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where
         unknown.
         """
-        coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
+        coefficients, variances = (
+            self.coefficients,
+            np.einsum("mii->mi", self.covariances),
+        )
         if self.partial is None:
             return coefficients, variances
-        coefficients, known, mean = coefficients.copy(), 1.0 / variances, self.partial.mean
+        coefficients, known, mean = (
+            coefficients.copy(),
+            1.0 / variances,
+            self.partial.mean,
+        )
         estimates, errors, unknown = self._partial_estimate
-        others, own = unknown * (1.0 - np.eye(len(mean))), 1.0 - np.einsum("kii->ki", unknown)
-        error = np.einsum("kii->ki", errors + others @ self.partial.spread @ others.swapaxes(1, 2))
+        others, own = (
+            unknown * (1.0 - np.eye(len(mean))),
+            1.0 - np.einsum("kii->ki", unknown),
+        )
+        error = np.einsum(
+            "kii->ki", errors + others @ self.partial.spread @ others.swapaxes(1, 2)
+        )
         informed = (np.abs(own) > INFORMS) & (error > 0.0)
         value = (estimates + others @ mean) / np.where(informed, own, 1.0)
         coefficients[self.partial.windows] = np.where(informed, value, mean)
-        known[self.partial.windows] = np.where(informed, own**2 / np.where(informed, error, 1.0), 0.0)
+        known[self.partial.windows] = np.where(
+            informed, own**2 / np.where(informed, error, 1.0), 0.0
+        )
         informed = known > INFORMS * known.sum(axis=0)
-        return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
+        return coefficients, np.where(
+            informed, 1.0 / np.where(informed, known, 1.0), np.inf
+        )
 
 
 def detectable_drift(known: Array, level: float, idle: int = 0) -> float:
@@ -321,7 +383,9 @@ def detectable_drift(known: Array, level: float, idle: int = 0) -> float:
     return float(np.sqrt(max(ratio - 1.0, 0.0) * total / square))
 
 
-def random_effects(paths: CoefficientPaths, iterations: int) -> tuple[Array, Array, Array]:
+def random_effects(
+    paths: CoefficientPaths, iterations: int
+) -> tuple[Array, Array, Array]:
     """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM: γ_i ~ N(μ, Ω), Ω = diag(ω), and
     ĝ_i ~ N(γ_i, H_i).
 
@@ -330,17 +394,24 @@ def random_effects(paths: CoefficientPaths, iterations: int) -> tuple[Array, Arr
     """
     from invariant_bandits.decomposition import kernels
 
-    g, H = np.ascontiguousarray(paths.coefficients), np.ascontiguousarray(paths.covariances)
+    g, H = (
+        np.ascontiguousarray(paths.coefficients),
+        np.ascontiguousarray(paths.covariances),
+    )
     m, p = g.shape
     regular = np.ones(m, dtype=np.bool_)
     roots, informing = np.zeros((0, p, 1)), np.full(p, float(m))
     if paths.partial is not None:
         regular[paths.partial.windows] = False
         roots = np.ascontiguousarray(paths.partial.roots)
-        known = np.concatenate([1.0 / np.einsum("mii->mi", H[regular]), (roots**2).sum(axis=2)])
+        known = np.concatenate(
+            [1.0 / np.einsum("mii->mi", H[regular]), (roots**2).sum(axis=2)]
+        )
         informing = (known > INFORMS * known.sum(axis=0)).sum(axis=0).astype(np.float64)
     drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), LEAST_DRIFT)
-    mean, covariance = kernels.random_effects(g, H, regular, roots, informing, drift, iterations)
+    mean, covariance = kernels.random_effects(
+        g, H, regular, roots, informing, drift, iterations
+    )
     return mean, covariance, drift
 
 
@@ -375,9 +446,14 @@ def window_paths(
     missing : sequence of MissingColumn
         Features that indicate missing values, whose coefficients get larger variances.
     """
-    roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
+    roots = (
+        singular_roots(moments.chosen, moments.dim) if singular is None else singular
+    )
     # in the order of axes that a file has: products of matrices depend on it in their last bit
-    freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram, order="C")
+    freedom, inverses = (
+        moments.counts - moments.dim - 1,
+        np.zeros_like(moments.gram, order="C"),
+    )
     regular = [window for window in range(moments.windows) if window not in roots]
     inverses[regular] = np.linalg.inv(moments.gram[regular])
     for window, root in roots.items():
@@ -387,22 +463,36 @@ def window_paths(
         back = np.linalg.pinv(root / length[:, None]) / length
         inverses[window] = back.T @ back
     cross = moments.cross[:, :, None]
-    coefficients = (inverses @ cross if roots else np.linalg.solve(moments.gram, cross))[:, :, 0]
-    unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
-    level, square = float(moments.counts @ moments.reward_mean**2), float(moments.reward_square.sum())
+    coefficients = (
+        inverses @ cross if roots else np.linalg.solve(moments.gram, cross)
+    )[:, :, 0]
+    unexplained = moments.reward_square - np.einsum(
+        "mi,mi->m", coefficients, moments.cross
+    )
+    level, square = (
+        float(moments.counts @ moments.reward_mean**2),
+        float(moments.reward_square.sum()),
+    )
     floor = float(EXACT * square + ROUNDING * level) / moments.rounds
-    if square <= ROUNDING * level:  # rewards that do not vary have no scale but their own
+    if (
+        square <= ROUNDING * level
+    ):  # rewards that do not vary have no scale but their own
         floor = max(floor, EXACT * (level / moments.rounds if level > 0.0 else 1.0))
     few = (freedom <= 8) | common_noise
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
-    noise = np.where(few, pooled, np.maximum(unexplained / np.maximum(freedom, 1.0), floor))
+    noise = np.where(
+        few, pooled, np.maximum(unexplained / np.maximum(freedom, 1.0), floor)
+    )
     widened = noise * np.where(few, 1.0, freedom / np.maximum(freedom - 2.0, 1.0))
     covariances = widened[:, None, None] * inverses
     covariances = 0.5 * (covariances + covariances.swapaxes(1, 2))
     if missing:
         weight = moments.counts / moments.rounds
         spread = np.einsum("m,mi,mj->ij", weight, coefficients, coefficients)
-        of_features, root = moments.gram.sum(axis=0) / moments.rounds, np.ones(moments.dim)
+        of_features, root = (
+            moments.gram.sum(axis=0) / moments.rounds,
+            np.ones(moments.dim),
+        )
         for column in missing:
             own = spread[np.ix_(column.values, column.values)]
             root[column.indicator] = np.sqrt(column.inflation(own, of_features, pooled))
@@ -415,11 +505,15 @@ def window_paths(
     return paths, noise, float(freedom @ noise / freedom.sum())
 
 
-def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Array) -> PartialWindows:
+def _partial_windows(
+    singular: dict[int, Array], coefficients: Array, noise: Array
+) -> PartialWindows:
     """What the partial windows saw; nothing is expected of them yet."""
     p = coefficients.shape[1]
     windows = np.array(sorted(singular), dtype=np.int64)
-    roots = np.zeros((len(windows), p, max(1, *(root.shape[1] for root in singular.values()))))
+    roots = np.zeros(
+        (len(windows), p, max(1, *(root.shape[1] for root in singular.values())))
+    )
     for place, window in enumerate(windows.tolist()):
         root = singular[window]
         roots[place, :, : root.shape[1]] = root / np.sqrt(noise[window])
@@ -427,7 +521,9 @@ def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Arr
     return PartialWindows(windows, roots, seen, np.zeros(p), np.zeros((p, p)))
 
 
-def _expect(paths: CoefficientPaths, partial: PartialWindows, directions: Array | None) -> CoefficientPaths:
+def _expect(
+    paths: CoefficientPaths, partial: PartialWindows, directions: Array | None
+) -> CoefficientPaths:
     """Paths whose partial windows are completed by random effects along the directions (p, p)."""
     directions = np.eye(len(partial.mean)) if directions is None else directions
     pooled, _ = paths.weighted_mean()
@@ -435,7 +531,9 @@ def _expect(paths: CoefficientPaths, partial: PartialWindows, directions: Array 
     mean, error, drift = random_effects(paths.along(directions), ITERATIONS)
     back = np.linalg.inv(directions).T
     spread = back @ (np.diag(drift) + error) @ back.T
-    return replace(paths, partial=partial._replace(mean=back @ mean, spread=spread)).complete()
+    return replace(
+        paths, partial=partial._replace(mean=back @ mean, spread=spread)
+    ).complete()
 
 
 class NoLogsError(InputError):
@@ -445,11 +543,17 @@ class NoLogsError(InputError):
 def check_logged(moments: WindowedMoments) -> None:
     """Raise NoLogsError if the moments hold no rounds."""
     if not moments.rounds:
-        raise NoLogsError("moments hold no rounds: nothing was logged (an episode has its logs as `logs`)")
+        raise NoLogsError(
+            "moments hold no rounds: nothing was logged (an episode has its logs as `logs`)"
+        )
 
 
 def check_estimable(
-    moments: WindowedMoments, names: Sequence[str], *, use_offered: bool, every: bool = False
+    moments: WindowedMoments,
+    names: Sequence[str],
+    *,
+    use_offered: bool,
+    every: bool = False,
 ) -> None:
     """Raise unless the windows together can carry a least-squares fit with an intercept; say what cannot, and
     why.
@@ -472,15 +576,29 @@ def check_estimable(
             f"{who} at least p + 2 = {p + 2} rounds, but window {short[0]} has"
             f" {int(moments.counts[short[0]])} ({len(short)} of {m} windows are too short): use fewer windows"
         )
-    for what, sums in {"features": moments.chosen, "offered features": moments.offered}.items():
+    for what, sums in {
+        "features": moments.chosen,
+        "offered features": moments.offered,
+    }.items():
         if sums is not None and (use_offered or sums is moments.chosen):
-            grams, squares = sums.scatter[:, :p, :p], sums.count[:, None] * sums.mean[:, :p] ** 2
+            grams, squares = (
+                sums.scatter[:, :p, :p],
+                sums.count[:, None] * sums.mean[:, :p] ** 2,
+            )
             _check_regular(grams.sum(axis=0), squares.sum(axis=0), names, what, "")
             for window in range(m if every else 0):
-                _check_regular(grams[window], squares[window], names, what, f" within window {window}")
+                _check_regular(
+                    grams[window],
+                    squares[window],
+                    names,
+                    what,
+                    f" within window {window}",
+                )
 
 
-def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], what: str, where: str) -> None:
+def _check_regular(
+    gram: Array, mean_square: Array, names: Sequence[str], what: str, where: str
+) -> None:
     variance = np.diagonal(gram)
     constant = variance <= CONSTANT * (mean_square + variance)
     if constant.any():
@@ -492,7 +610,9 @@ def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], what: 
     null = vectors[:, values <= RELATIVE_NULL * len(root) * values[-1]]
     if null.shape[1]:
         involved = ", ".join(compress(names, np.abs(null).max(axis=1) > 1e-4))
-        relations = f"{null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}"
+        relations = (
+            f"{null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}"
+        )
         raise InputError(
             f"{what} are collinear{where}: {involved} satisfy {relations}; leave out as many of them"
         )

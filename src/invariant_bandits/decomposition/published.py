@@ -16,8 +16,16 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.decomposition.joint_diagonalization import Columns, connected_columns, with_fixed_signs
-from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
+from invariant_bandits.decomposition.joint_diagonalization import (
+    Columns,
+    connected_columns,
+    with_fixed_signs,
+)
+from invariant_bandits.decomposition.paths import (
+    CoefficientPaths,
+    check_estimable,
+    window_paths,
+)
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -57,7 +65,9 @@ def published_decomposition(
     rewards = finite_array("rewards", rewards, (n,))
     least = 2 * FOLDS * (p + 1)
     if n < least:
-        raise InputError(f"recipe='published' needs at least 20(p + 1) = {least} rows of features, got {n}")
+        raise InputError(
+            f"recipe='published' needs at least 20(p + 1) = {least} rows of features, got {n}"
+        )
     moments = overlapping_moments(features, rewards)
     names = [f"x{index}" for index in range(p)] if names is None else names
     check_estimable(moments, names, use_offered=False, every=True)
@@ -66,7 +76,9 @@ def published_decomposition(
     basis, converged = diagonalizing_basis(covariances)
     columns, block_threshold = threshold_blocks(basis.T @ covariances @ basis)
     directions = [basis[:, block] for block in columns]
-    statistics = np.array([variation_statistic(block, moments, paths) for block in directions])
+    statistics = np.array(
+        [variation_statistic(block, moments, paths) for block in directions]
+    )
     order = np.argsort(statistics, kind="stable")
     directions, statistics = [directions[index] for index in order], statistics[order]
     thresholds, explained = cross_validate(directions, statistics, features, rewards)
@@ -74,8 +86,12 @@ def published_decomposition(
 
     varies = statistics >= threshold
     basis = with_fixed_signs(np.hstack(directions))
-    blocks = np.split(np.arange(p), np.cumsum([block.shape[1] for block in directions])[:-1])
-    invariant_dim = sum(len(block) for block, moves in zip(blocks, varies, strict=True) if not moves)
+    blocks = np.split(
+        np.arange(p), np.cumsum([block.shape[1] for block in directions])[:-1]
+    )
+    invariant_dim = sum(
+        len(block) for block, moves in zip(blocks, varies, strict=True) if not moves
+    )
     split = Split(basis[:, :invariant_dim], basis[:, invariant_dim:])
     component, covariance = pooled_component(split.invariant, features, rewards)
     return SimpleNamespace(
@@ -160,7 +176,9 @@ def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:
     return best_blocks, best_threshold
 
 
-def variation_statistic(directions: Array, moments: WindowedMoments, paths: CoefficientPaths) -> float:
+def variation_statistic(
+    directions: Array, moments: WindowedMoments, paths: CoefficientPaths
+) -> float:
     """Mean over windows of |corr(r − φᵀμ, φᵀμ)|, μ the mean window coefficients along `directions` (p, d).
 
     Correlations are centred within the window; one with a constant counts as 0.
@@ -170,7 +188,9 @@ def variation_statistic(directions: Array, moments: WindowedMoments, paths: Coef
     shared = moments.cross @ mean
     rest = np.maximum(moments.reward_square - 2.0 * shared + explained, 0.0)
     scale = np.sqrt(rest * explained)
-    correlation = np.divide(shared - explained, scale, out=np.zeros_like(scale), where=scale > 0.0)
+    correlation = np.divide(
+        shared - explained, scale, out=np.zeros_like(scale), where=scale > 0.0
+    )
     return float(np.minimum(np.abs(correlation), 1.0).mean())
 
 
@@ -203,7 +223,9 @@ def cross_validate(
     n, p = features.shape
     sizes = np.array([block.shape[1] for block in directions])
     thresholds = np.unique(np.append(statistics, 1.0))
-    residual_dims = np.array([int(sizes[statistics >= threshold].sum()) for threshold in thresholds])
+    residual_dims = np.array(
+        [int(sizes[statistics >= threshold].sum()) for threshold in thresholds]
+    )
     varying_first = features @ np.hstack(directions[::-1])
     length = n // FOLDS
     starts = np.linspace(0, n - length, FOLDS).astype(int)
@@ -216,7 +238,13 @@ def cross_validate(
                 solution = np.linalg.solve(gram[residual:, residual:], cross[residual:])
                 components[fold, candidate, residual:] = solution
     explained = kernels.adapted_explained_variance(
-        varying_first, np.ascontiguousarray(rewards), starts, length, 2 * p, residual_dims, components
+        varying_first,
+        np.ascontiguousarray(rewards),
+        starts,
+        length,
+        2 * p,
+        residual_dims,
+        components,
     )
     return thresholds, np.asarray(explained)
 
@@ -233,11 +261,15 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
     if (explained_variance.min(axis=0)[:-1] <= 0.0).all():
         return 0.0
     best = int(np.argmax(mean))
-    allowed = mean[best] - explained_variance[:, best].std() / np.sqrt(len(explained_variance))
+    allowed = mean[best] - explained_variance[:, best].std() / np.sqrt(
+        len(explained_variance)
+    )
     return float(thresholds[np.flatnonzero(mean[: best + 1] >= allowed)[0]])
 
 
-def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
+def pooled_component(
+    invariant: Array, features: Array, rewards: Array
+) -> tuple[Array, Array]:
     """Estimate the stable coefficients β_inv (p,) by one regression on all rows, and return their covariance.
 
     The regression has an intercept and uses only the stable directions. Rewards that the drifting
@@ -249,7 +281,9 @@ def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple
         return np.zeros(p), np.zeros((p, p))
     gram, cross, square = _centred_products(features @ invariant, rewards)
     coordinates = np.linalg.solve(gram, cross)
-    variance = max(square - float(coordinates @ cross), 1e-12 * square, 1e-300) / (n - dim - 1)
+    variance = max(square - float(coordinates @ cross), 1e-12 * square, 1e-300) / (
+        n - dim - 1
+    )
     covariance = invariant @ np.linalg.inv(gram) @ invariant.T
     return invariant @ coordinates, variance * 0.5 * (covariance + covariance.T)
 
@@ -260,4 +294,8 @@ def _centred_products(coordinates: Array, rewards: Array) -> tuple[Array, Array,
     """
     coordinates = coordinates - coordinates.mean(axis=0)
     rewards = rewards - rewards.mean()
-    return coordinates.T @ coordinates, coordinates.T @ rewards, float(rewards @ rewards)
+    return (
+        coordinates.T @ coordinates,
+        coordinates.T @ rewards,
+        float(rewards @ rewards),
+    )

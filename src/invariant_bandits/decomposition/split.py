@@ -11,7 +11,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.decomposition.paths import INFORMS, CoefficientPaths, in_units_of_all
+from invariant_bandits.decomposition.paths import (
+    INFORMS,
+    CoefficientPaths,
+    in_units_of_all,
+)
 from invariant_bandits.moments.windowed import WindowedMoments
 
 SHAPE = ("p", "columns")
@@ -48,7 +52,11 @@ class Split:
         parts = {"invariant": self.invariant, "residual": self.residual}
         for name, value in parts.items():
             empty = np.ndim(value) == 2 and np.size(value) == 0
-            frozen = np.array(value if empty else finite_array(name, value, SHAPE), dtype=float, order="C")
+            frozen = np.array(
+                value if empty else finite_array(name, value, SHAPE),
+                dtype=float,
+                order="C",
+            )
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
         rows, columns = self.invariant.shape
@@ -59,7 +67,9 @@ class Split:
             )
         error = float(np.abs(self.basis.T @ self.basis - np.eye(rows)).max(initial=0.0))
         if error > 1e-8:
-            raise InputError(f"the columns of a split must be orthonormal, they are off by {error:.1e}")
+            raise InputError(
+                f"the columns of a split must be orthonormal, they are off by {error:.1e}"
+            )
 
     @classmethod
     def from_residual(cls, residual: Array) -> Split:
@@ -117,7 +127,9 @@ class Split:
         parts = {False: self.invariant, True: self.residual}
         sides = [varies for varies, part in parts.items() if part.size]
         blocks = [np.asarray(parts[varies]) for varies in sides]
-        return InvarianceResult(blocks, sides, [constancy_test(paths.along(block)) for block in blocks])
+        return InvarianceResult(
+            blocks, sides, [constancy_test(paths.along(block)) for block in blocks]
+        )
 
     def __repr__(self) -> str:
         return f"Split(invariant_dim={self.invariant_dim}, residual_dim={self.residual_dim})"
@@ -167,7 +179,11 @@ class InvarianceResult(NamedTuple):
         """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact
         here.
         """
-        blocks = [block for block, moves in zip(self.blocks, self.varies, strict=True) if moves == varies]
+        blocks = [
+            block
+            for block, moves in zip(self.blocks, self.varies, strict=True)
+            if moves == varies
+        ]
         if not blocks:
             return np.zeros((len(self.blocks[0]), 0))
         left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
@@ -211,14 +227,20 @@ def _test_partial_windows(coefficients: Array, precisions: Array) -> ConstancyTe
     pull = np.einsum("mij,mj->mi", shares, apart)
     log_wald = log_survival(float((apart * pull).sum()), freedom)
     design = window_trend(m, TREND_DEGREE)
-    left = np.einsum("ma,mb,mij->aibj", design, design, shares).reshape((TREND_DEGREE + 1) * d, -1)
+    left = np.einsum("ma,mb,mij->aibj", design, design, shares).reshape(
+        (TREND_DEGREE + 1) * d, -1
+    )
     values, vectors = np.linalg.eigh(left)
     informed = values > INFORMS
     bends = int(informed.sum()) - d
     if not 1 <= bends < freedom:
         return ConstancyTest(log_wald, log_wald, possible)
     right = np.einsum("ma,mi->ai", design, pull).ravel() @ vectors[:, informed]
-    return ConstancyTest(log_wald, log_survival(float((right**2 / values[informed]).sum()), bends), possible)
+    return ConstancyTest(
+        log_wald,
+        log_survival(float((right**2 / values[informed]).sum()), bends),
+        possible,
+    )
 
 
 def window_trend(m: int, degree: int) -> Array:
@@ -236,7 +258,10 @@ def log_survival(statistic: float, freedom: int) -> float:
         return float(np.log(survival))
     # Upper incomplete gamma: its leading term, x^(a−1)e^(−x)(1 + (a−1)/x + …), and a bound of the rest.
     return float(
-        (half - 1.0) * np.log(x) - x - special.gammaln(half) - np.log1p(-min((half - 1.0) / x, 0.99))
+        (half - 1.0) * np.log(x)
+        - x
+        - special.gammaln(half)
+        - np.log1p(-min((half - 1.0) / x, 0.99))
     )
 
 
@@ -246,7 +271,9 @@ def _misfit(coefficients: Array, precisions: Array, degree: int) -> float:
     """
     m, d = coefficients.shape
     design = window_trend(m, degree)
-    left = np.einsum("ma,mb,mij->aibj", design, design, precisions).reshape((degree + 1) * d, -1)
+    left = np.einsum("ma,mb,mij->aibj", design, design, precisions).reshape(
+        (degree + 1) * d, -1
+    )
     pull = np.einsum("mij,mj->mi", precisions, coefficients)
     right = np.einsum("ma,mi->ai", design, pull).ravel()
     fitted = design @ np.linalg.solve(left, right).reshape(degree + 1, d)
@@ -295,7 +322,9 @@ def select_invariant(
     limit = np.log(alpha / len(blocks))
     tests = [constancy_test(paths.along(block)) for block in stay]
     while stay:
-        worst = int(np.argmin([test.log_p if test.possible else -np.inf for test in tests]))
+        worst = int(
+            np.argmin([test.log_p if test.possible else -np.inf for test in tests])
+        )
         left = sum(block.shape[1] for block in stay)
         none_varies = tests[worst].possible and tests[worst].log_p > limit
         if none_varies if invariant_dim is None else left <= invariant_dim:
@@ -330,7 +359,11 @@ def _divide(block: Array, paths: CoefficientPaths, keep: int) -> tuple[Array, Ar
 
 
 def refine_split(
-    stay: list[Array], moved: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
+    stay: list[Array],
+    moved: list[Array],
+    paths: CoefficientPaths,
+    covariances: Array,
+    sizes: Array,
 ) -> tuple[list[Array], list[Array]]:
     """Improve the stable (invariant) and the drifting (residual) directions together, by rotation.
 
@@ -385,8 +418,13 @@ def refine_split(
     return np.hsplit(W, cut), np.hsplit(V, back)
 
 
-def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: Array, sizes: Array) -> float:
-    logdet = np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1]
+def _joint_criterion(
+    W: Array, V: Array, paths: CoefficientPaths, covariances: Array, sizes: Array
+) -> float:
+    logdet = (
+        np.linalg.slogdet(W.T @ covariances @ W)[1]
+        + np.linalg.slogdet(V.T @ covariances @ V)[1]
+    )
     inside = paths.along(W)
     misfit = _misfit(inside.coefficients, inside.precisions(), 0)
     return float(sizes @ logdet) + misfit
@@ -407,9 +445,13 @@ def component_along(
     if kind == "within-window":
         return paths.along(invariant).weighted_mean()
     weights = moments.counts[:, None] * moments.feature_mean
-    square = float(moments.reward_square.sum() + moments.counts @ moments.reward_mean**2)
+    square = float(
+        moments.reward_square.sum() + moments.counts @ moments.reward_mean**2
+    )
     inverse = np.linalg.inv(invariant.T @ moments.second_moment() @ invariant)
     pull = invariant.T @ (moments.cross.sum(axis=0) + weights.T @ moments.reward_mean)
     mean = inverse @ pull
-    variance = max(square - float(mean @ pull), 0.0) / (moments.rounds - invariant.shape[1])
+    variance = max(square - float(mean @ pull), 0.0) / (
+        moments.rounds - invariant.shape[1]
+    )
     return mean, variance * 0.5 * (inverse + inverse.T)

@@ -23,9 +23,18 @@ from invariant_bandits.evaluation.estimators import (
 )
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
-from invariant_bandits.evaluation.propensities import Calibration, calibration, with_propensities
+from invariant_bandits.evaluation.propensities import (
+    Calibration,
+    calibration,
+    with_propensities,
+)
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
-from invariant_bandits.logs.features import ArmFeatures, FeatureOptions, fewest_rounds, silent_context
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    FeatureOptions,
+    fewest_rounds,
+    silent_context,
+)
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
@@ -33,7 +42,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, Maker, checked_makers, find_policy
+from invariant_bandits.policies.registry import (
+    Contender,
+    Maker,
+    checked_makers,
+    find_policy,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -49,8 +63,16 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    about = {"of": difference, "lost": -difference.value, "reasons": "; ".join(difference.reasons)}
-    assumed = f"if the {assuming} method's assumption holds: " if assuming and difference.concludes else ""
+    about = {
+        "of": difference,
+        "lost": -difference.value,
+        "reasons": "; ".join(difference.reasons),
+    }
+    assumed = (
+        f"if the {assuming} method's assumption holds: "
+        if assuming and difference.concludes
+        else ""
+    )
     return assumed + str(TEXTS["answers"][difference.answer].format(**about))
 
 
@@ -82,12 +104,18 @@ class Line:
     @property
     def assumption(self) -> str | None:
         """What the numbers rest on beyond the log. None where they rest on the log alone."""
-        return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
+        return (
+            ESTIMATORS.find(self.estimator).assumption
+            if self.estimator in ESTIMATORS
+            else None
+        )
 
 
 def _word(value: Any) -> str:
     """A setting as a name with options has it."""
-    return f"{value:g}" if isinstance(value, float) and value < 0.9 else str(value).lower()
+    return (
+        f"{value:g}" if isinstance(value, float) and value < 0.9 else str(value).lower()
+    )
 
 
 class Answers(NamedTuple):
@@ -131,10 +159,14 @@ class PolicyEvaluation:
     def answers(self, name: str, question: Question) -> Answers:
         """What is said of a policy."""
         try:
-            lines = tuple(self._line(name, estimator, question) for estimator in self.asked)
+            lines = tuple(
+                self._line(name, estimator, question) for estimator in self.asked
+            )
             if question.later.offered_rewards is not None:
                 return Answers(lines)
-            return Answers(lines, float(question.later.of_logged(question.target).mean()))
+            return Answers(
+                lines, float(question.later.of_logged(question.target).mean())
+            )
         except InputError as error:
             if name == self.reference:
                 self._rivals.clear()
@@ -159,8 +191,16 @@ class PolicyEvaluation:
             against = value.minus(rival, self.pairs)
         else:
             missing = replace(value, value=np.nan, contributions=None)
-            against = missing.refused(f"{self.reference or 'the reference'} has no such estimate")
-        return Line(name, asked.name, self.without_rounds(value), against, value.minus(self.logged))
+            against = missing.refused(
+                f"{self.reference or 'the reference'} has no such estimate"
+            )
+        return Line(
+            name,
+            asked.name,
+            self.without_rounds(value),
+            against,
+            value.minus(self.logged),
+        )
 
 
 COMPARED = (
@@ -174,7 +214,15 @@ remember about one window of the moments.
 """
 REFERENCE = "linucb-cold"
 """The policy that differences are taken to where no simple policy was tuned."""
-NUMBERS = ("value", "low", "high", "standard_error", "effective_sample", "rounds", "concludes")
+NUMBERS = (
+    "value",
+    "low",
+    "high",
+    "standard_error",
+    "effective_sample",
+    "rounds",
+    "concludes",
+)
 """Of every estimate in the rows of a comparison."""
 
 
@@ -225,8 +273,17 @@ class Comparison(plotting.ShownInNotebooks):
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         if policy not in self.agreement:
-            raise InputError(f"policy must be one of {', '.join(self.policies)}, got {policy!r}")
-        return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
+            raise InputError(
+                f"policy must be one of {', '.join(self.policies)}, got {policy!r}"
+            )
+        return next(
+            (
+                x
+                for x in self.lines
+                if x.policy == policy and estimator in (None, x.estimator)
+            ),
+            None,
+        )
 
     def verdict(self, policy: str) -> str:
         """Would it have helped? In plain words."""
@@ -235,11 +292,16 @@ class Comparison(plotting.ShownInNotebooks):
             return f"not evaluated: {policy} could not be fitted or played, because {self.failures[policy]}"
         if line is None:
             return "cannot be known, because the log has no propensities"
-        return verdict(line.against_log, line.estimator if line.assumption is not None else None)
+        return verdict(
+            line.against_log, line.estimator if line.assumption is not None else None
+        )
 
     def settings_of(self, policy: str) -> str:
         """The settings that were chosen for a policy, as words. Empty if none were."""
-        return ", ".join(f"{name} {_word(value)}" for name, value in self.settings.get(policy, {}).items())
+        return ", ".join(
+            f"{name} {_word(value)}"
+            for name, value in self.settings.get(policy, {}).items()
+        )
 
     def with_settings(self, policy: str) -> str:
         """The name of a policy, with the settings that were chosen for it."""
@@ -248,7 +310,11 @@ class Comparison(plotting.ShownInNotebooks):
 
     def assumptions(self) -> dict[str, str]:
         """Estimator -> what it assumes, for those in the comparison that assume anything."""
-        return {line.estimator: line.assumption for line in self.lines if line.assumption is not None}
+        return {
+            line.estimator: line.assumption
+            for line in self.lines
+            if line.assumption is not None
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Tidy rows: one per policy, estimator and quantity (value, against log, against reference)."""
@@ -276,10 +342,14 @@ class Comparison(plotting.ShownInNotebooks):
         Policies of which nothing is known have a line without an interval. Parameters and what is returned as
         in `SimulationResult.plot`.
         """
-        rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(self.policies)
+        rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(
+            self.policies
+        )
         for line in reversed(self.lines):  # the preferred estimator of a policy last
             gain = line.against_log
-            rows[line.policy] = (gain.value, gain.low, gain.high) if gain.concludes else None
+            rows[line.policy] = (
+                (gain.value, gain.low, gain.high) if gain.concludes else None
+            )
         return plotting.difference_chart(rows, axes=axes, theme_name=theme)
 
     def headline(self) -> list[str]:
@@ -296,7 +366,12 @@ class Comparison(plotting.ShownInNotebooks):
         """Who is ahead, the first policy or the reference. First of all whether a simple policy is."""
         first, rival = self.policies[0], self.reference
         line = self.line(first)
-        if line is None or rival is None or rival == first or not line.against_reference.concludes:
+        if (
+            line is None
+            or rival is None
+            or rival == first
+            or not line.against_reference.concludes
+        ):
             return []
         gain, name = line.against_reference, self.with_settings(rival)
         if rival in self.simple[:1]:
@@ -304,8 +379,16 @@ class Comparison(plotting.ShownInNotebooks):
         ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
         amount = f"by {abs(gain.value):.3g} [{ends[0]:+.3g}, {ends[1]:+.3g}] per round"
         chance = "" if gain.answer in ("yes", "no") else ", which may be chance"
-        lines = {other: self.line(other) for other in self.simple if other not in (first, rival)}
-        above = {other: of.value.value - line.value.value for other, of in lines.items() if of is not None}
+        lines = {
+            other: self.line(other)
+            for other in self.simple
+            if other not in (first, rival)
+        }
+        above = {
+            other: of.value.value - line.value.value
+            for other, of in lines.items()
+            if of is not None
+        }
         best = max(above, key=lambda other: above[other], default=first)
         if gain.value < 0.0:
             simple = "A simple policy is ahead: " if rival in self.simple else ""
@@ -330,7 +413,9 @@ class Comparison(plotting.ShownInNotebooks):
         if self.calibration is not None:
             lines += ["", f"Propensities: {self.calibration.words}."]
         assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
-        return "\n".join([*lines, "", *(f"Note: {note}." for note in [*self.notes, *assumed])])
+        return "\n".join(
+            [*lines, "", *(f"Note: {note}." for note in [*self.notes, *assumed])]
+        )
 
     def _table(self) -> list[str]:
         wide = max(20, *(len(name) for name in self.policies))
@@ -338,8 +423,14 @@ class Comparison(plotting.ShownInNotebooks):
         heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
         lines = [f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
         for line in self.lines:
-            rival = "" if self.reference in (None, line.policy) else line.against_reference.interval
-            cells = f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
+            rival = (
+                ""
+                if self.reference in (None, line.policy)
+                else line.against_reference.interval
+            )
+            cells = (
+                f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
+            )
             rounds = f"{line.value.effective_sample:>11,.0f}"
             lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
@@ -347,7 +438,9 @@ class Comparison(plotting.ShownInNotebooks):
     __str__ = summary
 
     def __repr__(self) -> str:
-        estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
+        estimators = (
+            ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
+        )
         return f"Comparison({', '.join(self.policies)}; by {estimators}; {self.logged.rounds:,} rounds)"
 
 
@@ -439,15 +532,23 @@ def compare(
     whole_number("jobs", jobs, 1)
     feedback, windows = _rounds_of(feedback, fit_fraction, windows, seed)
     coding = feedback.arm_features
-    feedback = feedback if coding is None else feedback.recoded(coding.with_own_slopes())
-    earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
+    feedback = (
+        feedback if coding is None else feedback.recoded(coding.with_own_slopes())
+    )
+    earlier, later = (
+        feedback.split(fit_fraction)
+        if fit_until is None
+        else feedback.split(time=fit_until)
+    )
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
     checked, notes = None, _shared_slopes(coding)
     if not full:
         later, about_propensities = with_propensities(earlier, later, propensities)
         notes += about_propensities
-        checked = None if later.propensities is None else calibration(later.recoded(coding))
+        checked = (
+            None if later.propensities is None else calibration(later.recoded(coding))
+        )
         if later.propensities is None:
             notes.append(TEXTS["without_propensities"])
     asked = chosen_estimators(estimators, later, with_direct)
@@ -456,7 +557,12 @@ def compare(
     logged = logged_value(later, confidence=confidence)
     tuning = Tuning()
     if asked and settings != "published":
-        how: dict[str, Any] = {"windows": windows, "propensities": propensities, "seed": seed, "jobs": jobs}
+        how: dict[str, Any] = {
+            "windows": windows,
+            "propensities": propensities,
+            "seed": seed,
+            "jobs": jobs,
+        }
         if progress is not None:
             how["progress"] = lambda done, total: progress(done, total + len(makers))
         tuning = tune(makers, earlier, asked[0], **how)
@@ -467,20 +573,31 @@ def compare(
     named = wanted if wanted in makers else None
     doubt = None if checked is None else checked.doubt
     pairs = max(comb(len(makers), 2), 1)
-    evaluation = PolicyEvaluation(asked, logged, doubt, named, later.rounds <= keep_rounds, pairs)
+    evaluation = PolicyEvaluation(
+        asked, logged, doubt, named, later.rounds <= keep_rounds, pairs
+    )
 
     as_model = past, earlier, later
     if feedback.arm_features is not coding:
         before, after = earlier.recoded(coding), later.recoded(coding)
-        as_model = Past.from_feedback(before, after.rounds, windows, edges), before, after
+        as_model = (
+            Past.from_feedback(before, after.rounds, windows, edges),
+            before,
+            after,
+        )
 
     def answers_of(name: str) -> Answers:
         rounds = (past, earlier, later) if _is_simple(makers[name]) else as_model
-        return evaluation.answers(name, Question(makers[name], *rounds, predictions, confidence, seed))
+        return evaluation.answers(
+            name, Question(makers[name], *rounds, predictions, confidence, seed)
+        )
 
     answers, first = dict[str, Answers](), [name for name in makers if name == named]
     rest = [name for name in makers if name != named]
-    for names, processes in ((first, 1), (rest, jobs)):  # the others are compared with the reference
+    for names, processes in (
+        (first, 1),
+        (rest, jobs),
+    ):  # the others are compared with the reference
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
@@ -498,7 +615,11 @@ def compare(
             *([] if full else [TEXTS["followed"]]),
             TEXTS["one_at_a_time"],
         ),
-        failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
+        failures={
+            name: answer.failure
+            for name, answer in answers.items()
+            if answer.failure is not None
+        },
         settings={name: setting.options for name, setting in tuning.settings.items()},
         simple=simple,
     )
@@ -515,12 +636,20 @@ def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     return [] if silent is None else [f"{silent}. {TEXTS['own_slopes']}"]
 
 
-def _rounds_of(source: Any, fit_fraction: float, windows: int, seed: int) -> tuple[Feedback, int]:
+def _rounds_of(
+    source: Any, fit_fraction: float, windows: int, seed: int
+) -> tuple[Feedback, int]:
     """The rounds of a log that may still have to be read, and how many windows they bear."""
     if isinstance(source, Feedback):
         return source, windows
-    how: dict[str, Any] = {"fit_fraction": fit_fraction, "windows": windows, "seed": seed}
-    read = source if isinstance(source, LoggedFeedback) else read_feedback(source, **how)
+    how: dict[str, Any] = {
+        "fit_fraction": fit_fraction,
+        "windows": windows,
+        "seed": seed,
+    }
+    read = (
+        source if isinstance(source, LoggedFeedback) else read_feedback(source, **how)
+    )
     return read.feedback, min(windows, read.windows)
 
 
@@ -562,22 +691,37 @@ def expected_value(
     schema = model.schema
     if not schema.has_offered:
         return {"known": False, "reason": TEXTS["no_offered"]}
-    if schema.propensity is None and schema.rewards is None and not schema.full_information:
+    if (
+        schema.propensity is None
+        and schema.rewards is None
+        and not schema.full_information
+    ):
         return {"known": False, "reason": TEXTS["without_propensities"]}
     entry = find_policy(model.policy_name)
-    start = PolicyStart(model.policy_name, exploration, confidence, caution=caution_of(model))
+    start = PolicyStart(
+        model.policy_name, exploration, confidence, caution=caution_of(model)
+    )
     chosen: dict[str, Any] = {entry.name: start.contender()}
     chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}
     try:
         read = read_feedback(
-            source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
+            source,
+            schema,
+            features=features,
+            windows=model.moments.windows,
+            latest=latest,
+            keep_going=True,
         )
         feedback = read.feedback
-        if not entry.keeps_baseline and model.arms is None:  # features minus the mean of the earlier choices
+        if (
+            not entry.keeps_baseline and model.arms is None
+        ):  # features minus the mean of the earlier choices
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
         edges = _edges(model.moments, feedback)
-        result = compare(feedback, chosen, settings="published", windows=read.windows, edges=edges)
+        result = compare(
+            feedback, chosen, settings="published", windows=read.windows, edges=edges
+        )
     except InputError as error:
         return {"known": False, "reason": str(error)}
     return {
@@ -591,12 +735,24 @@ def expected_value(
 
 
 def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
-    line, known = result.line(name), dict[str, float | None](gain=None, low=None, high=None)
+    line, known = (
+        result.line(name),
+        dict[str, float | None](gain=None, low=None, high=None),
+    )
     if line is not None and line.against_log.concludes:
         gain = line.against_log
-        known = {"gain": float(gain.value), "low": float(gain.low), "high": float(gain.high)}
+        known = {
+            "gain": float(gain.value),
+            "low": float(gain.low),
+            "high": float(gain.high),
+        }
     estimator = "" if line is None else line.estimator
-    return {"policy": name, "estimator": estimator, **known, "verdict": result.verdict(name)}
+    return {
+        "policy": name,
+        "estimator": estimator,
+        **known,
+        "verdict": result.verdict(name),
+    }
 
 
 def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:

@@ -67,7 +67,9 @@ class Predictions:
     def under(self, feedback: Feedback, target: Any) -> Array:
         """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
         return feedback.per_round(
-            lambda part, own, model: part.sums_per_round(own * model), target, self.values
+            lambda part, own, model: part.sums_per_round(own * model),
+            target,
+            self.values,
         )
 
     def errors_under(self, feedback: Feedback, target: Any) -> Array:
@@ -141,8 +143,13 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
         inverse = np.linalg.inv(G + ridge)
         slopes[b] = inverse @ c
-        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(n - past - p, 1.0)
-        bases[b], centers[b] = moments.reward_mean[past - 1], moments.feature_mean[past - 1]
+        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(
+            n - past - p, 1.0
+        )
+        bases[b], centers[b] = (
+            moments.reward_mean[past - 1],
+            moments.feature_mean[past - 1],
+        )
         covariances[b] = noise * inverse
 
     def predicted(part: Feedback, start: int) -> Array:
@@ -155,7 +162,9 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
 
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
     values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
-    return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)
+    return Predictions(
+        values, feedback.of_logged(values), known, block, covariances, centers
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,12 +261,16 @@ class RegisteredEstimator:
 
     def estimate(self, question: Question) -> Estimate:
         """The answer. The function gets those of OPTIONS that it takes."""
-        options = {name: getattr(question, name) for name in OPTIONS if self.wants(name)}
+        options = {
+            name: getattr(question, name) for name in OPTIONS if self.wants(name)
+        }
         argument = question.target if self.takes == "target" else question.policy()
         return self.kind(question.later, argument, **options)
 
 
-ESTIMATORS: Registry[RegisteredEstimator] = Registry("estimator", "invariant_bandits.evaluation")
+ESTIMATORS: Registry[RegisteredEstimator] = Registry(
+    "estimator", "invariant_bandits.evaluation"
+)
 
 
 def estimator(
@@ -305,13 +318,17 @@ def estimator(
     one_of("takes", takes, ("target", "policy"))
 
     def registered(function: Function) -> Function:
-        ESTIMATORS.add(RegisteredEstimator(name, function, needs, takes, rank, assumption))
+        ESTIMATORS.add(
+            RegisteredEstimator(name, function, needs, takes, rank, assumption)
+        )
         return function
 
     return registered
 
 
-def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[RegisteredEstimator]:
+def chosen_estimators(
+    names: Any, feedback: Feedback, assuming: bool
+) -> list[RegisteredEstimator]:
     """The registered estimators that can answer, the preferred one first.
 
     Parameters
@@ -324,13 +341,20 @@ def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[Re
         Whether those that assume something are among all.
     """
     if names is None:
-        entries = [entry for entry in ESTIMATORS if assuming or entry.assumption is None]
+        entries = [
+            entry for entry in ESTIMATORS if assuming or entry.assumption is None
+        ]
     else:
         entries = [ESTIMATORS.find(name) for name in names]
-    return sorted((entry for entry in entries if entry.can_answer(feedback)), key=lambda entry: entry.rank)
+    return sorted(
+        (entry for entry in entries if entry.can_answer(feedback)),
+        key=lambda entry: entry.rank,
+    )
 
 
-def target_probabilities(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Any:
+def target_probabilities(
+    policy: Policy, feedback: Feedback, *, baseline: float = 0.0
+) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier
@@ -357,7 +381,9 @@ def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
     starts, learn = feedback.starts.tolist(), learn_from(policy)
-    propensities = getattr(policy, "propensities", None) or partial(own_propensities, policy)
+    propensities = getattr(policy, "propensities", None) or partial(
+        own_propensities, policy
+    )
     logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
     for t, (action, reward) in enumerate(logged):
         features = feedback.offered[starts[t] : starts[t + 1]]
@@ -375,7 +401,9 @@ def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     return result
 
 
-def replayed_rounds(policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+def replayed_rounds(
+    policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0
+) -> Whole:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
@@ -397,23 +425,42 @@ def replayed_rounds(policy: Policy, feedback: Feedback, *, seed: int = 0, baseli
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
     rng = np.random.default_rng(whole_seed(seed))
-    lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
+    lucky = rng.random(
+        feedback.rounds
+    ) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
     return np.concatenate(
         [
-            start + _accepted(policy, part, np.flatnonzero(lucky[start : start + part.rounds]), baseline)
+            start
+            + _accepted(
+                policy,
+                part,
+                np.flatnonzero(lucky[start : start + part.rounds]),
+                baseline,
+            )
             for start, part in in_parts(feedback)
         ]
     )
 
 
-def _accepted(policy: Policy, feedback: Feedback, tried: Whole, baseline: float) -> Whole:
+def _accepted(
+    policy: Policy, feedback: Feedback, tried: Whole, baseline: float
+) -> Whole:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
-    starts, actions, rewards = feedback.starts.tolist(), feedback.actions.tolist(), feedback.rewards.tolist()
+    starts, actions, rewards = (
+        feedback.starts.tolist(),
+        feedback.actions.tolist(),
+        feedback.rewards.tolist(),
+    )
     accepted, learn = [], learn_from(policy)
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
-            learn(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
+            learn(
+                features[actions[t]],
+                rewards[t] - baseline,
+                offered=features,
+                action=actions[t],
+            )
             accepted.append(t)
     return np.array(accepted, dtype=np.int64)
 
@@ -436,8 +483,13 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
         Rows of feedback.offered.
     """
     if feedback.offered_rewards is None:
-        raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
-    rows = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
+        raise InputError(
+            "offered_rewards are missing: playing needs the rewards of all offered actions"
+        )
+    rows = [
+        feedback.starts[start] + _played(policy, part, baseline)
+        for start, part in in_parts(feedback)
+    ]
     return np.concatenate(rows)
 
 
@@ -449,21 +501,34 @@ def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
         if not 0 <= action < len(features):
-            raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
+            raise InputError(
+                f"select must return an action from 0 to {len(features) - 1}, got {action!r}"
+            )
         rows.append(starts[t] + action)
-        learn(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
+        learn(
+            features[action],
+            rewards[rows[t]] - baseline,
+            offered=features,
+            action=action,
+        )
     return np.array(rows, dtype=np.int64)
 
 
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
-MISSING = "support missing: {:.0f} % of what the target plays is never played in the log"
+MISSING = (
+    "support missing: {:.0f} % of what the target plays is never played in the log"
+)
 
 
 @estimator("IPS", rank=2)
 def ips(
-    feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
+    feedback: Feedback,
+    target: Array,
+    *,
+    weights: Array | None = None,
+    confidence: float = 0.95,
 ) -> Estimate:
     """Estimate the mean reward of a policy by inverse propensity scoring (Horvitz & Thompson 1952).
 
@@ -488,12 +553,23 @@ def ips(
         Mean reward per round, with its confidence interval.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
-    return _weighted(feedback, weights, weights * feedback.rewards, ones(feedback.rounds), confidence, 0.0)
+    return _weighted(
+        feedback,
+        weights,
+        weights * feedback.rewards,
+        ones(feedback.rounds),
+        confidence,
+        0.0,
+    )
 
 
 @estimator("SNIPS", rank=1)
 def snips(
-    feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
+    feedback: Feedback,
+    target: Array,
+    *,
+    weights: Array | None = None,
+    confidence: float = 0.95,
 ) -> Estimate:
     """Estimate the mean reward of a policy by self-normalised IPS (Swaminathan & Joachims 2015).
 
@@ -536,7 +612,9 @@ def doubly_robust(
     weights = importance_weights(feedback, target) if weights is None else weights
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
     gains = model.under(feedback, target) + weights * (feedback.rewards - model.logged)
-    return _weighted(feedback, weights, gains, ones(feedback.rounds), confidence, model.logged)
+    return _weighted(
+        feedback, weights, gains, ones(feedback.rounds), confidence, model.logged
+    )
 
 
 def _weighted(
@@ -550,8 +628,14 @@ def _weighted(
     """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
     support.
     """
-    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": weights}
-    return estimated(gains, totals, confidence=confidence, reasons=support(weights)[1], **about)
+    about: dict[str, Any] = {
+        "rewards": feedback.rewards,
+        "expected": expected,
+        "reach": weights,
+    }
+    return estimated(
+        gains, totals, confidence=confidence, reasons=support(weights)[1], **about
+    )
 
 
 @estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
@@ -577,14 +661,28 @@ def direct(
     # A reward raises the predicted baseline of the next block by its share, so the reach is 1.
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
-    about: dict[str, Any] = {"rewards": feedback.rewards, "expected": expected, "reach": known}
-    about |= {"notes": (TEXTS["direct"],), "model_errors": model.errors_under(feedback, target)}
-    return estimated(known * model.under(feedback, target), known, confidence=confidence, **about)
+    about: dict[str, Any] = {
+        "rewards": feedback.rewards,
+        "expected": expected,
+        "reach": known,
+    }
+    about |= {
+        "notes": (TEXTS["direct"],),
+        "model_errors": model.errors_under(feedback, target),
+    }
+    return estimated(
+        known * model.under(feedback, target), known, confidence=confidence, **about
+    )
 
 
 @estimator("replay", takes="policy", rank=3)
 def replay(
-    feedback: Feedback, policy: Policy, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
+    feedback: Feedback,
+    policy: Policy,
+    *,
+    seed: int = 0,
+    baseline: float = 0.0,
+    confidence: float = 0.95,
 ) -> Estimate:
     """Estimate the mean reward of a learning policy by replaying the rounds in which it agrees with the log.
 
@@ -614,18 +712,32 @@ def replay(
     return accepted_value(feedback, accepted, confidence=confidence)
 
 
-def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0.95) -> Estimate:
+def accepted_value(
+    feedback: Feedback, accepted: Whole, *, confidence: float = 0.95
+) -> Estimate:
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    about: dict[str, Any] = {"rewards": feedback.rewards, "reach": weights, "confidence": confidence}
+    about: dict[str, Any] = {
+        "rewards": feedback.rewards,
+        "reach": weights,
+        "confidence": confidence,
+    }
     notes = (f"mean over the policy's first {len(accepted):,} rounds",)
     reasons = replay_support(feedback, len(accepted))
-    return estimated(weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about)
+    return estimated(
+        weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about
+    )
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
-def exact(feedback: Feedback, policy: Policy, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
+def exact(
+    feedback: Feedback,
+    policy: Policy,
+    *,
+    baseline: float = 0.0,
+    confidence: float = 0.95,
+) -> Estimate:
     """Return the mean reward of a policy that plays a log in which the rewards of all actions are known.
 
     The policy learns from its own choices, so that no assumption is needed. The confidence interval says how
@@ -657,7 +769,9 @@ def importance_weights(feedback: Feedback, target: Array) -> Array:
     """w (n,): probability of the logged action under the target over that under the log."""
     if feedback.propensities is None:
         raise InputError(TEXTS["propensities_missing"])
-    return np.asarray(feedback.of_logged(checked_target(feedback, target)) / feedback.propensities)
+    return np.asarray(
+        feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
+    )
 
 
 def checked_target(feedback: Feedback, target: Any) -> Any:
@@ -665,7 +779,9 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
     if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
         return target
     target = finite_array("target", target, (len(feedback.offered),))
-    if (target < 0.0).any() or (np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6).any():
+    if (target < 0.0).any() or (
+        np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6
+    ).any():
         raise InputError("target must be probabilities that add up to 1 in every round")
     return target
 
@@ -697,10 +813,16 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     if gap < -max(UNSUPPORTED, 4.0 * error):
         reasons.append(MISSING.format(-100.0 * gap))
     if gap > max(UNSUPPORTED, 4.0 * error):
-        reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
+        reasons.append(
+            f"the mean weight is {mean:.2f} instead of 1: the propensities are too small"
+        )
     if effective < MIN_EFFECTIVE:
-        reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
+        reasons.append(
+            f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed"
+        )
     share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
-        reasons.append(TEXTS["one_round"].format(share=100.0 * share, most=100.0 * LARGEST_SHARE))
+        reasons.append(
+            TEXTS["one_round"].format(share=100.0 * share, most=100.0 * LARGEST_SHARE)
+        )
     return effective, tuple(reasons)

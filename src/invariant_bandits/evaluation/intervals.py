@@ -55,7 +55,9 @@ def scaled_block_sums(values: Array) -> Array:
     does the one block that two or three values make.
     """
     sums = block_sums(values)
-    return np.asarray(sums * np.sqrt(dependence_of_blocks(values) * len(sums) / max(len(sums) - 1, 1)))
+    return np.asarray(
+        sums * np.sqrt(dependence_of_blocks(values) * len(sums) / max(len(sums) - 1, 1))
+    )
 
 
 def dependence_of_blocks(values: Array) -> float:
@@ -95,7 +97,9 @@ def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
     return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
 
 
-def block_starts(rounds: int, blocks: int = BLOCKS) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def block_starts(
+    rounds: int, blocks: int = BLOCKS
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """First round of each block."""
     return _starts(rounds, min(blocks, rounds // 2))
 
@@ -119,7 +123,11 @@ ALMOST_SYMMETRIC = 1e-4
 
 
 def rare_reward_interval(
-    influence: Array, unseen_up: float, unseen_down: float, clustered: float, confidence: float
+    influence: Array,
+    unseen_up: float,
+    unseen_down: float,
+    clustered: float,
+    confidence: float,
 ) -> tuple[float, float, float]:
     """Return the standard error of an estimate V, and how far its confidence interval reaches below and above
     V.
@@ -155,8 +163,16 @@ def rare_reward_interval(
     S = scaled_block_sums(z)
     error = float(np.sqrt(S @ S))
     student = student_quantile(len(z), confidence) * error
-    lows = (-student, _gamma_end(z, down, alpha), _gamma_end(S, clustered * down, alpha))
-    highs = (student, _gamma_end(z, up, 1.0 - alpha), _gamma_end(S, clustered * up, 1.0 - alpha))
+    lows = (
+        -student,
+        _gamma_end(z, down, alpha),
+        _gamma_end(S, clustered * down, alpha),
+    )
+    highs = (
+        student,
+        _gamma_end(z, up, 1.0 - alpha),
+        _gamma_end(S, clustered * up, 1.0 - alpha),
+    )
     return scale * error, -scale * float(np.min(lows)), scale * float(np.max(highs))
 
 
@@ -177,7 +193,9 @@ def _gamma_end(x: Array, u: float, p: float) -> float:
 
 def student_quantile(rounds: int, confidence: float) -> float:
     """How many standard errors over the blocks of so many rounds each end of Student's interval is away."""
-    return float(special.stdtrit(len(block_starts(rounds)) - 1, 0.5 * (1.0 + confidence)))
+    return float(
+        special.stdtrit(len(block_starts(rounds)) - 1, 0.5 * (1.0 + confidence))
+    )
 
 
 def unseen_sizes(residuals: Array) -> tuple[float, float]:
@@ -192,8 +210,12 @@ def unseen_sizes(residuals: Array) -> tuple[float, float]:
     e = residuals / scale
     squares = float(e @ e)
     gaussian = float(np.sqrt(2.0 / np.pi * squares / len(e)))
-    cubes_above, cubes_below = (float(np.maximum(signed, 0.0) @ (e * e)) for signed in (e, -e))
-    above, below = (max(0.0, cubes / squares - gaussian) for cubes in (cubes_above, cubes_below))
+    cubes_above, cubes_below = (
+        float(np.maximum(signed, 0.0) @ (e * e)) for signed in (e, -e)
+    )
+    above, below = (
+        max(0.0, cubes / squares - gaussian) for cubes in (cubes_above, cubes_below)
+    )
     return scale * above, scale * below
 
 
@@ -297,7 +319,9 @@ class Estimate:
         of all others `among` so many differences (Bonferroni).
         """
         if self.rounds != other.rounds or self.confidence != other.confidence:
-            raise InputError("estimates must come from the same rounds at the same confidence")
+            raise InputError(
+                "estimates must come from the same rounds at the same confidence"
+            )
         if self.contributions is None or other.contributions is None:
             raise InputError(TEXTS["rounds_not_kept"])
         return _concluded(
@@ -320,7 +344,9 @@ class Estimate:
 
     def __str__(self) -> str:
         known = f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
-        return known if self.concludes else f"cannot be known: {'; '.join(self.reasons)}"
+        return (
+            known if self.concludes else f"cannot be known: {'; '.join(self.reasons)}"
+        )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -376,13 +402,20 @@ def estimated(
     0.25 [0.1924, 0.3135]
     """
     probability("confidence", confidence)
-    gains, weights = np.asarray(gains, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    gains, weights = (
+        np.asarray(gains, dtype=np.float64),
+        np.asarray(weights, dtype=np.float64),
+    )
     whole = Contributions(gains, weights, gains, None)
     if rewards is None or reach is None:
         whole = replace(whole, residuals=gains - whole.value * weights)
     else:
         expected = whole.value if expected is None else expected
-        residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
+        residuals = (
+            rewards
+            if isinstance(expected, float) and expected == 0.0
+            else rewards - expected
+        )
         whole = replace(whole, residuals=residuals, reach=reach)
     parts = (gains, weights, whole.residuals, gains if reach is None else reach)
     if {np.shape(part) for part in parts} != {(gains.size,)}:
@@ -417,7 +450,11 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     different = len(rewards) - int(counts.max())
     if len(values) > 2 and different < FEWEST_DIFFERENT:
         common = values[counts.argmax()]
-        return (TEXTS["few_differ"].format(different=different, common=common, fewest=FEWEST_DIFFERENT),)
+        return (
+            TEXTS["few_differ"].format(
+                different=different, common=common, fewest=FEWEST_DIFFERENT
+            ),
+        )
     return ()
 
 
@@ -436,15 +473,22 @@ def _concluded(
     about = (notes, confidence, kept, model_errors)
     if n < 4 or any(part.weights.sum() == 0.0 for part in parts):
         reasons = reasons or ("there are no rounds to average",)
-        return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about)
+        return Estimate(
+            np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about
+        )
     value = parts[0].value - sum(part.value for part in parts[1:])
     influence = parts[0].influence - sum(part.influence for part in parts[1:])
     up, down = _unseen_moves(parts)
     clustered = max(clustering(influence), _clustering_of_rewards(parts))
-    error, below, above = rare_reward_interval(influence, up, down, clustered, confidence)
+    error, below, above = rare_reward_interval(
+        influence, up, down, clustered, confidence
+    )
     model_error = float(np.linalg.norm(model_errors, axis=1).sum())
     beyond = student_quantile(n, confidence) * model_error
-    low, high = value - float(np.hypot(below, beyond)), value + float(np.hypot(above, beyond))
+    low, high = (
+        value - float(np.hypot(below, beyond)),
+        value + float(np.hypot(above, beyond)),
+    )
     error = float(np.hypot(error, model_error))
     if not (np.isfinite(low) and np.isfinite(high)):
         reasons = reasons or ("the interval has no finite end",)
@@ -482,4 +526,6 @@ def _clustering_of_rewards(parts: Sequence[Contributions]) -> float:
         return largest
     reach = parts[0].reach_of_value - sum(part.reach_of_value for part in parts[1:])
     squares = len(reach) * float(reach @ reach)
-    return 1.0 + (largest - 1.0) * (float(reach.sum()) ** 2 / squares if squares > 0.0 else 0.0)
+    return 1.0 + (largest - 1.0) * (
+        float(reach.sum()) ** 2 / squares if squares > 0.0 else 0.0
+    )

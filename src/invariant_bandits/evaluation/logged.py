@@ -12,9 +12,20 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, require_finite, whole_number
-from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, mean_reward, snips
+from invariant_bandits.evaluation.estimators import (
+    UNSUPPORTED,
+    doubly_robust,
+    ips,
+    mean_reward,
+    snips,
+)
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
-from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
+from invariant_bandits.logs.external_sort import (
+    RowCollector,
+    collect_rows,
+    in_time_order,
+    release_memory,
+)
 from invariant_bandits.logs.features import (
     ArmFeatures,
     Dropped,
@@ -137,7 +148,10 @@ def read_feedback(
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = QualityReport(), [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
+    quality, notes = (
+        QualityReport(),
+        [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])],
+    )
     gathered = _Gathered(latest)
     for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
         gathered.add(batch)
@@ -149,7 +163,9 @@ def read_feedback(
     quality.require_choices(keep_going)
     if latest is not None and quality.rounds > latest:
         wider = np.sqrt(quality.rounds / latest)
-        notes.append(TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider))
+        notes.append(
+            TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider)
+        )
     raw = gathered.feedback(seed, notes)
     release_memory()
     earlier, _ = raw.split(fit_fraction)
@@ -158,13 +174,17 @@ def read_feedback(
     if isinstance(expanding, ArmFeatures):
         raw = replace(raw, arm_features=expanding)
     else:
-        pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
+        pruned = prune(
+            earlier.moments(min(windows, earlier.rounds)), expanding, options
+        )
         raw = raw.mapped(pruned.feature_map.standardise)
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
         raw = replace(raw, feature_names=tuple(feature_map.names))
     about = (tuple(notes), gathered.positions, gathered.offered_arms)
-    return LoggedFeedback(raw, log.schema, feature_map, quality, windows, dropped, *about)
+    return LoggedFeedback(
+        raw, log.schema, feature_map, quality, windows, dropped, *about
+    )
 
 
 def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> int:
@@ -172,7 +192,9 @@ def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> 
     bearable = rounds // fewest_rounds(dim)
     if not 2 <= bearable < whole_number("windows", windows, 2):
         return windows
-    notes.append(f"{windows} windows are too many for the rounds to fit on; {bearable} were made")
+    notes.append(
+        f"{windows} windows are too many for the rounds to fit on; {bearable} were made"
+    )
     return bearable
 
 
@@ -204,7 +226,10 @@ class _Gathered:
             if rows is not None:
                 require_finite(name, rows)
                 collector.append(np.asarray(rows, dtype=np.float64))
-        while self.latest is not None and self.rounds - len(self._per_round[0]["rewards"]) >= self.latest:
+        while (
+            self.latest is not None
+            and self.rounds - len(self._per_round[0]["rewards"]) >= self.latest
+        ):
             first = self._per_round.popleft()
             self.rounds -= len(first["rewards"])
             for collector in self._per_row.values():
@@ -215,22 +240,37 @@ class _Gathered:
         """The rounds; `notes` say if their actions were drawn."""
         parts = {name: [held[name] for held in self._per_round] for name in PER_ROUND}
         joined: dict[str, Any] = {
-            name: None if of[0] is None else np.concatenate(of) for name, of in parts.items()
+            name: None if of[0] is None else np.concatenate(of)
+            for name, of in parts.items()
         }
         before = max(0, self.rounds - self.latest) if self.latest else 0
         earlier = int(np.sum(joined["offered_counts"][:before]))
-        joined = {name: None if of is None else of[before:] for name, of in joined.items()}
+        joined = {
+            name: None if of is None else of[before:] for name, of in joined.items()
+        }
         for collector in self._per_row.values():
             if collector.used:
                 collector.drop(earlier)
-        rows = {name: of.rows() if of.used else None for name, of in self._per_row.items()}
+        rows = {
+            name: of.rows() if of.used else None for name, of in self._per_row.items()
+        }
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
-        about: dict[str, Any] = {"counts": joined["offered_counts"], "times": joined["times"]}
+        about: dict[str, Any] = {
+            "counts": joined["offered_counts"],
+            "times": joined["times"],
+        }
         if joined["action"] is None:
             notes.append(TEXTS["uniform_log"])
-            return Feedback.from_full_information(rows["offered"], rows["all_rewards"], seed=seed, **about)
-        about |= {"propensities": joined["propensity"], "offered_rewards": rows["all_rewards"]}
-        return Feedback.from_arrays(rows["offered"], joined["action"], joined["rewards"], **about)
+            return Feedback.from_full_information(
+                rows["offered"], rows["all_rewards"], seed=seed, **about
+            )
+        about |= {
+            "propensities": joined["propensity"],
+            "offered_rewards": rows["all_rewards"],
+        }
+        return Feedback.from_arrays(
+            rows["offered"], joined["action"], joined["rewards"], **about
+        )
 
 
 ASKED = {"DR": doubly_robust, "SNIPS": snips, "IPS": ips}
@@ -260,7 +300,9 @@ class LoggedPolicyValue:
     def covers(self, estimator: str) -> bool:
         """Whether the interval of an estimator holds what was earned."""
         estimate = self.estimates[estimator]
-        return bool(estimate.concludes and estimate.low <= self.earned.value <= estimate.high)
+        return bool(
+            estimate.concludes and estimate.low <= self.earned.value <= estimate.high
+        )
 
     @property
     def concludes(self) -> bool:
@@ -270,15 +312,21 @@ class LoggedPolicyValue:
     def summary(self) -> str:
         """A table a person can read."""
         rounds = next(iter(self.estimates.values())).rounds
-        lines = [f"In its own log the policy earned {self.earned} per round ({self.earned.rounds:,} rounds)."]
+        lines = [
+            f"In its own log the policy earned {self.earned} per round ({self.earned.rounds:,} rounds)."
+        ]
         lines += [f"In the {rounds:,} rounds of the other log it would have earned"]
         for name, estimate in self.estimates.items():
             words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
             if estimate.concludes:
                 gap = estimate.value - self.earned.value
-                error = np.hypot(estimate.standard_error, self.earned.standard_error)  # independent logs
+                error = np.hypot(
+                    estimate.standard_error, self.earned.standard_error
+                )  # independent logs
                 inside = "holds" if self.covers(name) else "does not hold"
-                words += f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"
+                words += (
+                    f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"
+                )
             lines.append(words)
         return "\n".join([*lines, "", *(f"Note: {note}." for note in self.notes)])
 
@@ -333,16 +381,22 @@ def value_of_logged(
     (True, True)
     """
     own_log, opened = (
-        source if isinstance(source, Log) else open_log(source, schema, catalogue=catalogue)
+        source
+        if isinstance(source, Log)
+        else open_log(source, schema, catalogue=catalogue)
         for source in (policy_log, from_log)
     )
     for name, log in (("policy_log", own_log), ("from_log", opened)):
         if not log.schema.labelled:
-            raise InputError(f"{name} must have a column with labels of arms, to say what was chosen")
+            raise InputError(
+                f"{name} must have a column with labels of arms, to say what was chosen"
+            )
     own = _PolicyLog(own_log)
     read = read_feedback(opened, features=features, keep_going=True)
     if read.feedback.propensities is None:
-        raise InputError("from_log has no propensities, so nothing can be estimated from it")
+        raise InputError(
+            "from_log has no propensities, so nothing can be estimated from it"
+        )
     labels = opened.arms.labels
     shares = own.shares(use_positions=read.positions is not None)
     target = _target(read, labels, shares)
@@ -350,11 +404,15 @@ def value_of_logged(
     doubt = own.error_of_shares(_mean_rewards(read, len(labels)), labels)
     estimates = {}
     for name, estimate in ASKED.items():
-        answer = _with_error(estimate(read.feedback, target, confidence=confidence), doubt)
+        answer = _with_error(
+            estimate(read.feedback, target, confidence=confidence), doubt
+        )
         estimates[name] = answer if reason is None else answer.refused(reason)
     by_position = "position by position" if len(shares) > 1 else "in all rounds alike"
     note = f"the policy is taken to choose as often as its log says, {by_position}, whatever the context"
-    return LoggedPolicyValue(mean_reward(own.rewards, confidence), estimates, shares, (note, *read.notes))
+    return LoggedPolicyValue(
+        mean_reward(own.rewards, confidence), estimates, shares, (note, *read.notes)
+    )
 
 
 class _PolicyLog:
@@ -363,8 +421,15 @@ class _PolicyLog:
     def __init__(self, log: Log) -> None:
         log = in_time_order(log)
         self.labels = np.array(log.arms.labels)
-        reader, quality = reader_of(log, FeatureOptions(standardise="none"), offered=False), QualityReport()
-        batches = [batch for task in log.survey().tasks for batch in reader.rounds(task, quality)]
+        reader, quality = (
+            reader_of(log, FeatureOptions(standardise="none"), offered=False),
+            QualityReport(),
+        )
+        batches = [
+            batch
+            for task in log.survey().tasks
+            for batch in reader.rounds(task, quality)
+        ]
         quality.require_rounds(True)
         self.arms: Any = np.concatenate([batch.arm for batch in batches])
         self.rewards = np.concatenate([batch.rewards for batch in batches])
@@ -375,7 +440,9 @@ class _PolicyLog:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
         groups: dict[float | None, Array] = {None: self.arms}
         if use_positions and self.positions is not None:
-            for position in np.unique(self.positions[np.isfinite(self.positions)]).tolist():
+            for position in np.unique(
+                self.positions[np.isfinite(self.positions)]
+            ).tolist():
                 groups[position] = self.arms[self.positions == position]
         labels, shares = self.labels.tolist(), {}
         for key, arms in groups.items():
@@ -393,35 +460,51 @@ class _PolicyLog:
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
         """Standard error of the value due to the estimated shares, arms being worth `means` (A,)."""
         worth = dict(zip(labels, means.tolist(), strict=True))
-        values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[self.arms]
+        values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[
+            self.arms
+        ]
         return float(values.std() / np.sqrt(len(values)))
 
 
 def _target(
-    read: LoggedFeedback, labels: tuple[str, ...], shares: Mapping[float | None, Mapping[str, float]]
+    read: LoggedFeedback,
+    labels: tuple[str, ...],
+    shares: Mapping[float | None, Mapping[str, float]],
 ) -> Any:
     """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has
     any.
     """
-    table = {key: np.array([of.get(label, 0.0) for label in labels]) for key, of in shares.items()}
+    table = {
+        key: np.array([of.get(label, 0.0) for label in labels])
+        for key, of in shares.items()
+    }
 
     def of_part(start: int, part: Feedback, arms: Array) -> Array:
         own = np.empty((part.rounds, len(labels)))
         own[:] = table[None]
         for position in table:
             if position is not None and read.positions is not None:
-                own[read.positions[start : start + part.rounds] == position] = table[position]
-        chances = own[np.repeat(np.arange(part.rounds), part.counts), arms.astype(np.int64)]
+                own[read.positions[start : start + part.rounds] == position] = table[
+                    position
+                ]
+        chances = own[
+            np.repeat(np.arange(part.rounds), part.counts), arms.astype(np.int64)
+        ]
         sums = np.repeat(part.sums_per_round(chances), part.counts)
         even = np.repeat(1.0 / part.counts, part.counts)
         return np.where(sums > 0.0, chances / np.where(sums > 0.0, sums, 1.0), even)
 
-    return collect_rows(of_part(*of_labels) for of_labels in in_parts(read.feedback, read.offered_arms))
+    return collect_rows(
+        of_part(*of_labels) for of_labels in in_parts(read.feedback, read.offered_arms)
+    )
 
 
 def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
     """Mean reward of the logged rounds of every arm (A,), 0 for those that were never played."""
-    chosen, rewards = read.feedback.of_logged(read.offered_arms).astype(np.int64), read.feedback.rewards
+    chosen, rewards = (
+        read.feedback.of_logged(read.offered_arms).astype(np.int64),
+        read.feedback.rewards,
+    )
     earned = np.bincount(chosen, weights=rewards, minlength=arms)
     return np.asarray(earned / np.maximum(np.bincount(chosen, minlength=arms), 1))
 
@@ -432,4 +515,6 @@ def _with_error(estimate: Estimate, error: float) -> Estimate:
     low = estimate.value - float(np.hypot(estimate.value - estimate.low, beyond))
     high = estimate.value + float(np.hypot(estimate.high - estimate.value, beyond))
     both = float(np.hypot(estimate.standard_error, error))
-    return replace(estimate, low=low, high=high, standard_error=both, contributions=None)
+    return replace(
+        estimate, low=low, high=high, standard_error=both, contributions=None
+    )

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, number_between, probability, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    number_between,
+    probability,
+    whole_number,
+)
 from invariant_bandits.evaluation.intervals import TEXTS
 from invariant_bandits.logs.external_sort import RowCollector
 from invariant_bandits.logs.feedback import Feedback
@@ -88,14 +94,20 @@ def estimate_propensities(
     return chances.rows()
 
 
-def with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple[Feedback, list[str]]:
+def with_propensities(
+    earlier: Feedback, later: Feedback, source: str
+) -> tuple[Feedback, list[str]]:
     """The later rounds with propensities as logged, uniform, or estimated with the help of the earlier ones;
     and notes on what they assume.
     """
     if source == "uniform":
-        return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
+        return later.with_uniform_propensities(), [
+            "propensities: taken as uniform, as the caller says"
+        ]
     if source == "estimated":
-        return later.with_propensities(estimate_propensities(later, earlier=earlier)), [TEXTS["estimated"]]
+        return later.with_propensities(estimate_propensities(later, earlier=earlier)), [
+            TEXTS["estimated"]
+        ]
     return later, []
 
 
@@ -124,7 +136,9 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     spread, squares = np.zeros(p), np.zeros(p)
     for part in (part for whole in parts for part in whole.parts()):
         mean = part.sums_per_round(part.offered) / part.counts[:, None]
-        spread = spread + ((part.offered - np.repeat(mean, part.counts, axis=0)) ** 2).sum(axis=0)
+        spread = spread + (
+            (part.offered - np.repeat(mean, part.counts, axis=0)) ** 2
+        ).sum(axis=0)
         squares = squares + np.einsum("np,np->p", part.offered, part.offered)
     penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
@@ -150,12 +164,18 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
 def _choice_chances(feedback: Feedback, theta: Array) -> Array:
     """softmax(φᵀθ) within each round (rows,)."""
     score = feedback.offered @ theta
-    score -= np.repeat(np.maximum.reduceat(score, feedback.starts[:-1]), feedback.counts)
+    score -= np.repeat(
+        np.maximum.reduceat(score, feedback.starts[:-1]), feedback.counts
+    )
     raised = np.exp(score)
-    return np.asarray(raised / np.repeat(feedback.sums_per_round(raised), feedback.counts))
+    return np.asarray(
+        raised / np.repeat(feedback.sums_per_round(raised), feedback.counts)
+    )
 
 
-def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[float, Array, Array]:
+def _likelihood(
+    parts: list[Feedback], theta: Array, penalty: Array
+) -> tuple[float, Array, Array]:
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
     gradient, curvature = -penalty * theta, np.diag(penalty)
@@ -209,13 +229,19 @@ class PropensityCheck:
     def gap(self) -> float:
         """Relative difference of frequencies. For features the difference itself, in standard deviations."""
         difference = self.observed - self.expected
-        return difference if self.kind == "feature" else difference / max(self.expected, 1e-12)
+        return (
+            difference
+            if self.kind == "feature"
+            else difference / max(self.expected, 1e-12)
+        )
 
     @property
     def gap_in_words(self) -> str:
         """The gap with its unit."""
         shares = f"{100.0 * self.gap:+.1f} %"
-        return f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else shares
+        return (
+            f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else shares
+        )
 
     @property
     def z(self) -> float:
@@ -241,8 +267,15 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
     some = np.concatenate([_adding_up(part)[::step] for part in feedback.parts()])
     edges = np.unique(np.quantile(some, np.linspace(0.0, 1.0, bins + 1)))
     ends = np.append(edges[1:], edges[-1])[: max(len(edges) - 1, 1)]
-    names = [("bin", f"propensity {low:.3f} to {high:.3f}") for low, high in zip(edges, ends, strict=False)]
-    names, bins, columns = names + _column_names(feedback), len(names), _columns(feedback)
+    names = [
+        ("bin", f"propensity {low:.3f} to {high:.3f}")
+        for low, high in zip(edges, ends, strict=False)
+    ]
+    names, bins, columns = (
+        names + _column_names(feedback),
+        len(names),
+        _columns(feedback),
+    )
     totals = np.zeros((len(names), 4))
     for part in feedback.parts():
         chances = _adding_up(part)
@@ -251,12 +284,19 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         for total, values in zip(totals, chain(inside, columns(part)), strict=True):
             mean = part.sums_per_round(chances * values)
             away = values - np.repeat(mean, part.counts)
-            chosen, variance = values[part.logged_rows].sum(), (chances * away * away).sum()
+            chosen, variance = (
+                values[part.logged_rows].sum(),
+                (chances * away * away).sum(),
+            )
             total += values.sum(), mean.sum(), chosen, variance
     checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
-    for (kind, name), (rows, *numbers, variance) in zip(names, totals.tolist(), strict=True):
+    for (kind, name), (rows, *numbers, variance) in zip(
+        names, totals.tolist(), strict=True
+    ):
         if scale := feedback.rounds if kind == "feature" else rows:
-            expected, observed, error = (number / scale for number in (*numbers, variance**0.5))
+            expected, observed, error = (
+                number / scale for number in (*numbers, variance**0.5)
+            )
             checks.append(PropensityCheck(kind, name, expected, observed, error))
     return checks
 
@@ -274,15 +314,23 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
     names = [("all", "all actions"), *_column_names(feedback)]
     columns, totals, checks = _columns(feedback), np.zeros((len(names), 4)), []
     for part in feedback.parts():
-        for total, values in zip(totals, chain([np.ones(len(part.offered))], columns(part)), strict=True):
+        for total, values in zip(
+            totals, chain([np.ones(len(part.offered))], columns(part)), strict=True
+        ):
             offered = part.sums_per_round(values)
             weighted = values[part.logged_rows] / part.propensities
             apart = weighted - offered
             total += offered.sum(), weighted.sum(), apart.sum(), apart @ apart
-    for (kind, name), (expected, observed, difference, squares) in zip(names, totals.tolist(), strict=True):
+    for (kind, name), (expected, observed, difference, squares) in zip(
+        names, totals.tolist(), strict=True
+    ):
         scale = len(feedback.offered) if kind == "feature" else max(expected, 1e-12)
         error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
-        checks.append(PropensityCheck(kind, name, expected / scale, observed / scale, error / scale))
+        checks.append(
+            PropensityCheck(
+                kind, name, expected / scale, observed / scale, error / scale
+            )
+        )
     return checks
 
 
@@ -291,14 +339,22 @@ def _column_names(feedback: Feedback) -> list[tuple[str, str]]:
     names = [("position", f"position {k}") for k in _positions(feedback)]
     of_arms = feedback.arm_features
     known = feedback.feature_names if of_arms is None else of_arms.names
-    features = known if len(known) == feedback.dim else [f"feature {j}" for j in range(feedback.dim)]
+    features = (
+        known
+        if len(known) == feedback.dim
+        else [f"feature {j}" for j in range(feedback.dim)]
+    )
     return names + [("feature", name) for name in features]
 
 
 def _positions(feedback: Feedback) -> range:
     """Positions whose choices are compared: none of labelled arms, whose levels are features."""
     of_arms = feedback.arm_features
-    if of_arms is not None and of_arms.coding != "pooled" and of_arms.dim == feedback.dim:
+    if (
+        of_arms is not None
+        and of_arms.coding != "pooled"
+        and of_arms.dim == feedback.dim
+    ):
         return range(0)
     return range(min(int(feedback.counts.max()), MOST_POSITIONS))
 
@@ -313,16 +369,28 @@ def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
         sums += part.offered.sum(axis=0)
         largest = np.maximum(largest, np.abs(part.offered).max(axis=0))
     mean = sums / rows
-    left = sum(((part.offered - mean).sum(axis=0) for part in feedback.parts()), np.zeros(dim)) / rows
-    squares = sum(((part.offered - mean - left) ** 2).sum(axis=0) for part in feedback.parts())
+    left = (
+        sum(
+            ((part.offered - mean).sum(axis=0) for part in feedback.parts()),
+            np.zeros(dim),
+        )
+        / rows
+    )
+    squares = sum(
+        ((part.offered - mean - left) ** 2).sum(axis=0) for part in feedback.parts()
+    )
     spread = np.sqrt(squares / rows)
     varies = spread > ROUNDING * largest
 
     def of_part(part: Feedback) -> Iterator[Array]:
-        positions = np.arange(len(part.offered)) - np.repeat(part.starts[:-1], part.counts)
+        positions = np.arange(len(part.offered)) - np.repeat(
+            part.starts[:-1], part.counts
+        )
         for k in _positions(feedback):
             yield (positions == k).astype(np.float64)
-        standardised = np.where(varies, part.offered - mean, 0.0) / np.where(varies, spread, 1.0)
+        standardised = np.where(varies, part.offered - mean, 0.0) / np.where(
+            varies, spread, 1.0
+        )
         yield from np.ascontiguousarray(standardised.T)
 
     return of_part
@@ -362,12 +430,18 @@ class Calibration:
         return worst if self._corrected(worst) < self.level else None
 
     def _most_significant(self, *, material: bool) -> PropensityCheck | None:
-        checks = [check for check in self.checks if (abs(check.gap) > MATERIAL) == material]
+        checks = [
+            check for check in self.checks if (abs(check.gap) > MATERIAL) == material
+        ]
         return max(checks, key=lambda check: check.z, default=None)
 
     def _corrected(self, check: PropensityCheck | None) -> float:
         """The two-sided p-value of a check, times the number of all (Bonferroni)."""
-        return 1.0 if check is None else min(1.0, len(self.checks) * 2.0 * float(special.ndtr(-check.z)))
+        return (
+            1.0
+            if check is None
+            else min(1.0, len(self.checks) * 2.0 * float(special.ndtr(-check.z)))
+        )
 
     @property
     def p_value(self) -> float:
@@ -380,7 +454,9 @@ class Calibration:
         worst = self.worst
         if worst is None or not self.flagged:
             return None
-        return f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}"
+        return (
+            f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}"
+        )
 
     def named(self, names: Sequence[str]) -> Calibration:
         """The same checks with the names (p,) of the features."""
@@ -409,7 +485,9 @@ class Calibration:
 
     def summary(self) -> str:
         """A table a person can read."""
-        lines = [f"{'check':<28} {'expected':>9} {'observed':>9} {'std. err.':>9} {'z':>6}"]
+        lines = [
+            f"{'check':<28} {'expected':>9} {'observed':>9} {'std. err.':>9} {'z':>6}"
+        ]
         lines += [
             f"{check.name:<28} {check.expected:>9.4f} {check.observed:>9.4f} {check.standard_error:>9.4f}"
             f" {check.z:>6.1f}"
@@ -418,7 +496,9 @@ class Calibration:
         return "\n".join([*lines, self.words])
 
 
-def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
+def calibration(
+    feedback: Feedback, *, bins: int = 10, level: float = 0.01
+) -> Calibration:
     """Check the propensities (the logging policy's probabilities) of a log against the logged actions.
 
     If the log has the propensities of all offered actions, they must add up to 1 and predict how often
@@ -460,5 +540,7 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     if feedback.propensities is None:
         raise InputError("propensities are missing: there is nothing to check")
     logged_only = feedback.offered_propensities is None
-    checks = checks_of_logged(feedback) if logged_only else checks_of_all(feedback, bins)
+    checks = (
+        checks_of_logged(feedback) if logged_only else checks_of_all(feedback, bins)
+    )
     return Calibration(tuple(checks), level)

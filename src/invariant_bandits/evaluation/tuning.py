@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.evaluation.estimators import Question, RegisteredEstimator, predict_rewards
+from invariant_bandits.evaluation.estimators import (
+    Question,
+    RegisteredEstimator,
+    predict_rewards,
+)
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate
 from invariant_bandits.evaluation.propensities import with_propensities
 from invariant_bandits.logs.feedback import Feedback
@@ -75,7 +79,12 @@ class Tuning:
         """The simple policies: first the best, which is the first of SIMPLE that is not clearly worse than
         any.
         """
-        names = [name for kind in SIMPLE for name in self.settings if self.kinds[name] == kind]
+        names = [
+            name
+            for kind in SIMPLE
+            for name in self.settings
+            if self.kinds[name] == kind
+        ]
         if not names:
             return ()
         best = names[_first_not_worse([self.settings[name].value for name in names])]
@@ -116,8 +125,15 @@ def candidates(policy: str, window: int) -> list[dict[str, Any]]:
     if policy == "sw-linucb":
         memories = [{"window": length, "warm": True} for length in lengths]
     if policy == "d-linucb":
-        memories = [{"discount": float(f"{1.0 - 1.0 / length:.8g}"), "warm": True} for length in lengths]
-    return [memory | {"exploration": factor} for memory in memories for factor in EXPLORATIONS]
+        memories = [
+            {"discount": float(f"{1.0 - 1.0 / length:.8g}"), "warm": True}
+            for length in lengths
+        ]
+    return [
+        memory | {"exploration": factor}
+        for memory in memories
+        for factor in EXPLORATIONS
+    ]
 
 
 def choose(tried: Sequence[Setting]) -> Setting:
@@ -134,10 +150,17 @@ def choose(tried: Sequence[Setting]) -> Setting:
     """
 
     def memory(setting: Setting) -> dict[str, Any]:
-        return {name: value for name, value in setting.options.items() if name != "exploration"}
+        return {
+            name: value
+            for name, value in setting.options.items()
+            if name != "exploration"
+        }
 
     groups = [list(group) for _, group in groupby(tried, memory)]
-    best = [max((setting.value for setting in group), key=lambda value: value.value) for group in groups]
+    best = [
+        max((setting.value for setting in group), key=lambda value: value.value)
+        for group in groups
+    ]
     same = groups[_first_not_worse(best, LIKELY)]
     return same[_first_not_worse([setting.value for setting in same], SURELY)]
 
@@ -146,7 +169,9 @@ def _first_not_worse(values: Sequence[Estimate], errors: float = CLEARLY) -> int
     """Index of the first value that is not so many standard errors below the largest, paired."""
     best = max(values, key=lambda value: value.value)
     gains = (best.minus(value) for value in values)
-    return next(i for i, gain in enumerate(gains) if gain.value <= errors * gain.standard_error)
+    return next(
+        i for i, gain in enumerate(gains) if gain.value <= errors * gain.standard_error
+    )
 
 
 def tune(
@@ -177,28 +202,46 @@ def tune(
     progress : callable, optional
         Called with (settings done, all).
     """
-    asked = {name: maker for name, maker in makers.items() if isinstance(maker, Contender)}
-    kinds = {name: maker.kind for name, maker in asked.items() if maker.kind in TUNED and not maker.options}
+    asked = {
+        name: maker for name, maker in makers.items() if isinstance(maker, Contender)
+    }
+    kinds = {
+        name: maker.kind
+        for name, maker in asked.items()
+        if maker.kind in TUNED and not maker.options
+    }
     if not kinds or earlier.rounds < FEWEST:
         return Tuning(notes=(TEXTS["untuned"].format(fewest=FEWEST),) if kinds else ())
     played = min(round(PLAYED * earlier.rounds), MOST_PLAYED)
     begin = earlier.rounds - played
     first, last = earlier.between(0, begin), earlier.between(begin, earlier.rounds)
     last = with_propensities(first, last, propensities)[0]
-    past = Past.from_feedback(first, last.rounds, max(1, min(windows, first.rounds // 5)))
-    predictions = predict_rewards(last, first) if estimator.wants("predictions") else None
+    past = Past.from_feedback(
+        first, last.rounds, max(1, min(windows, first.rounds // 5))
+    )
+    predictions = (
+        predict_rewards(last, first) if estimator.wants("predictions") else None
+    )
     window = max(earlier.rounds // windows, 1)
-    tasks = [(name, options) for name, kind in kinds.items() for options in candidates(kind, window)]
+    tasks = [
+        (name, options)
+        for name, kind in kinds.items()
+        for options in candidates(kind, window)
+    ]
 
     def estimate_of(task: tuple[str, dict[str, Any]]) -> Estimate | None:
         maker = Contender(kinds[task[0]], task[1])
         try:
-            return estimator.estimate(Question(maker, past, first, last, predictions, 0.95, seed))
+            return estimator.estimate(
+                Question(maker, past, first, last, predictions, 0.95, seed)
+            )
         except InputError:  # the policy cannot be fitted: the comparison says why
             return None
 
     estimates = dict[int, Estimate]()
-    for done, (index, estimate) in enumerate(map_unordered(estimate_of, tasks, jobs), start=1):
+    for done, (index, estimate) in enumerate(
+        map_unordered(estimate_of, tasks, jobs), start=1
+    ):
         if estimate is not None and np.isfinite(estimate.value):
             estimates[index] = estimate
         if progress is not None:
@@ -208,4 +251,9 @@ def tune(
         name, options = tasks[index]
         tried.setdefault(name, []).append(Setting(options, estimates[index]))
     note = TEXTS["tuned"].format(rounds=played, estimator=estimator.name)
-    return Tuning({name: choose(settings) for name, settings in tried.items()}, kinds, len(tasks), (note,))
+    return Tuning(
+        {name: choose(settings) for name, settings in tried.items()},
+        kinds,
+        len(tasks),
+        (note,),
+    )

@@ -25,12 +25,24 @@ import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.past import WHOLE_HORIZON, ForgetsNothingWarning
 from invariant_bandits.policies.registry import Contender, find_policy
-from invariant_bandits.simulation.episodes import ENVIRONMENTS, Environment, KnownEpisode, described
+from invariant_bandits.simulation.episodes import (
+    ENVIRONMENTS,
+    Environment,
+    KnownEpisode,
+    described,
+)
 from invariant_bandits.simulation.loop import Observer, SimulationResult, simulate
 from invariant_bandits.storage import FileError, flatten, read_toml, replace_file
 
 PACKAGE = Path(invariant_bandits.__file__).parent
-PLAYING = ("checks.py", "moments", "decomposition", "policies", "simulation", "experiments/cells.py")
+PLAYING = (
+    "checks.py",
+    "moments",
+    "decomposition",
+    "policies",
+    "simulation",
+    "experiments/cells.py",
+)
 """Sources of the package that decide what a cell holds."""
 
 
@@ -42,7 +54,9 @@ def fingerprint(modules: tuple[str, ...] = ()) -> str:
         digest.update(source.read_bytes())
     for module in modules:
         origin = getattr(sys.modules.get(module), "__file__", None)
-        if origin is not None and not module.startswith(f"{invariant_bandits.__name__}."):
+        if origin is not None and not module.startswith(
+            f"{invariant_bandits.__name__}."
+        ):
             digest.update(Path(origin).read_bytes())
     return digest.hexdigest()
 
@@ -50,7 +64,11 @@ def fingerprint(modules: tuple[str, ...] = ()) -> str:
 def sources() -> set[Path]:
     """Files of the package that decide what a cell holds."""
     roots = [PACKAGE / name for name in PLAYING]
-    return {path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root])}
+    return {
+        path
+        for root in roots
+        for path in (root.rglob("*.py") if root.is_dir() else [root])
+    }
 
 
 def estimated_split(policy: Any, episode: KnownEpisode) -> dict[str, float]:
@@ -63,7 +81,9 @@ def estimated_split(policy: Any, episode: KnownEpisode) -> dict[str, float]:
         "right split": float(split.invariant_dim == truth.invariant_dim),
         "invariant dimensions": float(split.invariant_dim),
         "projection error": float(split.distance(truth)),
-        "component error": float(np.linalg.norm(np.asarray(policy.component) - episode.logs.component)),
+        "component error": float(
+            np.linalg.norm(np.asarray(policy.component) - episode.logs.component)
+        ),
     }
 
 
@@ -121,7 +141,9 @@ OBSERVERS: Mapping[str, Observer] = {"split": estimated_split, "coverage": Cover
 
 
 KEPT_ROUNDS = 50
-OVERWRITING = "{} would be overwritten, and no run wrote it; use another folder or --force"
+OVERWRITING = (
+    "{} would be overwritten, and no run wrote it; use another folder or --force"
+)
 LOCK = ".lock"
 Progress = Callable[[str, int, int], None]
 
@@ -144,7 +166,10 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result but for seed and replications, as plain data."""
-        policies = {name: {"kind": who.kind, **who.options} for name, who in self.policies.items()}
+        policies = {
+            name: {"kind": who.kind, **who.options}
+            for name, who in self.policies.items()
+        }
         environment = described(self.environment)
         world = {"environment": environment, "horizon": self.horizon}
         return {**world, "policies": policies, "observe": self.observe}
@@ -154,25 +179,53 @@ class Cell:
         """Return the cell of which `settings` made this plain data, also after a way through JSON."""
         environment = dict(settings["environment"])
         kind = ENVIRONMENTS.find(environment.pop("kind")).kind
-        policies = {label: _contender(label, options) for label, options in settings["policies"].items()}
-        return cls(name, _rebuilt(kind, environment), settings["horizon"], policies, settings["observe"])
+        policies = {
+            label: _contender(label, options)
+            for label, options in settings["policies"].items()
+        }
+        return cls(
+            name,
+            _rebuilt(kind, environment),
+            settings["horizon"],
+            policies,
+            settings["observe"],
+        )
 
     def seed(self, seed: int) -> int:
         """The cell's own seed."""
-        world = {"environment": described(self.environment, seeded=True), "horizon": self.horizon}
-        words = np.frombuffer(hashlib.sha256(_plain(world)).digest()[:16], dtype=np.uint32)
-        return int(np.random.SeedSequence((seed, *map(int, words))).generate_state(1, np.uint64)[0])
+        world = {
+            "environment": described(self.environment, seeded=True),
+            "horizon": self.horizon,
+        }
+        words = np.frombuffer(
+            hashlib.sha256(_plain(world)).digest()[:16], dtype=np.uint32
+        )
+        return int(
+            np.random.SeedSequence((seed, *map(int, words))).generate_state(
+                1, np.uint64
+            )[0]
+        )
 
     def identity(self, replications: int, seed: int) -> str:
         """A fingerprint of all that determines the result."""
-        run = {"replications": replications, "seed": seed, "code": fingerprint(self.modules())}
+        run = {
+            "replications": replications,
+            "seed": seed,
+            "code": fingerprint(self.modules()),
+        }
         everything = self.settings() | run
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
 
     def modules(self) -> tuple[str, ...]:
         """Modules that define its policies and its world, those of the user included."""
-        kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
-        return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
+        kinds = [
+            kind
+            for who in self.policies.values()
+            for kind in find_policy(who.kind).kinds(who.options)
+        ]
+        return tuple(
+            sorted({kind.__module__ for kind in (*kinds, type(self.environment))})
+        )
 
     def play(
         self,
@@ -183,9 +236,13 @@ class Cell:
         client: Any = None,
     ) -> SimulationResult:
         """All rounds of all repetitions; the parameters are those of `simulate`."""
-        observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
+        observe = (
+            OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
+        )
         world = dict(self.policies), self.environment, self.horizon
-        return simulate(*world, replications, seed, jobs, progress, client=client, observe=observe)
+        return simulate(
+            *world, replications, seed, jobs, progress, client=client, observe=observe
+        )
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""
@@ -248,12 +305,20 @@ def run(
             result = stored(path, identity)
             if result is None:
                 if path.exists() and notice is not None:
-                    notice(f"{path} is damaged, or of other settings or code: it is played again")
+                    notice(
+                        f"{path} is damaged, or of other settings or code: it is played again"
+                    )
                 if jobs > 1:
                     load_compiled_code([cell], loaded)
                 played = cell.play(replications, cell.seed(seed), jobs, note, client)
-                noted = {"identity": identity, "cell": cell.settings(), "run_seed": seed}
-                result = replace(played.at(cell.kept_rounds()), settings=played.settings | noted)
+                noted = {
+                    "identity": identity,
+                    "cell": cell.settings(),
+                    "run_seed": seed,
+                }
+                result = replace(
+                    played.at(cell.kept_rounds()), settings=played.settings | noted
+                )
                 result.save(path)
             results[cell.name] = result
             note(replications)
@@ -265,9 +330,16 @@ def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
     `SimulationResult.rows` says of the policy.
     """
     worlds = {name: result.settings["environment"] for name, result in results.items()}
-    settings = {name: {"environment": of["class"], **flatten(of["fields"])} for name, of in worlds.items()}
+    settings = {
+        name: {"environment": of["class"], **flatten(of["fields"])}
+        for name, of in worlds.items()
+    }
     parts = dict.fromkeys(part for of in settings.values() for part in of)
-    varied = [part for part in parts if len({json.dumps(of.get(part)) for of in settings.values()}) > 1]
+    varied = [
+        part
+        for part in parts
+        if len({json.dumps(of.get(part)) for of in settings.values()}) > 1
+    ]
     return [
         {"cell": name, **{part: settings[name].get(part) for part in varied}, **row}
         for name, result in results.items()
@@ -299,9 +371,13 @@ def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) ->
     """
     loaded = set() if loaded is None else loaded
     for cell in cells:
-        fresh = {name: who for name, who in cell.policies.items() if repr(who) not in loaded}
+        fresh = {
+            name: who for name, who in cell.policies.items() if repr(who) not in loaded
+        }
         if fresh:
-            with warnings.catch_warnings(action="ignore", category=ForgetsNothingWarning):  # of so few rounds
+            with warnings.catch_warnings(
+                action="ignore", category=ForgetsNothingWarning
+            ):  # of so few rounds
                 simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
         loaded.update(map(repr, cell.policies.values()))
 
@@ -346,7 +422,9 @@ NAMED: Mapping[str, Contender] = {
     "LinUCB, exploration 0.3": Contender("linucb", {"exploration": 0.3}),
     "LinUCB, warm on all logs": Contender("linucb-warm"),
     "Greedy": Contender("greedy"),
-    "SW-linUCB, window T": Contender("sw-linucb", {"window": WHOLE_HORIZON}),  # as in the paper's Figure 6
+    "SW-linUCB, window T": Contender(
+        "sw-linucb", {"window": WHOLE_HORIZON}
+    ),  # as in the paper's Figure 6
     "D-linUCB, 0.999": Contender("d-linucb"),
     "ISD-linUCB, all known": Contender("isd-linucb", {"split": "known"}),
     "ISD-linUCB, oracle subspaces": Contender("isd-linucb", {"split": "oracle"}),
@@ -407,10 +485,14 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
     """The grid of a configuration that is already a dictionary."""
     entries = _table(_table(config, "the file", TOP).get("policies", {}), "policies")
     if not entries:
-        raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
+        raise InputError(
+            "[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]"
+        )
     policies = {name: _contender(name, options) for name, options in entries.items()}
     environment = dict(_table(config.get("environment", {}), "environment"))
-    worlds = _worlds(ENVIRONMENTS.find(environment.pop("kind", "paper")).kind, environment)
+    worlds = _worlds(
+        ENVIRONMENTS.find(environment.pop("kind", "paper")).kind, environment
+    )
     horizons = config.get("horizon", 500)
     horizons = horizons if isinstance(horizons, list) else [horizons]
     _require_few(len(worlds) * len(horizons))
@@ -418,7 +500,9 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
     for horizon, (words, world) in product(horizons, worlds):
         whole_number("horizon", horizon, 1)
         parts = [*words, *([f"horizon={horizon}"] if len(horizons) > 1 else [])]
-        cells.append(Cell(",".join(parts).replace("/", "-") or "world", world, horizon, policies))
+        cells.append(
+            Cell(",".join(parts).replace("/", "-") or "world", world, horizon, policies)
+        )
     replications = whole_number("replications", config.get("replications", 20), 2)
     return Grid(cells, replications, whole_seed(config.get("seed", 0)))
 
@@ -429,21 +513,29 @@ def _contender(name: str, options: Any) -> Contender:
     policy.check(rest)
     for option, value in rest.items():
         if isinstance(value, list):
-            raise InputError(f"policies.{name}.{option} must be one value; add an entry for each: {value}")
+            raise InputError(
+                f"policies.{name}.{option} must be one value; add an entry for each: {value}"
+            )
     return Contender(policy.name, rest)
 
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
     """(what is particular about it, environment) for every combination of the lists."""
     parts: dict[str, Any] = {
-        name: type(value) for name, value in _defaults(kind).items() if is_dataclass(value)
+        name: type(value)
+        for name, value in _defaults(kind).items()
+        if is_dataclass(value)
     }
     tables = {part: environment.pop(part) for part in parts if part in environment}
     choices = {}
     for part, table in {"": environment, **tables}.items():
         defaults = _defaults(parts.get(part, kind))
-        for name, value in _table(table, f"environment.{part}".rstrip("."), tuple(defaults)).items():
-            choices[part, name] = _choices(name, value, isinstance(defaults[name], tuple))
+        for name, value in _table(
+            table, f"environment.{part}".rstrip("."), tuple(defaults)
+        ).items():
+            choices[part, name] = _choices(
+                name, value, isinstance(defaults[name], tuple)
+            )
     _require_few(prod(map(len, choices.values())))
     worlds = []
     for values in product(*choices.values()):
@@ -453,7 +545,10 @@ def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any
             for key, value in settings.items()
             if len(choices[key]) > 1
         ]
-        of = {part: {name: settings[p, name] for p, name in settings if p == part} for part in ("", *tables)}
+        of = {
+            part: {name: settings[p, name] for p, name in settings if p == part}
+            for part in ("", *tables)
+        }
         try:
             built = {part: parts[part](**of[part]) for part in tables}
             worlds.append((words, kind(**of[""], **built)))
@@ -477,15 +572,21 @@ def _rebuilt(kind: Any, values: Mapping[str, Any]) -> Any:
 def _defaults(kind: Any) -> dict[str, Any]:
     """What the fields of a dataclass are if nothing is said."""
     return {
-        field.name: field.default_factory() if callable(field.default_factory) else field.default
+        field.name: field.default_factory()
+        if callable(field.default_factory)
+        else field.default
         for field in fields(kind)
     }
 
 
 def _choices(name: str, value: Any, is_sequence: bool) -> list[Any]:
     """The values an entry may take: a list means each of them, unless the entry is itself a sequence."""
-    nested = [isinstance(each, list) for each in value] if isinstance(value, list) else []
-    if is_sequence and (not isinstance(value, list) or (any(nested) and not all(nested))):
+    nested = (
+        [isinstance(each, list) for each in value] if isinstance(value, list) else []
+    )
+    if is_sequence and (
+        not isinstance(value, list) or (any(nested) and not all(nested))
+    ):
         raise InputError(f"{name} must be a list, or a list of lists, got {value!r}")
     if not isinstance(value, list) or (is_sequence and not any(nested)):
         value = [value]
@@ -496,14 +597,20 @@ def _choices(name: str, value: Any, is_sequence: bool) -> list[Any]:
 
 def _require_few(cells: int) -> None:
     if cells > MOST_CELLS:
-        raise InputError(f"the lists of the file make {cells:,} cells; at most {MOST_CELLS:,} can be played")
+        raise InputError(
+            f"the lists of the file make {cells:,} cells; at most {MOST_CELLS:,} can be played"
+        )
 
 
-def _table(value: Any, where: str, names: Sequence[str] | None = None) -> Mapping[str, Any]:
+def _table(
+    value: Any, where: str, names: Sequence[str] | None = None
+) -> Mapping[str, Any]:
     """The value if it is a table without entries of other names."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where} must be a table, [{where}], got {value!r}")
     unknown = sorted(set(value).difference(value if names is None else names))
     if unknown:
-        raise InputError(f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(names or ()))}")
+        raise InputError(
+            f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(names or ()))}"
+        )
     return value

@@ -77,7 +77,11 @@ class Bound:
     def __str__(self) -> str:
         if np.isinf(self.low):
             return f"≤ {self.high:g}"
-        return f"≥ {self.low:g}" if np.isinf(self.high) else f"{self.low:g} to {self.high:g}"
+        return (
+            f"≥ {self.low:g}"
+            if np.isinf(self.high)
+            else f"{self.low:g} to {self.high:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -118,18 +122,25 @@ class Claim:
     source: str = "paper"
     right_only: str | None = None
 
-    def judge(self, results: Results, seed: int = 0, resamples: int = RESAMPLES) -> ClaimVerdict:
+    def judge(
+        self, results: Results, seed: int = 0, resamples: int = RESAMPLES
+    ) -> ClaimVerdict:
         """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split
         count.
         """
         sample = Sample(results, right_only=self.right_only is not None)
         value = float(self.statistic(sample))
         rng = np.random.default_rng(seed)
-        draws = np.array([self.statistic(self._resampled(results, rng)) for _ in range(resamples)])
+        draws = np.array(
+            [self.statistic(self._resampled(results, rng)) for _ in range(resamples)]
+        )
         counts = self._counts(sample)
         if not np.isfinite(value) or np.isnan(draws).mean() > 0.05:
             return ClaimVerdict(UNTESTED, value, repetitions=counts)
-        low, high = (float(edge) for edge in np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+        low, high = (
+            float(edge)
+            for edge in np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        )
         inside = all(map(self.bound.meets, (value, low, high)))
         apart = high < self.bound.low or low > self.bound.high
         word = HOLDS if inside else FAILS if apart else UNDECIDED
@@ -142,7 +153,10 @@ class Claim:
 
     def _counts(self, sample: Sample) -> str:
         first = {cell: next(iter(sample.results[cell].regret)) for cell in self.cells}
-        sizes = [len(sample.regret(cell, self.right_only or policy)) for cell, policy in first.items()]
+        sizes = [
+            len(sample.regret(cell, self.right_only or policy))
+            for cell, policy in first.items()
+        ]
         return f"{sizes[0]}" if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
 
 
@@ -164,7 +178,9 @@ def straightness(cells: Mapping[int, str], policy: str) -> Callable[[Sample], fl
     def statistic(sample: Sample) -> float:
         y = np.array([sample.mean(cell, policy) for cell in cells.values()])
         spread = ((y - y.mean()) ** 2).sum()
-        return float(1.0 - ((y - y.mean() - slope(x, y) * (x - x.mean())) ** 2).sum() / spread)
+        return float(
+            1.0 - ((y - y.mean() - slope(x, y) * (x - x.mean())) ** 2).sum() / spread
+        )
 
     return statistic
 
@@ -172,10 +188,14 @@ def straightness(cells: Mapping[int, str], policy: str) -> Callable[[Sample], fl
 def trend(cells: Mapping[int, str], policy: str) -> Callable[[Sample], float]:
     """Slope of the mean regret over x."""
     x = np.array(list(cells))
-    return lambda sample: slope(x, np.array([sample.mean(cell, policy) for cell in cells.values()]))
+    return lambda sample: slope(
+        x, np.array([sample.mean(cell, policy) for cell in cells.values()])
+    )
 
 
-def ratio_of_trends(cells: Mapping[int, str], policy: str, rival: str) -> Callable[[Sample], float]:
+def ratio_of_trends(
+    cells: Mapping[int, str], policy: str, rival: str
+) -> Callable[[Sample], float]:
     """Slope of one policy over that of another."""
     return lambda sample: trend(cells, policy)(sample) / trend(cells, rival)(sample)
 
@@ -185,12 +205,16 @@ def ratio(cell: str, policy: str, rival: str) -> Callable[[Sample], float]:
     return lambda sample: sample.mean(cell, policy) / sample.mean(cell, rival)
 
 
-def largest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sample], float]:
+def largest_ratio(
+    cells: Iterable[str], policy: str, rival: str
+) -> Callable[[Sample], float]:
     """The ratio of means in the cell where it is largest."""
     return lambda sample: max(ratio(cell, policy, rival)(sample) for cell in cells)
 
 
-def smallest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sample], float]:
+def smallest_ratio(
+    cells: Iterable[str], policy: str, rival: str
+) -> Callable[[Sample], float]:
     """The ratio of means in the cell where it is smallest."""
     return lambda sample: min(ratio(cell, policy, rival)(sample) for cell in cells)
 
@@ -210,7 +234,16 @@ def below(
     """
     cells = tuple(cells)
     statistic = largest_ratio(cells, *policies)
-    return Claim(name, statement, quantity, statistic, Bound(high=most), cells, source, right_only)
+    return Claim(
+        name,
+        statement,
+        quantity,
+        statistic,
+        Bound(high=most),
+        cells,
+        source,
+        right_only,
+    )
 
 
 def slope(x: Array, y: Array) -> float:

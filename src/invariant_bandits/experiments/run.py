@@ -23,8 +23,22 @@ from typing import Any, TypeAlias
 from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, Claim, ClaimVerdict, Results, Sample
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, TEXTS, Experiment, cells_of, chosen
+from invariant_bandits.experiments.claims import (
+    FAILS,
+    HOLDS,
+    RESAMPLES,
+    Claim,
+    ClaimVerdict,
+    Results,
+    Sample,
+)
+from invariant_bandits.experiments.figures.experiment import (
+    EXPERIMENTS,
+    TEXTS,
+    Experiment,
+    cells_of,
+    chosen,
+)
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.reports import page
 from invariant_bandits.reports.page import Mark, number
@@ -81,11 +95,25 @@ def play(
     whole_seed(seed)
     experiments = chosen(names)
     started = time.perf_counter()
-    versions = {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
-    run = Run([experiment.name for experiment in experiments], replications, seed, versions, jobs)
+    versions = {
+        "python": platform.python_version(),
+        **{name: version(name) for name in LIBRARIES},
+    }
+    run = Run(
+        [experiment.name for experiment in experiments],
+        replications,
+        seed,
+        versions,
+        jobs,
+    )
     with cells.only_run_in(folder):
         _write_run(folder, run)
-        options |= {"replications": replications, "seed": seed, "jobs": jobs, "force": force}
+        options |= {
+            "replications": replications,
+            "seed": seed,
+            "jobs": jobs,
+            "force": force,
+        }
         cells.run(cells_of(experiments), folder / CELLS, **options)
         _write_run(folder, replace(run, seconds=time.perf_counter() - started))
 
@@ -95,7 +123,11 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     with suppress(FileError):
         _read_run(folder)
         return
-    existing = [str(folder / name) for name in (RUN, CLAIMS, REPORT, REGRET) if (folder / name).exists()]
+    existing = [
+        str(folder / name)
+        for name in (RUN, CLAIMS, REPORT, REGRET)
+        if (folder / name).exists()
+    ]
     if existing and not force:
         raise InputError(cells.OVERWRITING.format(", ".join(existing)))
 
@@ -104,7 +136,9 @@ def _read_run(folder: Path) -> Run:
     try:
         return Run(**json.loads((folder / RUN).read_text()))
     except (FileNotFoundError, NotADirectoryError):
-        raise FileError(f"{folder} holds no {RUN}: it is not the folder of a run") from None
+        raise FileError(
+            f"{folder} holds no {RUN}: it is not the folder of a run"
+        ) from None
     except (TypeError, ValueError) as error:
         raise FileError(f"{folder / RUN} is damaged: {error}") from None
 
@@ -123,15 +157,24 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
     for cell in cells_of(experiments):
         path = folder / CELLS / f"{cell.name}.parquet"
         stored = cells.stored(path)
-        if stored is None or not cells.belongs(cell, stored, run.replications, run.seed):
-            raise InputError(TEXTS["report"]["unfinished"].format(path=path, folder=folder))
+        if stored is None or not cells.belongs(
+            cell, stored, run.replications, run.seed
+        ):
+            raise InputError(
+                TEXTS["report"]["unfinished"].format(path=path, folder=folder)
+            )
         results[cell.name] = stored
 
     def judged(experiment: Experiment) -> list[ClaimVerdict]:
-        return [claim.judge(results, resamples=resamples) for claim in experiment.claims]
+        return [
+            claim.judge(results, resamples=resamples) for claim in experiment.claims
+        ]
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))
-    verdicts = {each.name: list(zip(each.claims, of[i], strict=True)) for i, each in enumerate(experiments)}
+    verdicts = {
+        each.name: list(zip(each.claims, of[i], strict=True))
+        for i, each in enumerate(experiments)
+    }
     return Reproduction(run, experiments, results, verdicts)
 
 
@@ -145,13 +188,21 @@ def write_claims(reproduction: Reproduction, folder: Path) -> Path:
         for name, judged in reproduction.verdicts.items()
         for claim, verdict in judged
     ]
-    replace_file(folder / CLAIMS, json.dumps(table, indent=1, ensure_ascii=False).encode())
+    replace_file(
+        folder / CLAIMS, json.dumps(table, indent=1, ensure_ascii=False).encode()
+    )
     return folder / CLAIMS
 
 
-def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> list[Path]:
+def write_figures(
+    reproduction: Reproduction, folder: Path, jobs: int = 1
+) -> list[Path]:
     """Every figure as PNG, SVG and PDF in the light theme, and as PNG in the dark one."""
-    tasks = [(experiment, theme) for experiment in reproduction.experiments for theme in THEMES]
+    tasks = [
+        (experiment, theme)
+        for experiment in reproduction.experiments
+        for theme in THEMES
+    ]
 
     def draw(task: tuple[Experiment, str]) -> list[Path]:
         experiment, theme = task
@@ -159,10 +210,14 @@ def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> li
         figure = experiment.draw(reproduction.results, theme)
         return save(figure, folder / FIGURES / f"{experiment.name}-{theme}", formats)
 
-    return [path for _, paths in parallel.map_unordered(draw, tasks, jobs) for path in paths]
+    return [
+        path for _, paths in parallel.map_unordered(draw, tasks, jobs) for path in paths
+    ]
 
 
-def write_tables(reproduction: Reproduction, folder: Path, *, latex: bool = False) -> list[Path]:
+def write_tables(
+    reproduction: Reproduction, folder: Path, *, latex: bool = False
+) -> list[Path]:
     """Write regret.csv, a row per cell and policy; with `latex` also two LaTeX tables per experiment, for the
     package booktabs: its regrets and its claims.
     """
@@ -176,32 +231,54 @@ def write_tables(reproduction: Reproduction, folder: Path, *, latex: bool = Fals
         ):
             paths.append(folder / TABLES / f"{experiment.name}-{name}.tex")
             paths[-1].parent.mkdir(parents=True, exist_ok=True)
-            replace_file(paths[-1], latex_table(*table, caption, paths[-1].stem).encode())
+            replace_file(
+                paths[-1], latex_table(*table, caption, paths[-1].stem).encode()
+            )
     return paths
 
 
 def latex_table(
-    headings: Sequence[str], rows: Sequence[Sequence[page.Cell]], caption: str, label: str
+    headings: Sequence[str],
+    rows: Sequence[Sequence[page.Cell]],
+    caption: str,
+    label: str,
 ) -> str:
     """A table in LaTeX, numbers to the right, in plain ASCII."""
 
     def escaped(words: page.Cell) -> str:
         plain = words.words if isinstance(words, Mark) else words
-        return re.sub("|".join(map(re.escape, LATEX)), lambda sign: LATEX[sign[0]], plain)
+        return re.sub(
+            "|".join(map(re.escape, LATEX)), lambda sign: LATEX[sign[0]], plain
+        )
 
     def line(words: Sequence[page.Cell]) -> str:
         return " & ".join(map(escaped, words)) + r" \\"
 
-    columns = "".join("r" if getattr(word, "kind", "") == "number" else "l" for word in rows[0])
-    head = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(headings)]
+    columns = "".join(
+        "r" if getattr(word, "kind", "") == "number" else "l" for word in rows[0]
+    )
+    head = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        line(headings),
+    ]
     body = [r"\midrule", *map(line, rows), r"\bottomrule", r"\end{tabular}"]
-    tail = [rf"\caption{{{escaped(caption)}}}", rf"\label{{tab:{label}}}", r"\end{table}", ""]
+    tail = [
+        rf"\caption{{{escaped(caption)}}}",
+        rf"\label{{tab:{label}}}",
+        r"\end{table}",
+        "",
+    ]
     return "\n".join([*head, *body, *tail])
 
 
 def write_report(reproduction: Reproduction, folder: Path) -> Path:
     """Write the page beside its figures, which must be there; returns its path."""
-    parts = page.page("invariant-bandits: the paper, reproduced", _parts(reproduction, folder))
+    parts = page.page(
+        "invariant-bandits: the paper, reproduced", _parts(reproduction, folder)
+    )
     replace_file(folder / REPORT, parts.encode())
     return folder / REPORT
 
@@ -213,10 +290,19 @@ def headline(reproduction: Reproduction) -> str:
     words = []
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     for source, owner in TEXTS["sources"].items():
-        counts = Counter(verdict.word for claim, verdict in judged if claim.source == source)
+        counts = Counter(
+            verdict.word for claim, verdict in judged if claim.source == source
+        )
         if total := counts.total():
-            rest = ", ".join(f"{n} {word.removesuffix('s')}" for word, n in counts.items() if word != HOLDS)
-            words.append(f"{counts[HOLDS]} of {total} tests of {owner} hold" + (f" ({rest})" if rest else ""))
+            rest = ", ".join(
+                f"{n} {word.removesuffix('s')}"
+                for word, n in counts.items()
+                if word != HOLDS
+            )
+            words.append(
+                f"{counts[HOLDS]} of {total} tests of {owner} hold"
+                + (f" ({rest})" if rest else "")
+            )
     return "; ".join(words) + "."
 
 
@@ -225,9 +311,16 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     run = reproduction.run
     yield page.heading("The paper, reproduced", level=1)
     yield page.paragraph(headline(reproduction))
-    about = {"run": run, "cells": len(reproduction.results), "minutes": run.seconds / 60}
+    about = {
+        "run": run,
+        "cells": len(reproduction.results),
+        "minutes": run.seconds / 60,
+    }
     yield page.paragraph(TEXTS["report"]["run"].format(**about), soft=True)
-    titles = {each.name: f"{each.text('title')} ({each.text('paper')})" for each in reproduction.experiments}
+    titles = {
+        each.name: f"{each.text('title')} ({each.text('paper')})"
+        for each in reproduction.experiments
+    }
     yield page.contents(titles)
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
@@ -240,7 +333,9 @@ def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     yield page.table(("", "version"), list(run.versions.items()))
     settings = {name: result.settings for name, result in reproduction.results.items()}
     text = json.dumps(settings, indent=1, ensure_ascii=False, default=str)
-    yield page.details("Settings of every cell, as stored in its file", [page.preformatted(text)])
+    yield page.details(
+        "Settings of every cell, as stored in its file", [page.preformatted(text)]
+    )
 
 
 Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[page.Cell]]]
@@ -253,7 +348,9 @@ def open_claims(reproduction: Reproduction) -> list[tuple[Claim, ClaimVerdict]]:
     return [(claim, verdict) for claim, verdict in judged if not verdict.reached]
 
 
-def claims_table(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True) -> Table:
+def claims_table(
+    judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True
+) -> Table:
     """One row per claim: verdict, statistic, interval, bound, and, unless it would be too wide, what the
     statistic is.
     """
@@ -271,15 +368,27 @@ def claims_table(judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = T
         for claim, verdict in judged
     ]
     measured = ["measured by"] if quantity else []
-    return ("verdict", "claim", "value", "95 % interval", "bound", *measured, "runs"), rows
+    return (
+        "verdict",
+        "claim",
+        "value",
+        "95 % interval",
+        "bound",
+        *measured,
+        "runs",
+    ), rows
 
 
-def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:
+def _section(
+    reproduction: Reproduction, experiment: Experiment, folder: Path
+) -> Iterator[str]:
     yield page.heading(experiment.text("title"), anchor=experiment.name)
     yield page.paragraph(f"In the paper: {experiment.text('paper')}.", soft=True)
     yield page.paragraph(experiment.text("question"))
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
-    yield page.picture(drawing, experiment.name, experiment.text("title"), experiment.text("caption"))
+    yield page.picture(
+        drawing, experiment.name, experiment.text("title"), experiment.text("caption")
+    )
     yield page.table(*claims_table(reproduction.verdicts[experiment.name]))
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield page.paragraph("In words: " + " ".join(statements), soft=True)
@@ -288,7 +397,9 @@ def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -
     if experiment.table is not None:
         table = experiment.table(reproduction.results)
         columns = next(iter(table.values()))
-        yield page.table(("", *columns), [(name, *row.values()) for name, row in table.items()])
+        yield page.table(
+            ("", *columns), [(name, *row.values()) for name, row in table.items()]
+        )
     if experiment.levels:
         yield from _levels(reproduction.results, experiment)
 
@@ -304,8 +415,13 @@ def _means(results: Results, experiment: Experiment) -> Table:
             return number("–")
         return number(cells.regret_words(Sample(results).final(cell.name, policy)))
 
-    policies = dict.fromkeys(name for cell in experiment.cells for name in cell.policies)
-    rows = [[policy, *(regret(cell, policy) for cell in experiment.cells)] for policy in policies]
+    policies = dict.fromkeys(
+        name for cell in experiment.cells for name in cell.policies
+    )
+    rows = [
+        [policy, *(regret(cell, policy) for cell in experiment.cells)]
+        for policy in policies
+    ]
     return ("policy", *(cell.name for cell in experiment.cells)), rows
 
 
@@ -316,9 +432,14 @@ def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
         mean, error, distance = level.compare(results)
         far = not abs(distance) <= 2.0
         policy = level.policy + (", right split only" if level.right_only else "")
-        ours, theirs = number(f"{mean:.1f} ± {error:.1f}"), number(f"{level.published:g}")
+        ours, theirs = (
+            number(f"{mean:.1f} ± {error:.1f}"),
+            number(f"{level.published:g}"),
+        )
         mark = Mark("differs", "unsure") if far else Mark("agrees", "good")
-        rows.append((level.cell, policy, ours, theirs, number(f"{distance:+.1f}"), mark))
+        rows.append(
+            (level.cell, policy, ours, theirs, number(f"{distance:+.1f}"), mark)
+        )
         if far and level.why:
             reasons[level.why] = None
     headings = ("cell", "policy", "ours", "authors'", "distance", "")

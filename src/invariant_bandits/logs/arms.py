@@ -27,8 +27,14 @@ AROUND_LABELS = r"[\[\]\"'\s]"
 def as_labels(column: Any) -> Any:
     """A column of labels as Arrow text; 14.0, as frames write whole numbers beside missing ones, is 14."""
     words = column.cast(pa.string())
-    first = next((word for word in words.slice(0, 100).to_pylist() if word is not None), "")
-    return compute.replace_substring_regex(words, WHOLE, r"\1") if first.endswith(".0") else words
+    first = next(
+        (word for word in words.slice(0, 100).to_pylist() if word is not None), ""
+    )
+    return (
+        compute.replace_substring_regex(words, WHOLE, r"\1")
+        if first.endswith(".0")
+        else words
+    )
 
 
 def label_words(column: Any) -> Any:
@@ -44,7 +50,9 @@ class Places(dict[str, int]):
         super().__init__((label, place) for place, label in enumerate(labels))
 
     def __missing__(self, label: str) -> int:
-        raise InputError(f"arm {label!r} is not known; the arms are {format_names(list(self))}")
+        raise InputError(
+            f"arm {label!r} is not known; the arms are {format_names(list(self))}"
+        )
 
 
 def flatten_labels(column: Any) -> tuple[Any, Array]:
@@ -52,7 +60,9 @@ def flatten_labels(column: Any) -> tuple[Any, Array]:
     separates them.
     """
     if not is_list(column.type):
-        words = compute.replace_substring_regex(column.cast(pa.string()), AROUND_LABELS, "")
+        words = compute.replace_substring_regex(
+            column.cast(pa.string()), AROUND_LABELS, ""
+        )
         column = compute.split_pattern_regex(words, SEPARATOR)
     rows = compute.list_parent_indices(column).to_numpy(zero_copy_only=False)
     return label_words(compute.list_flatten(column)), np.asarray(rows)
@@ -158,22 +168,30 @@ class ArmTable:
         _require_different(wanted)
         for label in wanted:
             if not self.arms[self.index(label)].active:
-                raise InputError(f"arm {label!r} is retired; the active ones are {format_names(self.active)}")
+                raise InputError(
+                    f"arm {label!r} is retired; the active ones are {format_names(self.active)}"
+                )
         return wanted
 
     def with_arm(self, label: str) -> ArmTable:
         """This table with one more arm, active, the last; a label that is or was there is refused."""
         if label in self.labels:
-            raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
+            raise InputError(
+                f"arm {label!r} is there already, or was: labels are never used again"
+            )
         return replace(self, arms=(*self.arms, Arm(label)))
 
     def without(self, label: str) -> ArmTable:
         """This table with an arm retired; the last active one cannot be."""
         place = self.index(label)
         if self.active == (str(label),):
-            raise InputError(f"arm {label!r} is the only active one and cannot be retired")
+            raise InputError(
+                f"arm {label!r} is the only active one and cannot be retired"
+            )
         retired = replace(self.arms[place], active=False)
-        return replace(self, arms=(*self.arms[:place], retired, *self.arms[place + 1 :]))
+        return replace(
+            self, arms=(*self.arms[:place], retired, *self.arms[place + 1 :])
+        )
 
     def followed_by(self, later: ArmTable) -> ArmTable:
         """This table after a later log of the same arms: plays add; who is retired stays so."""
@@ -181,7 +199,9 @@ class ArmTable:
             both = f"{format_names(self.labels)}, got {format_names(later.labels)}"
             raise InputError(f"later must have the arms {both}")
         pairs = zip(self.arms, later.arms, strict=True)
-        return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
+        return replace(
+            self, arms=tuple(_continued(earlier, after) for earlier, after in pairs)
+        )
 
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
@@ -195,14 +215,18 @@ class ArmTable:
         """Mask (n, arms) of what was offered, from times (n,), or from rows of the log if it has no times."""
         times = np.asarray(when)
         mask = np.ones((len(times), len(self)), dtype=bool)
-        for offered, (begin, end) in zip(mask.T, map(self.bounds, self.arms), strict=True):
+        for offered, (begin, end) in zip(
+            mask.T, map(self.bounds, self.arms), strict=True
+        ):
             offered &= True if begin is None else times >= begin
             offered &= True if end is None else times <= end
         return mask
 
     def bounds(self, arm: Arm) -> tuple[Any, Any]:
         """(from, until) between which an arm was offered, both included; None is not bounded."""
-        if self.source == "catalogue" and (arm.valid_from is not None or arm.valid_until is not None):
+        if self.source == "catalogue" and (
+            arm.valid_from is not None or arm.valid_until is not None
+        ):
             return arm.valid_from, arm.valid_until
         return (arm.first, arm.last) if self.source == "log" else (None, None)
 
@@ -210,9 +234,14 @@ class ArmTable:
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """(label, plays, first use, last use, active or retired) of every arm, as words."""
-        uses = ((f"{arm.plays:,}", _word(arm.first), _word(arm.last)) for arm in self.arms)
+        uses = (
+            (f"{arm.plays:,}", _word(arm.first), _word(arm.last)) for arm in self.arms
+        )
         states = ("active" if arm.active else "retired" for arm in self.arms)
-        return [(label, *use, state) for label, use, state in zip(self.labels, uses, states, strict=True)]
+        return [
+            (label, *use, state)
+            for label, use, state in zip(self.labels, uses, states, strict=True)
+        ]
 
     def describe(self, most: int | None = None) -> str:
         """A table a person can read, with at most so many arms."""
@@ -220,13 +249,19 @@ class ArmTable:
         shown = [head, *self.rows()[:most]]
         wide = [max(len(row[column]) for row in shown) for column in range(len(head))]
         lines = ["  ".join(map(str.ljust, row, wide)).rstrip() for row in shown]
-        more = [] if most is None or len(self) <= most else [f"and {len(self) - most} more"]
+        more = (
+            []
+            if most is None or len(self) <= most
+            else [f"and {len(self) - most} more"]
+        )
         return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines, *more])
 
 
 def _require_different(labels: Sequence[str]) -> None:
     if not labels or len(set(labels)) < len(labels):
-        raise InputError(f"arms must be different labels, at least one, got {format_names(labels) or 'none'}")
+        raise InputError(
+            f"arms must be different labels, at least one, got {format_names(labels) or 'none'}"
+        )
 
 
 def _continued(earlier: Arm, later: Arm) -> Arm:
@@ -243,7 +278,9 @@ def is_active(arm: Arm, begin: Any, end: Any) -> bool:
     if arm.last is None or end - arm.last <= SILENT_SHARE * (end - begin):
         return True
     used = max((arm.last - arm.first) / (end - begin), 1e-12)
-    return bool(arm.plays * ((end - arm.last) / (end - begin)) / used < SURPRISING_SILENCE)
+    return bool(
+        arm.plays * ((end - arm.last) / (end - begin)) / used < SURPRISING_SILENCE
+    )
 
 
 def sort_labels(names: Sequence[str]) -> list[str]:
@@ -252,7 +289,9 @@ def sort_labels(names: Sequence[str]) -> list[str]:
     return sorted(names, key=(lambda name: (int(name), name)) if numbers else None)
 
 
-def arm_table(uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Any) -> ArmTable:
+def arm_table(
+    uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Any
+) -> ArmTable:
     """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller,
     uses.
 
@@ -275,12 +314,17 @@ def arm_table(uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None
     if catalogue is not None:
         return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
     if named is not None:
-        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
+        return ArmTable(
+            tuple(used.get(label, Arm(label)) for label in _checked(named, used)),
+            "caller",
+        )
     _require_overlap(uses, schema)
     return ArmTable(active, "log")
 
 
-def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: Any) -> tuple[Arm, ...]:
+def _catalogued(
+    used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: Any
+) -> tuple[Arm, ...]:
     """Return the arms of a catalogue, and those of the log that it lacks, which their uses bound."""
     validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
     valid = dict(zip(catalogue.labels, validity, strict=True))
@@ -288,7 +332,11 @@ def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: 
     for label in sort_labels(list({**valid, **used})):
         arm = used.get(label, Arm(label))
         first, last = valid.get(label, (arm.first, arm.last))
-        active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)
+        active = (
+            (last is None or bool(last >= end))
+            if label in valid
+            else is_active(arm, begin, end)
+        )
         arms.append(replace(arm, valid_from=first, valid_until=last, active=active))
     return tuple(arms)
 
@@ -299,7 +347,9 @@ def _checked(labels: Sequence[str], used: Mapping[str, Arm]) -> list[str]:
     names = [str(label) for label in labels]
     if not set(names) & set(used):
         known = format_names(list(used))
-        raise InputError(f"arms: none of {format_names(names)} is a label of the log, which has {known}")
+        raise InputError(
+            f"arms: none of {format_names(names)} is a label of the log, which has {known}"
+        )
     return names
 
 
@@ -310,7 +360,9 @@ def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
     in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
     overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
     if len(uses) > 1 and not overlap:
-        where = "in the same range of rows" if schema.time is None else "at the same time"
+        where = (
+            "in the same range of rows" if schema.time is None else "at the same time"
+        )
         what = f"column {schema.arm!r}: no two arms were in use {where}, so what was offered is not known"
         needed = "arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time"
         raise InputError(f"{what}; give {needed} (--time)")
@@ -324,8 +376,12 @@ def _word(when: Any) -> str:
     return f"{when:,}" if isinstance(when, int | np.integer) else f"{when:g}"
 
 
-VALID_FROM = "valid_from from start start_date starts launched launched_at available_from"
-VALID_UNTIL = "valid_until until valid_to end end_date ends retired retired_at available_until"
+VALID_FROM = (
+    "valid_from from start start_date starts launched launched_at available_from"
+)
+VALID_UNTIL = (
+    "valid_until until valid_to end end_date ends retired retired_at available_until"
+)
 ARMS_PER_FEATURE = 3
 """So many arms are needed for one feature of the catalogue."""
 INDEPENDENT = 1e-6
@@ -370,7 +426,9 @@ class Catalogue:
         return np.array([known.get(label, mean) for label in wanted])
 
 
-def read_catalogue(source: Any, arm: str, used: Sequence[str], dates: bool) -> Catalogue:
+def read_catalogue(
+    source: Any, arm: str, used: Sequence[str], dates: bool
+) -> Catalogue:
     """A catalogue from a file or a table with one row per arm.
 
     Parameters
@@ -387,27 +445,42 @@ def read_catalogue(source: Any, arm: str, used: Sequence[str], dates: bool) -> C
     """
     opened = open_source(source)
     table = _whole(opened)
-    kinds = {name: opened.arrow_schema.field(name).type for name in opened.arrow_schema.names}
+    kinds = {
+        name: opened.arrow_schema.field(name).type for name in opened.arrow_schema.names
+    }
     name = _label_column(table, arm, used)
     words = as_labels(table.column(name).combine_chunks()).to_pylist()
     if None in words or len(set(words)) < len(words):
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
-    free = [column for column in kinds if column not in (name, begin, end) and column.strip()]
+    free = [
+        column
+        for column in kinds
+        if column not in (name, begin, end) and column.strip()
+    ]
     names, raw, references = _features(
         table, {column: kinds[column] for column in free if not identifies(column)}
     )
     shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
-    if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
-        until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
+    if end is not None and _are_days(
+        table, end, kinds[end]
+    ):  # the last day is meant as a whole
+        until = tuple(
+            None if day is None else day + np.timedelta64(86_399_999_999, "us")
+            for day in until
+        )
     since, features = _times(table, begin, dates), (raw - shift) / scale
-    return Catalogue(tuple(words), names, features, shift, scale, since, until, references)
+    return Catalogue(
+        tuple(words), names, features, shift, scale, since, until, references
+    )
 
 
 def _whole(source: Any) -> Any:
     names = source.arrow_schema.names
-    batches = [batch for task in source.tasks for _, batch in source.batches(task, names)]
+    batches = [
+        batch for task in source.tasks for _, batch in source.batches(task, names)
+    ]
     if batches:
         return pa.Table.from_batches(batches)
     raise InputError("catalogue is empty: one row per arm is needed")
@@ -416,7 +489,11 @@ def _whole(source: Any) -> Any:
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
     """The column of labels: named as in the log, usually named, or the one that holds the log's labels."""
     names = table.column_names
-    usual = [name for name in names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())]
+    usual = [
+        name
+        for name in names
+        if name.lower() in ("label", "name", "id", *NAMES["arm"].split())
+    ]
     for name in [*(name for name in names if name == arm), *usual, *names]:
         if set(as_labels(table.column(name).combine_chunks()).to_pylist()) & set(used):
             return str(name)
@@ -432,7 +509,9 @@ def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
 def _are_days(table: Any, name: str, kind: Any) -> bool:
     """Whether a column holds dates without a time of the day."""
     words = table.column(name).drop_null().to_pylist()
-    return bool(pa.types.is_date(kind)) or all(len(str(word).strip()) == 10 for word in words)
+    return bool(pa.types.is_date(kind)) or all(
+        len(str(word).strip()) == 10 for word in words
+    )
 
 
 def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
@@ -445,16 +524,24 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     missing = decode.is_missing(column)
     if (~problems.usable & ~missing).any():
         kind = "dates" if dates else "numbers"
-        raise InputError(f"catalogue: column {name!r} must hold {kind}, as the log's times")
-    return tuple(None if gone else value for value, gone in zip(values, missing, strict=True))
+        raise InputError(
+            f"catalogue: column {name!r} must hold {kind}, as the log's times"
+        )
+    return tuple(
+        None if gone else value for value, gone in zip(values, missing, strict=True)
+    )
 
 
-def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array, tuple[str, ...]]:
+def _features(
+    table: Any, kinds: dict[str, Any]
+) -> tuple[tuple[str, ...], Array, tuple[str, ...]]:
     """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several
     arms share; and the categories that arms have if they have no other one of the column.
     """
     arms = table.num_rows
-    candidates = [(name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)]
+    candidates = [
+        (name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)
+    ]
     texts = (name for name, kind in kinds.items() if is_text(kind))
     shared = (pair for name in texts for pair in _shared_categories(table, name))
     candidates += sorted(shared, key=lambda pair: -float(pair[1].sum()))
@@ -464,7 +551,9 @@ def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array
     for name, column in candidates:
         centred = column - column.mean()
         size = float(np.sqrt((centred**2).mean()))
-        if len(names) >= max(arms // ARMS_PER_FEATURE, 1) or size <= 1e-12 * (1.0 + np.abs(column).max()):
+        if len(names) >= max(arms // ARMS_PER_FEATURE, 1) or size <= 1e-12 * (
+            1.0 + np.abs(column).max()
+        ):
             continue
         left = centred - basis @ (basis.T @ centred)
         if (left @ left) <= INDEPENDENT * (centred @ centred):
@@ -495,7 +584,9 @@ def _numbers(table: Any, name: str) -> Array:
 
 def _shared_categories(table: Any, name: str) -> list[tuple[str, Array]]:
     """(name=category, indicator (A,)) of the categories that at least two arms have."""
-    words = np.array(as_labels(table.column(name).combine_chunks()).fill_null("").to_pylist())
+    words = np.array(
+        as_labels(table.column(name).combine_chunks()).fill_null("").to_pylist()
+    )
     levels, counts = np.unique(words, return_counts=True)
     several = levels[(counts >= 2) & (counts < len(words)) & (levels != "")].tolist()
     return [(f"{name}={level}", (words == level).astype(float)) for level in several]

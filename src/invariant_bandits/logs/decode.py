@@ -21,7 +21,12 @@ from invariant_bandits.optional import pyarrow as pa
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type is a number or a truth value."""
     of = pa.types
-    return bool(of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind) or of.is_decimal(kind))
+    return bool(
+        of.is_integer(kind)
+        or of.is_floating(kind)
+        or of.is_boolean(kind)
+        or of.is_decimal(kind)
+    )
 
 
 def is_time(kind: Any) -> bool:
@@ -33,12 +38,20 @@ def is_text(kind: Any) -> bool:
     """Whether an Arrow type is text, or a dictionary of text."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    )
 
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is a list of any form."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def is_vector(kind: Any) -> bool:
@@ -50,7 +63,9 @@ def value_codes(column: Any) -> Array:
     """Return integers (n,) that are equal exactly where the values of a column are."""
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = (
+        column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    )
     return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))
 
 
@@ -65,7 +80,9 @@ def without_views(kind: Any) -> Any:
     if pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, without_views(kind.value_type), kind.ordered)
+        return pa.dictionary(
+            kind.index_type, without_views(kind.value_type), kind.ordered
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = without_views(kind.value_type)
         return kind if inner == kind.value_type else pa.list_(inner)
@@ -74,7 +91,9 @@ def without_views(kind: Any) -> Any:
 
 def schema_without_views(schema: Any) -> Any:
     """The schema with plain text instead of string views."""
-    return pa.schema([column.with_type(without_views(column.type)) for column in schema])
+    return pa.schema(
+        [column.with_type(without_views(column.type)) for column in schema]
+    )
 
 
 def batch_without_views(batch: Any) -> Any:
@@ -82,14 +101,18 @@ def batch_without_views(batch: Any) -> Any:
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
-    columns = [_plain(batch.column(index), kind) for index, kind in enumerate(wanted.types)]
+    columns = [
+        _plain(batch.column(index), kind) for index, kind in enumerate(wanted.types)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=wanted.names)
 
 
 def _plain(column: Any, kind: Any) -> Any:
     if not pa.types.is_dictionary(kind):
         return column.cast(kind)
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+    return pa.DictionaryArray.from_arrays(
+        column.indices, column.dictionary.cast(kind.value_type)
+    )
 
 
 MICROSECONDS = "datetime64[us]"
@@ -97,7 +120,10 @@ ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
 NANOSECONDS = re.compile(r"\.\d{7,9}")
 TRUE = ("1", "1.0", "true", "t", "yes", "y")
 ANSWERS = (
-    ("true yes t y won win success pass accepted", "false no f n lost loss failure fail rejected"),
+    (
+        "true yes t y won win success pass accepted",
+        "false no f n lost loss failure fail rejected",
+    ),
     ("up thumbs_up thumbsup 👍", "down thumbs_down thumbsdown 👎"),
     ("good positive", "bad negative"),
     ("wahr ja j", "falsch nein n nee"),
@@ -135,7 +161,9 @@ def is_missing(column: Any) -> Array:
     return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
 
 
-def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+def numbers(
+    column: Any, name: str, problems: RowProblems, *, impute: bool = False
+) -> Array:
     """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
 
     With `impute`, missing values are NaN and their rows are kept.
@@ -166,7 +194,9 @@ def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Arr
         column = _parsed_dates(column, name, problems)
     elif are_dates and is_time(column.type):
         zone = getattr(column.type, "tz", None)
-        column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.timestamp("us"))
+        column = column.cast(pa.timestamp("us", zone), safe=False).cast(
+            pa.timestamp("us")
+        )
     elif are_dates:
         problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is not a date")
         column = pa.nulls(len(column), pa.int64())
@@ -198,7 +228,12 @@ def masked(values: Any, good: Array) -> Any:
 
 
 def categories_of(
-    column: Any, known: Sequence[str], name: str, problems: RowProblems, *, impute: bool = False
+    column: Any,
+    known: Sequence[str],
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool = False,
 ) -> Categories:
     """Decode a column of categories, of which some are `known`; with `impute`, rows with a missing value are
     kept.
@@ -219,21 +254,29 @@ def as_dictionary(column: Any) -> Any:
         return column.cast(pa.string()).dictionary_encode()
     if column.dictionary.type == pa.string():
         return column
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        column.indices, column.dictionary.cast(pa.string())
+    )
 
 
 def category_places(words: Any, categories: Sequence[str]) -> Categories:
     """Find the values of a dictionary of text among the categories."""
     missing = len(words.dictionary)
-    place = compute.index_in(words.dictionary, value_set=pa.array(list(categories), type=pa.string()))
-    place_of_word = np.append(place.fill_null(-1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
+    place = compute.index_in(
+        words.dictionary, value_set=pa.array(list(categories), type=pa.string())
+    )
+    place_of_word = np.append(
+        place.fill_null(-1).to_numpy(zero_copy_only=False), -1
+    ).astype(np.int64)
     codes = dictionary_codes(words, missing)
     return Categories(place_of_word[codes], codes == missing)
 
 
 def dictionary_codes(words: Any, missing: int) -> Array:
     """The indices (n,) of an Arrow dictionary; `missing` where a value is missing."""
-    codes = words.indices.fill_null(missing) if words.indices.null_count else words.indices
+    codes = (
+        words.indices.fill_null(missing) if words.indices.null_count else words.indices
+    )
     return np.asarray(codes.to_numpy(zero_copy_only=False))
 
 
@@ -259,10 +302,14 @@ def are_flags(column: Any) -> bool:
 
 def are_truth_words(column: Any) -> bool:
     """Whether a column of text holds words such as yes and no only, of one language, at least one."""
-    words = {str(value).strip().lower() for value in column.drop_null().unique().to_pylist()}
+    words = {
+        str(value).strip().lower() for value in column.drop_null().unique().to_pylist()
+    }
     if not words or words <= {"0", "1"}:
         return False
-    return any(words - {"0", "1"} <= {*ones.split(), *zeros.split()} for ones, zeros in ANSWERS)
+    return any(
+        words - {"0", "1"} <= {*ones.split(), *zeros.split()} for ones, zeros in ANSWERS
+    )
 
 
 def are_text_numbers(column: Any) -> bool:
@@ -275,7 +322,9 @@ def are_text_numbers(column: Any) -> bool:
     return False
 
 
-def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+def vectors(
+    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
+) -> Array:
     """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers
     are NaN.
     """
@@ -283,7 +332,9 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     if not impute:
         problems.leave_out(lengths < 0, f"missing {name}")
     fits = lengths == width
-    problems.leave_out(~fits & ~((lengths < 0) & impute), f"{name} without its {width} numbers")
+    problems.leave_out(
+        ~fits & ~((lengths < 0) & impute), f"{name} without its {width} numbers"
+    )
     whole = bool(fits.all())
     inside = (column if whole else column.filter(pa.array(fits))).flatten()
     entries = RowProblems(len(inside))
@@ -292,11 +343,15 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     if entries.any:
         problems.leave_out_at(fits, entries.of_groups(np.arange(0, len(inside), width)))
     if impute:
-        problems.keep(np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}")
+        problems.keep(
+            np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}"
+        )
     return result
 
 
-def nested_vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool) -> Any:
+def nested_vectors(
+    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool
+) -> Any:
     """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
     none.
     """
@@ -318,7 +373,11 @@ def nested_vectors(column: Any, width: int, name: str, problems: RowProblems, *,
 
 def list_lengths(column: Any, missing: int) -> Array:
     """Lengths (n,) of a column of lists; `missing` where there is none."""
-    return np.asarray(compute.list_value_length(column).fill_null(missing).to_numpy(zero_copy_only=False))
+    return np.asarray(
+        compute.list_value_length(column)
+        .fill_null(missing)
+        .to_numpy(zero_copy_only=False)
+    )
 
 
 def vector_width(column: Any) -> int:
@@ -332,7 +391,9 @@ def vector_width(column: Any) -> int:
 def as_utc(text: str) -> datetime:
     """An ISO 8601 date or time as UTC without its zone; no zone means UTC."""
     moment = datetime.fromisoformat(text.strip())
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    return (
+        moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    )
 
 
 def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
@@ -358,7 +419,11 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
     column, kind = parsed_whole(column, dates=True), pa.timestamp("us")
-    return column if column.type == kind else _one_by_one(column, kind, as_utc, name, problems)
+    return (
+        column
+        if column.type == kind
+        else _one_by_one(column, kind, as_utc, name, problems)
+    )
 
 
 def parsed_whole(column: Any, *, dates: bool) -> Any:
@@ -367,14 +432,22 @@ def parsed_whole(column: Any, *, dates: bool) -> Any:
     with suppress(pa.ArrowInvalid):
         if not dates:
             return column.cast(pa.float64())
-        first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
-        zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+        first = next(
+            (word for word in column.slice(0, 100).to_pylist() if word is not None), ""
+        )
+        zone = (
+            "UTC" if ZONE.search(first) else None
+        )  # a cast that fails is slow, so the likely one is tried
         unit = "ns" if NANOSECONDS.search(first) else "us"
-        return column.cast(pa.timestamp(unit, zone)).cast(pa.timestamp("us"), safe=False)
+        return column.cast(pa.timestamp(unit, zone)).cast(
+            pa.timestamp("us"), safe=False
+        )
     return column
 
 
-def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProblems) -> Any:
+def _one_by_one(
+    column: Any, kind: Any, parse: Any, name: str, problems: RowProblems
+) -> Any:
     values, bad = [], np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
         try:
@@ -394,7 +467,9 @@ WRITTEN = re.compile(
     r"\s*(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})"
     r"(?P<between>,?[ T]+)?(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?(?P<half>\s?[AaPp][Mm])?\s*$"
 )
-YEAR_FIRST = re.compile(r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?\s*$")
+YEAR_FIRST = re.compile(
+    r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?\s*$"
+)
 
 
 TimeFormat: TypeAlias = Callable[[Any], Any]
@@ -419,9 +494,15 @@ def since_1970(unit: str, column: Any) -> Any:
     if pa.types.is_integer(column.type):
         whole = column.cast(pa.int64())
         return whole.cast(pa.timestamp(unit)).cast(pa.timestamp("us"), safe=False)
-    scaled = compute.multiply(column.cast(pa.float64()), {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit])
+    scaled = compute.multiply(
+        column.cast(pa.float64()), {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
+    )
     usable = compute.less(compute.fill_null(compute.abs(scaled), np.inf), 9e18)
-    return compute.if_else(usable, compute.round(scaled), None).cast(pa.int64()).cast(pa.timestamp("us"))
+    return (
+        compute.if_else(usable, compute.round(scaled), None)
+        .cast(pa.int64())
+        .cast(pa.timestamp("us"))
+    )
 
 
 def _numbers(column: Any) -> Any:
@@ -470,10 +551,15 @@ def find_time_format(
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
         such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
-        raise InputError(f"{such}; say which (day_first = true or false; --day-first or --month-first)")
+        raise InputError(
+            f"{such}; say which (day_first = true or false; --day-first or --month-first)"
+        )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
-    return partial(from_text, _clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
+    return partial(
+        from_text,
+        _clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"),
+    )
 
 
 def holds_times(column: Any, kind: Any) -> bool:
@@ -486,7 +572,10 @@ def holds_times(column: Any, kind: Any) -> bool:
         return is_time(kind)
     if is_text(kind):
         words = there.slice(0, 20).to_pylist()
-        return all(WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word) for word in words)
+        return all(
+            WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word)
+            for word in words
+        )
     if not is_number(kind) or pa.types.is_boolean(kind):
         return False
     least, most = _range(there)
@@ -513,7 +602,11 @@ def _range(column: Any) -> tuple[float, float]:
 def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
     least, most = _range(column)
-    units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
+    units = [
+        unit
+        for unit, least_time in EPOCHS.items()
+        if least_time <= least and most <= 41.0 * least_time
+    ]
     return partial(since_1970, units[0]) if units else None
 
 

@@ -91,12 +91,19 @@ def sentinel(values: Array) -> tuple[float, float, float, float] | None:
         value, count = float(levels[place]), int(counts[place])
         share = count / len(values)
         gap = min(abs(value - others[0]), abs(value - others[-1]))
-        if value != 0.0 and count >= SENTINEL_ROWS and low <= share <= high and gap > np.ptp(others):
+        if (
+            value != 0.0
+            and count >= SENTINEL_ROWS
+            and low <= share <= high
+            and gap > np.ptp(others)
+        ):
             return value, share, float(others[0]), float(others[-1])
     return None
 
 
-def sentinel_words(name: str, value: float, share: float, least: float, most: float) -> str:
+def sentinel_words(
+    name: str, value: float, share: float, least: float, most: float
+) -> str:
     """Return what is said of the value that `sentinel` returns."""
     where = f"far outside its other values ({least:.4g} to {most:.4g})"
     return (

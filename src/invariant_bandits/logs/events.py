@@ -110,12 +110,16 @@ class EventSurvey:
             self._add_features(features, set(names_with_word), self.own)
             if self.arms_are_fixed:
                 known = self.arms.setdefault(label, frozenset(features))
-                self.arms_are_fixed = known == frozenset(features) and len(self.arms) <= MOST_ARMS
+                self.arms_are_fixed = (
+                    known == frozenset(features) and len(self.arms) <= MOST_ARMS
+                )
         for counts in (self.numbers, self.words):
             if len(counts) > MOST_NAMES:
                 self._forget_rare(counts)
 
-    def _add_features(self, features: Sequence[Feature], names_with_word: set[str], owners: set[str]) -> None:
+    def _add_features(
+        self, features: Sequence[Feature], names_with_word: set[str], owners: set[str]
+    ) -> None:
         """Count names; `names_with_word` are those that had a word in this action before."""
         for name, value in features:
             owners.add(name)
@@ -143,12 +147,16 @@ class EventSurvey:
 
         A name that has several words in one action becomes a flag per word.
         """
-        ranked = [(-count, name, "number", name) for name, count in self.numbers.items()]
+        ranked = [
+            (-count, name, "number", name) for name, count in self.numbers.items()
+        ]
         single = self.words.keys() - self.several
         ranked += [(-self.words[name], name, "word", name) for name in single]
         for name in self.several:
             share = self.words[name] // max(1, len(self.distinct[name]))
-            ranked += [(-share, f"{name}={word}", "flag", name) for word in self.distinct[name]]
+            ranked += [
+                (-share, f"{name}={word}", "flag", name) for word in self.distinct[name]
+            ]
         return sorted(column for _, *column in sorted(ranked)[:MOST_FEATURES])  # type: ignore[misc]
 
 
@@ -166,10 +174,14 @@ class EventSource(FileSource, ABC):
     skips_lines: bool = field(init=False, default=True)
     parses = True
     columns: dict[str, str] = field(init=False, default_factory=dict)
-    _problems: dict[str, dict[str, list[int]]] = field(init=False, default_factory=dict, repr=False)
+    _problems: dict[str, dict[str, list[int]]] = field(
+        init=False, default_factory=dict, repr=False
+    )
 
     @abstractmethod
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
+    def events(
+        self, path: str, *, features: bool
+    ) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file; without `features` events may lack them."""
 
     def __post_init__(self) -> None:
@@ -179,20 +191,32 @@ class EventSource(FileSource, ABC):
             for _, event in self.events(path, features=True):
                 survey.add(event)
         if not survey.events:
-            reasons = ", ".join(f"{count:,} × {reason}" for reason, count in survey.unusable.most_common(3))
+            reasons = ", ".join(
+                f"{count:,} × {reason}"
+                for reason, count in survey.unusable.most_common(3)
+            )
             why = f"it has no event that can be used: {reasons or 'it is empty'}"
             raise FileError(f"{self.paths[0]} is not readable: {why}")
         self._set_columns(survey)
 
     def _set_columns(self, survey: EventSurvey) -> None:
         """Decide the columns, and what they mean."""
-        fixed = {"event_id": pa.string(), "action": pa.string(), "chosen": pa.bool_(), "reward": pa.float64()}
-        fixed |= {"propensity": pa.float64()} | ({"time": pa.string()} if survey.has_times else {})
+        fixed = {
+            "event_id": pa.string(),
+            "action": pa.string(),
+            "chosen": pa.bool_(),
+            "reward": pa.float64(),
+        }
+        fixed |= {"propensity": pa.float64()} | (
+            {"time": pa.string()} if survey.has_times else {}
+        )
         fixed |= {name: pa.float64() for name in sorted(survey.more)}
         features: dict[str, Any] = {}
         reasons: dict[str, str] = {}
         for name, kind, plain in survey.most_frequent():
-            column = f"{name} ({kind})" if name in fixed or name in self.columns else name
+            column = (
+                f"{name} ({kind})" if name in fixed or name in self.columns else name
+            )
             self.columns[column] = f"{kind}:{name}"
             features[column] = pa.string() if kind == "word" else pa.float64()
             if survey.has_arms and plain in survey.own:
@@ -202,16 +226,22 @@ class EventSource(FileSource, ABC):
         known = len(survey.numbers) + len(survey.words) - len(survey.several)
         left_out = survey.forgotten + known - len(self.columns)
         if left_out > 0:
-            reasons["!…"] = f"{left_out:,} features that are not among the {MOST_FEATURES} most frequent"
+            reasons["!…"] = (
+                f"{left_out:,} features that are not among the {MOST_FEATURES} most frequent"
+            )
         if survey.has_arms:
-            reasons["arm"] = f"{len(survey.arms)} labels, each with the same features throughout"
+            reasons["arm"] = (
+                f"{len(survey.arms)} labels, each with the same features throughout"
+            )
         self.arrow_schema = pa.schema(list((fixed | features).items()))
         roles: dict[str, Any] = {
             "arm" if survey.has_arms else "action": "action",
             "round": "event_id",
             "chosen": "chosen",
         }
-        roles |= {"propensity": "propensity"} | ({"time": "time"} if survey.has_times else {})
+        roles |= {"propensity": "propensity"} | (
+            {"time": "time"} if survey.has_times else {}
+        )
         used = tuple(name for name in features if f"!{name}" not in reasons)
         self.schema = Schema("reward", used, reasons=reasons, **roles)
 
@@ -234,11 +264,20 @@ class EventSource(FileSource, ABC):
         if held:
             yield row, self._batch(held, rows, columns)
 
-    def _batch(self, events: Sequence[LoggedEvent], rows: int, columns: Sequence[str]) -> Any:
+    def _batch(
+        self, events: Sequence[LoggedEvent], rows: int, columns: Sequence[str]
+    ) -> Any:
         wanted = {self.columns[name]: name for name in columns if name in self.columns}
         values = _feature_values(events, rows, wanted) if wanted else {}
-        values |= {name: _fixed_values(events, name) for name in columns if name not in self.columns}
-        arrays = [pa.array(values[name], type=self.arrow_schema.field(name).type) for name in columns]
+        values |= {
+            name: _fixed_values(events, name)
+            for name in columns
+            if name not in self.columns
+        }
+        arrays = [
+            pa.array(values[name], type=self.arrow_schema.field(name).type)
+            for name in columns
+        ]
         return pa.RecordBatch.from_arrays(arrays, list(columns))
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
@@ -246,7 +285,9 @@ class EventSource(FileSource, ABC):
         return self._problems.get(task.file, {})
 
 
-def _feature_values(events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]) -> dict[str, Any]:
+def _feature_values(
+    events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]
+) -> dict[str, Any]:
     """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
     "flag:…".
     """
@@ -259,14 +300,19 @@ def _feature_values(events: Sequence[LoggedEvent], rows: int, wanted: Mapping[st
     row = 0
     for event in events:
         end = row + len(event.actions)
-        own = ((features, place, place + 1) for place, features in enumerate(event.actions, start=row))
+        own = (
+            (features, place, place + 1)
+            for place, features in enumerate(event.actions, start=row)
+        )
         for features, first, last in ((event.shared, row, end), *own):
             for name, value in features:
                 if type(value) is str and (column_words := words.get(name)) is not None:
                     column_words[first:last] = [value] * (last - first)
                     continue
                 is_word = type(value) is str
-                column_values = flags.get(f"{name}={value}") if is_word else numbers.get(name)
+                column_values = (
+                    flags.get(f"{name}={value}") if is_word else numbers.get(name)
+                )
                 if column_values is not None:
                     for place in range(first, last):
                         column_values[place] += 1.0 if is_word else value
@@ -281,13 +327,27 @@ def _fixed_values(events: Sequence[LoggedEvent], name: str) -> list[Any]:
     if name == "action":
         return [label for event in events for label in event.labels]
     if name == "chosen":
-        return [place == event.chosen for event in events for place in range(len(event.labels))]
+        return [
+            place == event.chosen
+            for event in events
+            for place in range(len(event.labels))
+        ]
     if name in ("event_id", "time"):
         of_event = "round" if name == "event_id" else "time"
-        return [value for event in events for value in [getattr(event, of_event)] * len(event.labels)]
+        return [
+            value
+            for event in events
+            for value in [getattr(event, of_event)] * len(event.labels)
+        ]
     values: list[Any] = []
     for event in events:
         otherwise = event.reward if name == OBSERVED else 1.0
-        own = getattr(event, name) if name in ("reward", "propensity") else event.more.get(name, otherwise)
-        values += [own if place == event.chosen else None for place in range(len(event.labels))]
+        own = (
+            getattr(event, name)
+            if name in ("reward", "propensity")
+            else event.more.get(name, otherwise)
+        )
+        values += [
+            own if place == event.chosen else None for place in range(len(event.labels))
+        ]
     return values

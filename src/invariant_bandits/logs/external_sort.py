@@ -22,7 +22,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import batch_without_views, run_starts, schema_without_views
+from invariant_bandits.logs.decode import (
+    batch_without_views,
+    run_starts,
+    schema_without_views,
+)
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import (
@@ -54,7 +58,9 @@ def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
     held: Any = None
     held_row = 0
     parts = (part for part in source.tasks if part.file == task.file)
-    for row, batch in (pair for part in parts for pair in source.batches(part, schema.used_columns)):
+    for row, batch in (
+        pair for part in parts for pair in source.batches(part, schema.used_columns)
+    ):
         if held is not None:
             batch, row = join_batches([held, batch]), held_row
         cut = int(run_starts(batch.column(schema.round))[-1])
@@ -102,8 +108,15 @@ class SpooledSource(SourceAround):
         super().__init__(inner)
         self.arrow_schema, self.columns = inner.arrow_schema, schema.used_columns
         self.categories = {*schema.categorical, *filter(None, [schema.arm])}
-        numbers = {*schema.features, schema.reward, schema.propensity, schema.position} - self.categories
-        self.is_date = dict.fromkeys(filter(None, numbers), False) | {str(schema.time): dates}
+        numbers = {
+            *schema.features,
+            schema.reward,
+            schema.propensity,
+            schema.position,
+        } - self.categories
+        self.is_date = dict.fromkeys(filter(None, numbers), False) | {
+            str(schema.time): dates
+        }
         self._folder: Path | None = None
         self._files: dict[str, list[SpooledFile]] = {}
 
@@ -132,13 +145,26 @@ class SpooledSource(SourceAround):
                 written.close()
                 self._files |= {} if files is None else {task.file: files}
 
-    def _write(self, task: Task, files: list[SpooledFile], row: int, batch: Any, written: ExitStack) -> None:
+    def _write(
+        self,
+        task: Task,
+        files: list[SpooledFile],
+        row: int,
+        batch: Any,
+        written: ExitStack,
+    ) -> None:
         """Append a batch to the last file, or to a new one."""
         last = files[-1] if files else None
-        if last is None or len(last.rows) == BATCHES_PER_FILE or last.arrow_schema != batch.schema:
+        if (
+            last is None
+            or len(last.rows) == BATCHES_PER_FILE
+            or last.arrow_schema != batch.schema
+        ):
             written.close()
             path = self._new_path(task, len(files))
-            self._writer = written.enter_context(pa.ipc.new_stream(str(path), batch.schema))
+            self._writer = written.enter_context(
+                pa.ipc.new_stream(str(path), batch.schema)
+            )
             last = SpooledFile(path, batch.schema, [])
             files.append(last)
         self._writer.write_batch(batch)
@@ -163,10 +189,15 @@ class SpooledSource(SourceAround):
         files = self._files.get(task.file)
         if files is None or not set(columns) <= set(self.columns):
             parsed = self.inner.batches(task, columns)
-            yield from (pair for pair in parsed if task.first_row <= pair[0] < self._end(task))
+            yield from (
+                pair for pair in parsed if task.first_row <= pair[0] < self._end(task)
+            )
             return
         for file in files[task.part - 1 : task.part] if task.part else files:
-            with pa.memory_map(str(file.path)) as mapped, pa.ipc.open_stream(mapped) as stream:
+            with (
+                pa.memory_map(str(file.path)) as mapped,
+                pa.ipc.open_stream(mapped) as stream,
+            ):
                 for row, batch in zip(file.rows, stream, strict=True):
                     yield row, batch.select(list(columns))
 
@@ -177,16 +208,29 @@ class SpooledSource(SourceAround):
             return [task]
         starts = [0, *(file.rows[0] for file in files[1:])]
         numbered = enumerate(starts, start=1)
-        return [Task(task.file, part, row, task.position + row) for part, row in numbered]
+        return [
+            Task(task.file, part, row, task.position + row) for part, row in numbered
+        ]
 
     def skipped(self, task: Task) -> dict[str, list[int]]:
         """Return the rows of a task that could not be parsed."""
-        start, end, skipped = task.first_row, self._end(task), self.inner.skipped(task).items()
-        return {reason: [row for row in rows if start <= row < end] for reason, rows in skipped}
+        start, end, skipped = (
+            task.first_row,
+            self._end(task),
+            self.inner.skipped(task).items(),
+        )
+        return {
+            reason: [row for row in rows if start <= row < end]
+            for reason, rows in skipped
+        }
 
     def _end(self, task: Task) -> float:
         """Return the first row behind a task."""
-        behind = self._files.get(task.file, [])[task.part : task.part + 1] if task.part else []
+        behind = (
+            self._files.get(task.file, [])[task.part : task.part + 1]
+            if task.part
+            else []
+        )
         return behind[0].rows[0] if behind else np.inf
 
 
@@ -246,7 +290,12 @@ class RoundSpool:
             while file.peek(1):
                 columns = {name: _unpacked(np.load(file)) for name in self.names}
                 rewards, arms, windows = (np.load(file) for _ in range(3))
-                yield columns, rewards.astype(np.float64), arms.astype(np.int64), windows.astype(np.int64)
+                yield (
+                    columns,
+                    rewards.astype(np.float64),
+                    arms.astype(np.int64),
+                    windows.astype(np.int64),
+                )
 
 
 def _packed(values: Any) -> Array:
@@ -255,7 +304,9 @@ def _packed(values: Any) -> Array:
         values = np.where(values.missing, MISSING, values.places)
     if values.dtype.kind != "i":
         return np.asarray(values)
-    return np.asarray(values.astype(np.min_scalar_type(-1 - int(values.max(initial=1)))))
+    return np.asarray(
+        values.astype(np.min_scalar_type(-1 - int(values.max(initial=1))))
+    )
 
 
 def _unpacked(values: Array) -> Any:
@@ -286,7 +337,10 @@ class OwnFileSource(Source):
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one part."""
         row = 0
-        with pa.memory_map(self.path(task.part)) as file, pa.ipc.open_file(file) as reader:
+        with (
+            pa.memory_map(self.path(task.part)) as file,
+            pa.ipc.open_file(file) as reader,
+        ):
             for index in range(reader.num_record_batches):
                 batch = reader.get_batch(index).select(list(columns))
                 yield row, batch
@@ -304,10 +358,15 @@ class StreamSource(OwnFileSource):
 
     def __init__(self, reader: Any) -> None:
         super().__init__()
-        self.arrow_schema = schema_without_views(flattened(reader.schema.empty_table()).schema)
+        self.arrow_schema = schema_without_views(
+            flattened(reader.schema.empty_table()).schema
+        )
         require_usable_names("stream", self.arrow_schema.names)
         self.tasks, self.total_rows = (Task("stream", 0, 0, 0),), 0
-        with naming_file(self.path(0)), pa.ipc.new_file(self.path(0), self.arrow_schema) as writer:
+        with (
+            naming_file(self.path(0)),
+            pa.ipc.new_file(self.path(0), self.arrow_schema) as writer,
+        ):
             for batch in reader:
                 flat = flattened(pa.Table.from_batches([batch]))
                 for part in flat.to_batches(BATCH_ROWS):
@@ -336,16 +395,26 @@ class RearrangedSource(OwnFileSource):
     skips_lines = True
 
     def __init__(
-        self, source: Source, columns: Sequence[str], keyed: Iterable[Any], sample: Array, rows: int
+        self,
+        source: Source,
+        columns: Sequence[str],
+        keyed: Iterable[Any],
+        sample: Array,
+        rows: int,
     ) -> None:
         super().__init__()
         parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
         bounds = np.unique(sample[np.arange(1, parts) * len(sample) // parts])
-        self.arrow_schema = pa.schema([source.arrow_schema.field(name) for name in columns])
+        self.arrow_schema = pa.schema(
+            [source.arrow_schema.field(name) for name in columns]
+        )
         counts = _dealt(self.folder, keyed, bounds)
         starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
         filled = np.flatnonzero(counts).tolist()
-        self.tasks = [Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in filled]
+        self.tasks = [
+            Task(f"sorted log, part {part + 1}", part, 0, int(starts[part]))
+            for part in filled
+        ]
         for part in filled:
             _sort(self.folder, part)
         self.lost: dict[str, list[int]] = {}
@@ -367,7 +436,9 @@ def in_time_order(log: Log) -> Log:
     if times is None or times.in_order:
         return log
     rows, columns = log.survey(rows=True).total_rows or 0, log.schema.used_columns
-    return log.with_source(RearrangedSource(log.source, columns, _keyed_by_time(log), times.sample, rows))
+    return log.with_source(
+        RearrangedSource(log.source, columns, _keyed_by_time(log), times.sample, rows)
+    )
 
 
 def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
@@ -375,7 +446,9 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
     name = str(log.schema.time)
     for task in log.survey().tasks:
         for _, batch in round_batches(log.source, task, log.schema):
-            times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
+            times = decode.times(
+                batch.column(name), name, log.times_are_dates, RowProblems(len(batch))
+            )
             if log.schema.one_row_per_action:
                 starts = run_starts(batch.column(log.schema.round))
                 times = np.repeat(times[starts], np.diff(np.append(starts, len(batch))))
@@ -402,7 +475,9 @@ def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Sou
                     yield batch, split.start_of(batch.column(schema.round))
 
     firsts = np.sort(split.firsts)
-    return RearrangedSource(source, schema.used_columns, keyed(), firsts, int(firsts[-1]) + 1)
+    return RearrangedSource(
+        source, schema.used_columns, keyed(), firsts, int(firsts[-1]) + 1
+    )
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
@@ -415,11 +490,15 @@ def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> A
         writers: dict[int, _PartWriter] = {}
         for batch, keys in keyed:
             names = [*batch.schema.names, KEY]
-            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=names)
+            batch = pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(keys)], names=names
+            )
             part_of = np.searchsorted(bounds, keys, side="right")
             for part in np.unique(part_of).tolist():
                 if part not in writers:
-                    writers[part] = open_files.enter_context(closing(_PartWriter(folder, part)))
+                    writers[part] = open_files.enter_context(
+                        closing(_PartWriter(folder, part))
+                    )
                 rows = np.flatnonzero(part_of == part)
                 writers[part].write(batch.take(pa.array(rows)))
                 counts[part] += len(rows)
@@ -440,7 +519,10 @@ class _PartWriter:
         if self._stream is None or batch.schema != self._types:
             self.close()
             path = self.folder / f"{self.part}-{self._files:06}.dealt"
-            self._stream, self._types = pa.ipc.new_stream(str(path), batch.schema), batch.schema
+            self._stream, self._types = (
+                pa.ipc.new_stream(str(path), batch.schema),
+                batch.schema,
+            )
             self._files += 1
         self._stream.write_batch(batch)
 
@@ -458,7 +540,11 @@ def _sort(folder: Path, part: int) -> None:
         with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
             tables.append(reader.read_all())
     if len(tables) > 1:
-        tables = [pa.Table.from_batches([join_batches([_one_batch(table) for table in tables])])]
+        tables = [
+            pa.Table.from_batches(
+                [join_batches([_one_batch(table) for table in tables])]
+            )
+        ]
     order = np.argsort(tables[0].column(KEY).to_numpy(), kind="stable")
     table = tables[0].drop_columns([KEY]).combine_chunks().take(pa.array(order))
     with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema) as writer:
@@ -512,7 +598,9 @@ class StoredRows:
     def __getitem__(self, part: slice) -> Array:
         """The rows of a slice, as an array."""
         rows = self.raw[part].copy()
-        self.mapped_file.madvise(mmap.MADV_DONTNEED)  # or the file would count as memory of this process
+        self.mapped_file.madvise(
+            mmap.MADV_DONTNEED
+        )  # or the file would count as memory of this process
         return rows if self.change is None else np.ascontiguousarray(self.change(rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -528,7 +616,9 @@ class StoredRows:
         """`change` of every row as it is read."""
         before = self.change
         both = change if before is None else lambda rows: change(before(rows))
-        return replace(self, change=both, shape=(len(self), *change(self[:1]).shape[1:]))
+        return replace(
+            self, change=both, shape=(len(self), *change(self[:1]).shape[1:])
+        )
 
 
 class RowCollector:
@@ -549,11 +639,15 @@ class RowCollector:
         try:
             self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed by rows
             while self._held:
-                self._file.write(np.ascontiguousarray(self._held.pop(0), dtype=np.float64))
+                self._file.write(
+                    np.ascontiguousarray(self._held.pop(0), dtype=np.float64)
+                )
             self._file.flush()
         except OSError as error:
             full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
-            raise FileError(f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)") from None
+            raise FileError(
+                f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)"
+            ) from None
 
     def drop(self, rows: int) -> None:
         """Forget the first so many."""

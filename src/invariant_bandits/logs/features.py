@@ -22,7 +22,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    one_of,
+    whole_number,
+)
 from invariant_bandits.logs.arms import Catalogue, Places, is_category_of
 from invariant_bandits.logs.decode import Categories
 from invariant_bandits.logs.schema import format_names
@@ -77,7 +83,11 @@ class Column:
         """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
         None, NaN.
         """
-        block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
+        block, missing = (
+            self._numbers(values, rows)
+            if self.categories is None
+            else self._indicators(values)
+        )
         return np.column_stack([block, missing]) if self.marks_missing else block
 
     def unknown(self, values: Sequence[Any]) -> set[str]:
@@ -92,7 +102,9 @@ class Column:
         try:
             raw = np.asarray(values)
             objects = raw.flat if raw.dtype.kind == "O" else ()
-            dates = any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects)
+            dates = any(
+                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
+            )
             if raw.dtype.kind in "Mm" or dates:
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
@@ -100,7 +112,9 @@ class Column:
             raise InputError(f"column {self.name!r} must be numbers: {error}") from None
         wanted = (rows,) if self.width is None else (rows, self.width)
         if array.shape != wanted:
-            raise InputError(f"column {self.name!r} must have shape {wanted}, got {array.shape}")
+            raise InputError(
+                f"column {self.name!r} must have shape {wanted}, got {array.shape}"
+            )
         array = array.reshape(rows, -1)
         missing = np.isnan(array)
         if self.filler is not None and missing.any():
@@ -113,7 +127,9 @@ class Column:
         """
         assert self.categories is not None
         places, missing = _places(values, self.categories)
-        one_hot = np.vstack([np.eye(len(self.categories)), np.zeros(len(self.categories))])
+        one_hot = np.vstack(
+            [np.eye(len(self.categories)), np.zeros(len(self.categories))]
+        )
         block = one_hot.take(places, axis=0)  # −1 is the last row
         if self.filler and missing.any():
             block[missing] = self.filler
@@ -204,7 +220,9 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[list[int], list[Dropped]]:
+def _independent(
+    sums: PowerSums, candidates: list[int], names: Any
+) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share
@@ -215,23 +233,35 @@ def _independent(sums: PowerSums, candidates: list[int], names: Any) -> tuple[li
     p = len(names)
     gram = sums.scatter[:, :p, :p].sum(axis=0)
     level = np.abs(sums.mean[:, :p]).max(axis=0)
-    alive = np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2  # not constant within every window
+    alive = (
+        np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2
+    )  # not constant within every window
     size = np.sqrt(np.where(alive, np.diagonal(gram), 1.0))
     correlation = gram / np.outer(size, size)
     dropped = [Dropped(names[j], {}) for j in candidates if not alive[j]]
     kept: list[int] = []
     factor = np.zeros((0, 0))
     for j in (j for j in candidates if alive[j]):
-        row = solve_triangular(factor, correlation[kept, j], lower=True) if kept else np.zeros(0)
+        row = (
+            solve_triangular(factor, correlation[kept, j], lower=True)
+            if kept
+            else np.zeros(0)
+        )
         pivot = 1.0 - row @ row
         if pivot <= TOLERANCE:
-            weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
+            weights = (
+                solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
+            )
             shares = np.abs(weights) * size[kept] / size[j]
             terms = zip(kept, weights.tolist(), shares, strict=True)
-            combination = {names[k]: value for k, value, share in terms if share > LEAST_SHARE}
+            combination = {
+                names[k]: value for k, value, share in terms if share > LEAST_SHARE
+            }
             dropped.append(Dropped(names[j], combination))
             continue
-        factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
+        factor = np.block(
+            [[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]]
+        )
         kept.append(j)
     return kept, dropped
 
@@ -284,7 +314,9 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(f"interactions must be a list such as ('a:b',), got {self.interactions!r}")
+            raise InputError(
+                f"interactions must be a list such as ('a:b',), got {self.interactions!r}"
+            )
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -334,12 +366,18 @@ class FeatureMap:
         for index, name in enumerate(self._single_names):
             self._blocks.setdefault(name, slice(index, index + 1))
         for interaction in self.interactions:
-            unknown = [part for part in interaction.split(":") if part not in self._blocks]
+            unknown = [
+                part for part in interaction.split(":") if part not in self._blocks
+            ]
             if unknown:
                 what = f"{unknown[0]!r} in {interaction!r}"
-                raise InputError(f"interactions: {what} is not a feature column, got {self._single_names}")
+                raise InputError(
+                    f"interactions: {what} is not a feature column, got {self._single_names}"
+                )
             if ":" not in interaction:
-                raise InputError(f"interactions must join columns by ':', got {interaction!r}")
+                raise InputError(
+                    f"interactions must join columns by ':', got {interaction!r}"
+                )
 
     # -- names --
 
@@ -361,7 +399,9 @@ class FeatureMap:
     def names(self) -> tuple[str, ...]:
         """Names of the q features."""
         names = self.encoded_names
-        return names if self.kept is None else tuple(names[index] for index in self.kept)
+        return (
+            names if self.kept is None else tuple(names[index] for index in self.kept)
+        )
 
     @property
     def dim(self) -> int:
@@ -383,7 +423,9 @@ class FeatureMap:
         """
         return self.standardise(self.encode(columns, counts))
 
-    def encode(self, columns: Mapping[str, Any], counts: Any = None, *, level: bool = False) -> Array:
+    def encode(
+        self, columns: Mapping[str, Any], counts: Any = None, *, level: bool = False
+    ) -> Array:
         """All features (rows, len(encoded_names)), centred within rounds if that is asked for, not yet
         scaled; with `level`, behind a column of ones.
         """
@@ -391,7 +433,9 @@ class FeatureMap:
         whole = np.ones((rows, level + len(self.encoded_names)))
         features = whole[:, int(level) :]
         for column in self.columns:
-            features[:, self._blocks[column.name]] = column.encode(columns[column.name], rows)
+            features[:, self._blocks[column.name]] = column.encode(
+                columns[column.name], rows
+            )
         start = len(self._single_names)
         for interaction in self.interactions:
             block = np.ones((rows, 1))
@@ -407,7 +451,9 @@ class FeatureMap:
     @property
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
-        return not self.interactions and all(column.features == (column.name,) for column in self.columns)
+        return not self.interactions and all(
+            column.features == (column.name,) for column in self.columns
+        )
 
     def apply_numbers(self, numbers: Array) -> Array:
         """The same as `apply` for a plain map and the offered actions of one round, without missing values.
@@ -416,7 +462,9 @@ class FeatureMap:
         ----------
         numbers : array of float, shape (rows, columns)
         """
-        return self.standardise(centre_rounds(numbers, None) if self.centre else numbers)
+        return self.standardise(
+            centre_rounds(numbers, None) if self.centre else numbers
+        )
 
     def standardise(self, encoded: Array) -> Array:
         """Return features (rows, q) of encoded rows: some left out, the others shifted and scaled."""
@@ -443,9 +491,13 @@ class FeatureMap:
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
         require_columns("columns", [column.name for column in self.columns], columns)
-        lengths = {column.name: _length(columns[column.name]) for column in self.columns}
+        lengths = {
+            column.name: _length(columns[column.name]) for column in self.columns
+        }
         if len(set(lengths.values())) != 1 or () in lengths.values():
-            raise InputError(f"columns must have one value per row, got lengths {lengths}")
+            raise InputError(
+                f"columns must have one value per row, got lengths {lengths}"
+            )
         return int(next(iter(lengths.values()))[0])
 
     # -- learning --
@@ -454,10 +506,15 @@ class FeatureMap:
         """Return this map, nothing learned yet, with indicators of missing values of these columns as
         well.
         """
-        columns = (replace(c, marks_missing=c.marks_missing or c.name in missing) for c in self.columns)
+        columns = (
+            replace(c, marks_missing=c.marks_missing or c.name in missing)
+            for c in self.columns
+        )
         return FeatureMap(tuple(columns), self.interactions, self.centre)
 
-    def learned(self, moments: WindowedMoments, options: FeatureOptions) -> tuple[FeatureMap, list[Dropped]]:
+    def learned(
+        self, moments: WindowedMoments, options: FeatureOptions
+    ) -> tuple[FeatureMap, list[Dropped]]:
         """(this map with what to keep, shift and scale, the features that are left out).
 
         Parameters
@@ -467,11 +524,20 @@ class FeatureMap:
         options : FeatureOptions
             What to learn from them.
         """
-        dropped = collinear_features(moments, self.encoded_names) if options.drop_collinear else []
+        dropped = (
+            collinear_features(moments, self.encoded_names)
+            if options.drop_collinear
+            else []
+        )
         gone = {feature.name for feature in dropped}
-        kept = np.array([i for i, name in enumerate(self.encoded_names) if name not in gone], dtype=np.int64)
+        kept = np.array(
+            [i for i, name in enumerate(self.encoded_names) if name not in gone],
+            dtype=np.int64,
+        )
         if not len(kept):
-            raise InputError("features: none is left, all are constant within every window of the logs")
+            raise InputError(
+                "features: none is left, all are constant within every window of the logs"
+            )
         learned = replace(self, kept=kept if gone else None, shift=None, scale=None)
         if options.standardise == "none":
             return learned, dropped
@@ -484,15 +550,21 @@ class FeatureMap:
         stays = np.array([name not in gone for name in self.names])
         shift = None if self.shift is None else self.shift[stays]
         scale = None if self.scale is None else self.scale[stays]
-        return replace(self, kept=self.standardisation()[0][stays], shift=shift, scale=scale)
+        return replace(
+            self, kept=self.standardisation()[0][stays], shift=shift, scale=scale
+        )
 
     def shifted(self, mean: Array) -> FeatureMap:
         """This map with `mean` (q,) taken off its features."""
         _, before, scale = self.standardisation()
-        return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
+        return replace(
+            self, shift=before + scale * finite_array("mean", mean, (self.dim,))
+        )
 
 
-def _standardisation(sums: PowerSums, kept: Array, groups: Any = ()) -> tuple[Array, Array]:
+def _standardisation(
+    sums: PowerSums, kept: Array, groups: Any = ()
+) -> tuple[Array, Array]:
     """(mean, standard deviation) of the kept variables, each (q,); a group has one of each."""
     whole = sums.grouped(np.array([0]))
     mean, variance = whole.mean[0], np.diagonal(whole.covariance()[0]).copy()
@@ -520,7 +592,9 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
            [ 1.],
            [ 0.]])
     """
-    counts = checked_counts("counts", [len(rows)] if counts is None else counts, len(rows))
+    counts = checked_counts(
+        "counts", [len(rows)] if counts is None else counts, len(rows)
+    )
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
@@ -591,7 +665,9 @@ class ArmFeatures:
     catalogue_names: tuple[str, ...] = ()
     matched: Mapping[str, tuple[str, ...]] | None = None
     catalogue_shift: Annotated[Array, ArraySpec(("k",))] | None = None
-    catalogue_scale: Annotated[Array, ArraySpec(("k",), least=LEAST_SCALE)] | None = None
+    catalogue_scale: Annotated[Array, ArraySpec(("k",), least=LEAST_SCALE)] | None = (
+        None
+    )
     crossed: int = 0
     catalogue_references: tuple[str, ...] = ()
     own_slopes: int = 0
@@ -599,7 +675,9 @@ class ArmFeatures:
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
         if not 0 <= self.own_slopes < self.width:
-            raise InputError(f"own_slopes must be from 0 to {self.width - 1}, got {self.own_slopes!r}")
+            raise InputError(
+                f"own_slopes must be from 0 to {self.width - 1}, got {self.own_slopes!r}"
+            )
 
     # -- what they are --
 
@@ -613,7 +691,11 @@ class ArmFeatures:
         """Names of an arm's own coefficients (d,): the level, slopes of the context, of what belongs to
         the arm.
         """
-        return ("1", *(self.context.names[index - 1] for index in self._plain), *(self.matched or {}))
+        return (
+            "1",
+            *(self.context.names[index - 1] for index in self._plain),
+            *(self.matched or {}),
+        )
 
     @property
     def width(self) -> int:
@@ -632,7 +714,9 @@ class ArmFeatures:
         if self.crossed or len(self.labels) < 2:
             return ()
         matched = self.matched or {}
-        return tuple(name for name in self.context_names[self.own :] if name not in matched)
+        return tuple(
+            name for name in self.context_names[self.own :] if name not in matched
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -642,7 +726,10 @@ class ArmFeatures:
         products = (f"{name}{TIMES}{slope}" for name in factors for slope in shared)
         if self.coding == "pooled":
             return ("level", *slopes, *self.catalogue_names, *products)
-        of_arms = ((label, *(f"{label}{TIMES}{slope}" for slope in own)) for label in self.labels)
+        of_arms = (
+            (label, *(f"{label}{TIMES}{slope}" for slope in own))
+            for label in self.labels
+        )
         return (*chain.from_iterable(of_arms), *shared, *products)
 
     @property
@@ -650,7 +737,9 @@ class ArmFeatures:
         """Of the "pooled" coding: what all arms share, as features of one arm; of another, these features."""
         if self.coding != "pooled":
             return self
-        return ArmFeatures(FeatureMap(tuple(map(Column, self.names[1:]))), (EVERY_ARM,), "shared")
+        return ArmFeatures(
+            FeatureMap(tuple(map(Column, self.names[1:]))), (EVERY_ARM,), "shared"
+        )
 
     @property
     def dim(self) -> int:
@@ -661,14 +750,23 @@ class ArmFeatures:
     def _plain(self) -> list[int]:
         """Entries of the whole context [1, x], the 1 aside, that belong to no arm."""
         owned = {name for names in (self.matched or {}).values() for name in names}
-        return [index for index, name in enumerate(self.context.names, start=1) if name not in owned]
+        return [
+            index
+            for index, name in enumerate(self.context.names, start=1)
+            if name not in owned
+        ]
 
     @cached_property
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        groups = [[place[name] for name in names] for names in (self.matched or {}).values()]
-        own = [[0, *self._plain, *(group[arm] for group in groups)] for arm in range(len(self.labels))]
+        groups = [
+            [place[name] for name in names] for names in (self.matched or {}).values()
+        ]
+        own = [
+            [0, *self._plain, *(group[arm] for group in groups)]
+            for arm in range(len(self.labels))
+        ]
         return np.array(own, dtype=np.int64)
 
     @cached_property
@@ -681,29 +779,45 @@ class ArmFeatures:
         shift = np.zeros(k) if self.catalogue_shift is None else self.catalogue_shift
         scale = np.ones(k) if self.catalogue_scale is None else self.catalogue_scale
         for j, name in enumerate(names):
-            indicator = np.where(np.arange(1 + k) == 0, shift[j], scale[j] * np.eye(1 + k)[1 + j])
+            indicator = np.where(
+                np.arange(1 + k) == 0, shift[j], scale[j] * np.eye(1 + k)[1 + j]
+            )
             terms.append(indicator if "=" in name else np.eye(1 + k)[1 + j])
         for reference in self.catalogue_references:
-            others = [j + 1 for j, name in enumerate(names) if is_category_of(name, reference)]
+            others = [
+                j + 1 for j, name in enumerate(names) if is_category_of(name, reference)
+            ]
             terms.append(terms[0] - np.sum([terms[j] for j in others], axis=0))
-        every, weights = ("all arms", *names, *self.catalogue_references), np.array(terms)
+        every, weights = (
+            ("all arms", *names, *self.catalogue_references),
+            np.array(terms),
+        )
         if self.coding == "own":
             return every, weights
         known = np.asarray(~weights[:, 1 + self.crossed :].any(axis=1))
-        return tuple(compress(every, known.tolist())), weights[known, : 1 + self.crossed]
+        return tuple(compress(every, known.tolist())), weights[
+            known, : 1 + self.crossed
+        ]
 
     @cached_property
     def entries(self) -> Array:
         """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
         own, shared = self.own_entries[:, : self.own], self.own_entries[:, self.own :]
-        return np.hstack([np.tile(own, (1, len(self.labels))), np.tile(shared, (1, 1 + self.crossed))])
+        return np.hstack(
+            [
+                np.tile(own, (1, len(self.labels))),
+                np.tile(shared, (1, 1 + self.crossed)),
+            ]
+        )
 
     @cached_property
     def factors(self) -> Array:
         """What each feature multiplies that entry by, by arm (A, p)."""
         arms = np.eye(len(self.labels))
         shared = np.ones((len(arms), self.width - self.own))
-        products = [shared * np.asarray(self.catalogue)[:, [j]] for j in range(self.crossed)]
+        products = [
+            shared * np.asarray(self.catalogue)[:, [j]] for j in range(self.crossed)
+        ]
         return np.hstack([np.repeat(arms, self.own, axis=1), shared, *products])
 
     # -- applying --
@@ -724,16 +838,24 @@ class ArmFeatures:
 
     def standardise(self, encoded: Array) -> Array:
         """Return whole contexts [1, x] (n, 1 + q) of encoded ones."""
-        return np.column_stack([encoded[:, 0], self.context.standardise(encoded[:, 1:])])
+        return np.column_stack(
+            [encoded[:, 0], self.context.standardise(encoded[:, 1:])]
+        )
 
     def standardise_moments(self, cells: WindowedMoments) -> WindowedMoments:
         """Return moments of whole contexts [1, x] from moments of encoded ones."""
         kept, shift, scale = self.context.standardisation()
-        return cells.rescaled(np.append(0, kept + 1), np.append(0.0, shift), np.append(1.0, scale))
+        return cells.rescaled(
+            np.append(0, kept + 1), np.append(0.0, shift), np.append(1.0, scale)
+        )
 
     def contexts(self, columns: Mapping[str, Any], rows: int | None = None) -> Array:
         """Return whole contexts [1, x] (rows, 1 + q) of raw columns with one value per row."""
-        return self.standardise(self.encode(columns)) if self.columns else np.ones((rows or 1, 1))
+        return (
+            self.standardise(self.encode(columns))
+            if self.columns
+            else np.ones((rows or 1, 1))
+        )
 
     def own_contexts(self, contexts: Array, codes: Array) -> Array:
         """z (n, d) of arms `codes` (n,) from whole contexts (n, 1 + q)."""
@@ -753,7 +875,9 @@ class ArmFeatures:
         crossed = kinds[:, : self.crossed, None] * shared[:, None, :]
         products = crossed.reshape(n, self.crossed * shared.shape[1])
         if self.coding == "pooled":
-            return np.hstack([np.asarray(codes, dtype=np.float64)[:, None], shared, kinds, products])
+            return np.hstack(
+                [np.asarray(codes, dtype=np.float64)[:, None], shared, kinds, products]
+            )
         features = np.zeros((n, self.dim))
         of_arms = features[:, : arms * self.own].reshape(n, arms, self.own)
         of_arms[np.arange(n), codes] = own
@@ -765,7 +889,9 @@ class ArmFeatures:
         arms, own = len(source.labels), source.own
         blocks = rows[:, : arms * own].reshape(len(rows), arms, own)
         shared = rows[:, arms * own : arms * own + source.width - own]
-        return self._code(np.hstack([blocks.sum(axis=1), shared]), blocks[:, :, 0].argmax(axis=1))
+        return self._code(
+            np.hstack([blocks.sum(axis=1), shared]), blocks[:, :, 0].argmax(axis=1)
+        )
 
     def with_own_slopes(self) -> ArmFeatures:
         """Return these features with own slopes for all columns, or for as many as a model carries.
@@ -778,19 +904,28 @@ class ArmFeatures:
         if arms * self.width <= MOST_COEFFICIENTS:
             return replace(self, coding="own", own_slopes=0)
         own = (MOST_COEFFICIENTS - self.width) // (arms - 1)
-        return self if own <= self.own else replace(self, coding="partial", own_slopes=own - 1)
+        return (
+            self
+            if own <= self.own
+            else replace(self, coding="partial", own_slopes=own - 1)
+        )
 
     def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
         """φ (rows, p) of raw columns with one value per row, and the label of every row."""
         codes = np.array([self.index(label) for label in labels], dtype=np.int64)
         return self.cross(self.contexts(columns, len(codes)), codes)
 
-    def rows(self, context: Mapping[str, Any], labels: Sequence[str] | None = None) -> Array:
+    def rows(
+        self, context: Mapping[str, Any], labels: Sequence[str] | None = None
+    ) -> Array:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
         require_columns("context", [column.name for column in self.columns], context)
-        columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
+        columns = {
+            column.name: _one_row(column, context[column.name])
+            for column in self.columns
+        }
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
@@ -807,10 +942,17 @@ class ArmFeatures:
         """Return these features, nothing learned yet, with indicators of missing values of these columns
         as well.
         """
-        return ArmFeatures(self.context.with_missing_indicators(missing), self.labels, self.coding)
+        return ArmFeatures(
+            self.context.with_missing_indicators(missing), self.labels, self.coding
+        )
 
     def learned(
-        self, cells: WindowedMoments, options: FeatureOptions, *, arm: str, catalogue: Catalogue | None
+        self,
+        cells: WindowedMoments,
+        options: FeatureOptions,
+        *,
+        arm: str,
+        catalogue: Catalogue | None,
     ) -> tuple[ArmFeatures, list[Dropped], str]:
         """Return (features, what was left out of the context, why arms share slopes or not).
 
@@ -829,14 +971,24 @@ class ArmFeatures:
         is_pooled = self.coding == "pooled"
         matched = {} if is_pooled else matched_features(names, labels, arm)
         owned = {name for group in matched.values() for name in group}
-        pooled = cells if is_pooled else cells.regrouped(np.arange(0, cells.windows, len(labels)))
-        plain = np.array([0, *(j + 1 for j, name in enumerate(names) if name not in owned)])
+        pooled = (
+            cells
+            if is_pooled
+            else cells.regrouped(np.arange(0, cells.windows, len(labels)))
+        )
+        plain = np.array(
+            [0, *(j + 1 for j, name in enumerate(names) if name not in owned)]
+        )
         shared = pooled.rescaled(plain, np.zeros(len(plain)), np.ones(len(plain)))
         collinear = collinear_features(shared, [("", *names)[j] for j in plain])
         dropped = [feature for feature in collinear if feature.name]
         gone = {feature.name for feature in dropped}
-        kept = np.array([j for j, name in enumerate(names) if name not in gone], dtype=np.int64)
-        groups = [[1 + names.index(name) for name in group] for group in matched.values()]
+        kept = np.array(
+            [j for j, name in enumerate(names) if name not in gone], dtype=np.int64
+        )
+        groups = [
+            [1 + names.index(name) for name in group] for group in matched.values()
+        ]
         shift, scale = _standardisation(pooled.chosen, 1 + kept, groups)
         context = replace(self.context, kept=kept, shift=shift, scale=scale)
         width = 1 + len(kept) - len(owned) + len(matched)
@@ -850,7 +1002,11 @@ class ArmFeatures:
         if not is_pooled:
             differ = partial(slopes_differ, cells, 1 + kept[free])
             products = 0
-            if catalogue is not None and crossed and not differ(catalogue.features_of(labels)[:, :crossed]):
+            if (
+                catalogue is not None
+                and crossed
+                and not differ(catalogue.features_of(labels)[:, :crossed])
+            ):
                 products = crossed
             coding, own, why = chosen_coding(
                 options.arm_model,
@@ -864,10 +1020,17 @@ class ArmFeatures:
             # The slopes that differ most between arms become the first ones, which arms have of their own.
             ranked = most_different_slopes(cells, len(labels), 1 + kept[free], own - 1)
             first = [free[j] for j in ranked]
-            order = np.array([*first, *(j for j in range(len(kept)) if j not in set(first))], dtype=np.int64)
-            context = replace(context, kept=kept[order], shift=shift[order], scale=scale[order])
+            order = np.array(
+                [*first, *(j for j in range(len(kept)) if j not in set(first))],
+                dtype=np.int64,
+            )
+            context = replace(
+                context, kept=kept[order], shift=shift[order], scale=scale[order]
+            )
         slopes = own - 1 if coding == "partial" else 0
-        learned = ArmFeatures(context, labels, coding, matched=matched, own_slopes=slopes)
+        learned = ArmFeatures(
+            context, labels, coding, matched=matched, own_slopes=slopes
+        )
         if catalogue is None or not catalogue.names:
             return learned, dropped, why
         learned = replace(
@@ -886,18 +1049,26 @@ class ArmFeatures:
         where none is.
         """
         if self.catalogue_shift is None or self.catalogue_scale is None:
-            raise InputError("features: the arms of this log have none, it was read without a catalogue")
+            raise InputError(
+                "features: the arms of this log have none, it was read without a catalogue"
+            )
         columns = {name.partition("=")[0] for name in self.catalogue_names}
         unknown = format_names([name for name in features if name not in columns])
         if unknown:
             known = format_names(sorted(columns))
-            raise InputError(f"features: {unknown} are not of the catalogue, which has {known}")
+            raise InputError(
+                f"features: {unknown} are not of the catalogue, which has {known}"
+            )
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
                 value = features[column]
-                raw[place] = str(value) == level if level else finite_array(f"features: {column}", value, ())
+                raw[place] = (
+                    str(value) == level
+                    if level
+                    else finite_array(f"features: {column}", value, ())
+                )
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -905,21 +1076,36 @@ class ArmFeatures:
         not given.
         """
         if label in self.labels:
-            raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
+            raise InputError(
+                f"arm {label!r} is there already, or was: labels are never used again"
+            )
         if self.matched:
             columns = format_names(list(self.matched))
-            raise InputError(f"arm {label!r} would need columns of its own for {columns}")
+            raise InputError(
+                f"arm {label!r} would need columns of its own for {columns}"
+            )
         table = None
         if self.catalogue is not None:
-            own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
-            table = np.vstack([self.catalogue, finite_array("catalogue", own, (len(self.catalogue_names),))])
+            own = (
+                np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
+            )
+            table = np.vstack(
+                [
+                    self.catalogue,
+                    finite_array("catalogue", own, (len(self.catalogue_names),)),
+                ]
+            )
         return replace(self, labels=(*self.labels, label), catalogue=table)
 
 
 def has_binary_rewards(moments: WindowedMoments) -> bool:
     """Return whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
     sums = moments.chosen.grouped(np.array([0])).about_zero()
-    squares, cubes, quartics = sums.scatter[0, -1, -1], sums.cubes[0, -1], sums.quartics[0, -1]
+    squares, cubes, quartics = (
+        sums.scatter[0, -1, -1],
+        sums.cubes[0, -1],
+        sums.quartics[0, -1],
+    )
     return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * squares)
 
 
@@ -944,7 +1130,13 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
 
 
 def chosen_coding(
-    arm_model: str, arms: int, width: int, rounds: int, *, crossed: int = 0, differ: bool = True
+    arm_model: str,
+    arms: int,
+    width: int,
+    rounds: int,
+    *,
+    crossed: int = 0,
+    differ: bool = True,
 ) -> tuple[str, int, str]:
     """Return (coding, own coefficients of every arm, why) of arms with d = `width` coefficients each.
 
@@ -970,14 +1162,23 @@ def chosen_coding(
     """
     if arm_model != "auto":
         return arm_model, width if arm_model == "own" else 1, "as asked for"
-    coefficients, is_plenty = arms * width, rounds >= ROUNDS_PER_COEFFICIENT * arms * width
+    coefficients, is_plenty = (
+        arms * width,
+        rounds >= ROUNDS_PER_COEFFICIENT * arms * width,
+    )
     if crossed and not (is_plenty and coefficients <= MOST_CROSSED_COEFFICIENTS):
-        return "shared", 1, f"features of the arms explain how slopes differ, {crossed} of them are crossed"
+        return (
+            "shared",
+            1,
+            f"features of the arms explain how slopes differ, {crossed} of them are crossed",
+        )
     product = f"{arms} arms × {width} coefficients"
     if arms < 2:
         return "own", width, product
     if not (is_plenty or differ):
-        unseen = f"no difference between the slopes of arms can be seen in {rounds:,} rounds"
+        unseen = (
+            f"no difference between the slopes of arms can be seen in {rounds:,} rounds"
+        )
         return (
             "shared",
             1,
@@ -993,14 +1194,22 @@ def chosen_coding(
     own = min(supported, (MOST_PARTIAL_COEFFICIENTS - width) // (arms - 1))
     if own < 2:
         return "shared", 1, why
-    return "partial", own, f"{why}; own slopes for the {own - 1} of {width - 1} that differ most"
+    return (
+        "partial",
+        own,
+        f"{why}; own slopes for the {own - 1} of {width - 1} that differ most",
+    )
 
 
-def sums_by_arm(cells: WindowedMoments, arms: int, columns: Array) -> tuple[Array, Array, Array]:
+def sums_by_arm(
+    cells: WindowedMoments, arms: int, columns: Array
+) -> tuple[Array, Array, Array]:
     """Return Σxxᵀ (A, k, k), Σxr (A, k) and Σr² (A,) of columns x of the contexts, about the means of every
     window and arm.
     """
-    sums = cells.chosen.scatter.reshape(-1, arms, cells.dim + 1, cells.dim + 1).sum(axis=0)
+    sums = cells.chosen.scatter.reshape(-1, arms, cells.dim + 1, cells.dim + 1).sum(
+        axis=0
+    )
     return sums[:, columns[:, None], columns], sums[:, columns, -1], sums[:, -1, -1]
 
 
@@ -1029,14 +1238,18 @@ def slopes_differ(cells: WindowedMoments, columns: Array, catalogue: Array) -> b
     gram, cross, squares = sums_by_arm(cells, arms, columns)
     own = sum(_explained(G, c) for G, c in zip(gram, cross, strict=True))
     kinds = np.column_stack([np.ones(arms), catalogue])
-    joint = np.sum([np.kron(np.outer(f, f), G) for f, G in zip(kinds, gram, strict=True)], axis=0)
+    joint = np.sum(
+        [np.kron(np.outer(f, f), G) for f, G in zip(kinds, gram, strict=True)], axis=0
+    )
     pull = np.sum([np.kron(f, c) for f, c in zip(kinds, cross, strict=True)], axis=0)
     levels = int((cells.counts > 0).sum())
     freedom = float(cells.counts.sum()) - levels - arms * len(columns)
     more = len(columns) * (arms - 1 - crossed)
     left = float(squares.sum()) - own
     if more <= 0 or freedom <= 0.0 or left <= TOLERANCE * float(squares.sum()):
-        return bool(more > 0 and freedom > 0.0)  # rewards without noise leave nothing to chance
+        return bool(
+            more > 0 and freedom > 0.0
+        )  # rewards without noise leave nothing to chance
     excess = (own - _explained(joint, pull)) * freedom / left - more
     return bool(excess > CLEARLY_MORE * np.sqrt(2.0 * more))
 
@@ -1047,7 +1260,9 @@ def _explained(gram: Array, cross: Array) -> float:
     return float(cross @ np.linalg.solve(gram + ridge * np.eye(len(gram)), cross))
 
 
-def most_different_slopes(cells: WindowedMoments, arms: int, columns: Array, count: int) -> list[int]:
+def most_different_slopes(
+    cells: WindowedMoments, arms: int, columns: Array, count: int
+) -> list[int]:
     """Return the places in `columns` of the slopes that differ most between arms, at most `count`.
 
     One after the other, the column is taken whose own slopes explain more of the rewards than one shared
@@ -1112,12 +1327,18 @@ def silent_context(features: ArmFeatures) -> str | None:
     if not silent:
         return None
     is_all = len(silent) == features.width - 1
-    about = {"arms": len(features.labels), "width": features.width, "names": format_names(silent)}
+    about = {
+        "arms": len(features.labels),
+        "width": features.width,
+        "names": format_names(silent),
+    }
     remedy = POOLED_REMEDY if features.coding == "pooled" else SLOPES_REMEDY
     return ((SILENT_CONTEXT if is_all else SILENT_COLUMNS) + remedy).format(**about)
 
 
-def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> dict[str, tuple[str, ...]]:
+def matched_features(
+    names: Sequence[str], labels: Sequence[str], arm: str
+) -> dict[str, tuple[str, ...]]:
     """Groups of features that name the arm's column and end in exactly the labels: one for each arm, by its
     name.
 
@@ -1132,8 +1353,13 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
             groups.setdefault(prefix, {})[label] = name
     if len(labels) < 2:
         return {}
-    whole = {prefix: group for prefix, group in groups.items() if group.keys() == set(labels)}
-    return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
+    whole = {
+        prefix: group for prefix, group in groups.items() if group.keys() == set(labels)
+    }
+    return {
+        prefix.rstrip("_-. "): tuple(group[label] for label in labels)
+        for prefix, group in whole.items()
+    }
 
 
 def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
@@ -1142,7 +1368,11 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
         prefix, _, end = name.rpartition(mark)
         if prefix and end in labels:
             return prefix + mark, end
-    fitting = [label for label in labels if name.endswith(tuple(f"{mark}{label}" for mark in "_-. "))]
+    fitting = [
+        label
+        for label in labels
+        if name.endswith(tuple(f"{mark}{label}" for mark in "_-. "))
+    ]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
 
@@ -1188,7 +1418,11 @@ def fewest_rounds(dim: int) -> int:
     return 3 * (dim + 1)
 
 
-def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOptions | None = None) -> Pruned:
+def prune(
+    moments: WindowedMoments,
+    feature_map: FeatureMap,
+    options: FeatureOptions | None = None,
+) -> Pruned:
     """Join windows with hardly any rounds to a neighbour, learn the map, leave out what no window can
     estimate.
 
@@ -1219,11 +1453,16 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
     if options is not None:
         feature_map, dropped = feature_map.learned(joined, options)
         joined = feature_map.standardise_moments(joined)
-    unusable = {feature.name: feature for feature in collinear_features(joined, feature_map.names)}
+    unusable = {
+        feature.name: feature
+        for feature in collinear_features(joined, feature_map.names)
+    }
     if len(unusable) == joined.dim:
         raise InputError("features: none varies within any window; use fewer windows")
     if unusable:
-        stays = np.array([j for j, name in enumerate(feature_map.names) if name not in unusable])
+        stays = np.array(
+            [j for j, name in enumerate(feature_map.names) if name not in unusable]
+        )
         joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
         feature_map = feature_map.without(unusable)
     return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
@@ -1251,11 +1490,17 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
         starts.pop()
     many, left = moments.windows, len(starts)
     if left < 2:
-        needed = f"at least 2 with {least} rounds each are needed for {moments.dim} features"
-        raise InputError(f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}")
+        needed = (
+            f"at least 2 with {least} rounds each are needed for {moments.dim} features"
+        )
+        raise InputError(
+            f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}"
+        )
     if left == many:
         return moments, []
-    short = f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
+    short = (
+        f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
+    )
     note = f"{short} and were joined to a neighbour: {left} windows remain"
     return moments.regrouped(np.array(starts)), [note]
 
@@ -1284,22 +1529,35 @@ def offered_columns(
     columns = {**_columns(_row(context), "context"), **_columns(actions, "actions")}
     masked = [name for name, value in columns.items() if _is_masked(value)]
     if masked:
-        raise InputError(f"column {masked[0]!r} has masked entries: give None for what is missing")
-    several = {name: value for name, value in columns.items() if _is_many(value, name in vectors)}
+        raise InputError(
+            f"column {masked[0]!r} has masked entries: give None for what is missing"
+        )
+    several = {
+        name: value
+        for name, value in columns.items()
+        if _is_many(value, name in vectors)
+    }
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"columns must have one value per action, or one for all, got lengths {lengths}")
+        raise InputError(
+            f"columns must have one value per action, or one for all, got lengths {lengths}"
+        )
     count = next(iter(lengths.values()), 1)
     if not columns or not count:
         raise InputError(f"nothing is offered: give {FORMS}")
-    return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
+    return {
+        name: list(value) if name in several else [value] * count
+        for name, value in columns.items()
+    }
 
 
 def require_columns(name: str, needed: Sequence[str], there: Collection[str]) -> None:
     """Raise InputError, which begins with the argument's name, unless all needed columns are there."""
     missing = [column for column in needed if column not in there]
     if missing:
-        raise InputError(f"{name}: no value for {format_names(missing)}; needed: {format_names(needed)}")
+        raise InputError(
+            f"{name}: no value for {format_names(missing)}; needed: {format_names(needed)}"
+        )
 
 
 def one_context(context: Any) -> dict[str, Any]:
@@ -1309,7 +1567,9 @@ def one_context(context: Any) -> dict[str, Any]:
     if isinstance(context, Mapping) or context is None:
         return columns
     if any(len(values) != 1 for values in columns.values()):
-        raise InputError("context must be one row: a mapping of columns to values, or a frame of one row")
+        raise InputError(
+            "context must be one row: a mapping of columns to values, or a frame of one row"
+        )
     return {name: values[0] for name, values in columns.items()}
 
 
@@ -1317,7 +1577,9 @@ def rows_of(contexts: Any) -> list[dict[str, Any]]:
     """Rows of a frame, of columns, or of a list of rows."""
     columns = _columns(contexts, "contexts")
     count = len(next(iter(columns.values()), ()))
-    return [{name: values[row] for name, values in columns.items()} for row in range(count)]
+    return [
+        {name: values[row] for name, values in columns.items()} for row in range(count)
+    ]
 
 
 def like(frame: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
@@ -1334,7 +1596,9 @@ def plain(value: Any) -> Any:
     """Return a value, or values, as numbers, text, booleans, None and lists of these: what can be written."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+    return (
+        [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+    )
 
 
 def _row(source: Any) -> Any:
@@ -1343,7 +1607,11 @@ def _row(source: Any) -> Any:
     """
     if hasattr(source, "_asdict"):
         return source._asdict()
-    is_series = hasattr(source, "to_dict") and hasattr(source, "index") and not hasattr(source, "columns")
+    is_series = (
+        hasattr(source, "to_dict")
+        and hasattr(source, "index")
+        and not hasattr(source, "columns")
+    )
     return source.to_dict() if is_series else source
 
 
@@ -1369,7 +1637,9 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
     for index, row in enumerate(rows):
         lacking = [key for key in keys if key not in row]
         if lacking:
-            raise InputError(f"{name}: row {index} lacks {', '.join(lacking)}, which other rows have")
+            raise InputError(
+                f"{name}: row {index} lacks {', '.join(lacking)}, which other rows have"
+            )
     return {key: [row[key] for row in rows] for key in keys}
 
 
@@ -1381,7 +1651,11 @@ def _is_masked(value: Any) -> bool:
 
 def _is_many(value: Any, is_vector: bool) -> bool:
     """Whether a value of a column is one per action, not one for all."""
-    has_several = hasattr(value, "__len__") and hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+    has_several = (
+        hasattr(value, "__len__")
+        and hasattr(value, "__iter__")
+        and getattr(value, "ndim", 1) > 0
+    )
     if isinstance(value, str | bytes | Mapping) or not has_several:
         return False
     return not is_vector or (len(value) > 0 and not np.isscalar(value[0]))

@@ -9,11 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_seed
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    probability,
+    whole_seed,
+)
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.features import ArmFeatures
-from invariant_bandits.moments.batches import checked_counts, even_places, finite_times, place_times
+from invariant_bandits.moments.batches import (
+    checked_counts,
+    even_places,
+    finite_times,
+    place_times,
+)
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -27,9 +38,15 @@ def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
     if counts is None:
         array = finite_array("offered", offered, ("n", "K", "p"))
         n, actions, p = array.shape
-        return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(n, actions, dtype=np.int64)
+        return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(
+            n, actions, dtype=np.int64
+        )
     stored = isinstance(offered, StoredRows)
-    flat = offered if stored else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
+    flat = (
+        offered
+        if stored
+        else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
+    )
     return flat, checked_counts("counts", counts, len(flat))
 
 
@@ -38,11 +55,15 @@ def checked_actions(value: Any, counts: Array) -> Array:
     actions = np.asarray(value)
     if actions.shape != counts.shape or actions.dtype.kind not in "iu":
         got = f"{actions.dtype} of shape {actions.shape}"
-        raise InputError(f"actions must be whole numbers of shape {counts.shape}, got {got}")
+        raise InputError(
+            f"actions must be whole numbers of shape {counts.shape}, got {got}"
+        )
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
-        raise InputError(f"actions must index the {counts[at]} of their round, got {actions[at]} at {at}")
+        raise InputError(
+            f"actions must index the {counts[at]} of their round, got {actions[at]} at {at}"
+        )
     return actions.astype(np.int64)
 
 
@@ -56,7 +77,9 @@ def per_row(name: str, value: Any, rows: int) -> Any:
     return finite_array(name, array.reshape(-1) if array.ndim == 2 else array, (rows,))
 
 
-def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Array | None, Array]:
+def checked_propensities(
+    value: Any, counts: Array, actions: Array
+) -> tuple[Array | None, Array]:
     """(of all offered actions or None, of the logged ones (n,)); whether they are right is for
     `calibration` to say.
     """
@@ -71,7 +94,9 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
     if len(wrong):
         got = f"{own[wrong[0]]} in round {wrong[0]}"
-        raise InputError(f"propensities of logged actions must lie above 0 and at most 1, got {got}")
+        raise InputError(
+            f"propensities of logged actions must lie above 0 and at most 1, got {got}"
+        )
     return every, own
 
 
@@ -92,7 +117,14 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
     """Yield (first round, the one after the last) of segments that fit into memory several times over."""
     most, start = max(1, external_sort.AT_ONCE // feedback.dim), 0
     while start < feedback.rounds:
-        stop = int(np.searchsorted(feedback.starts, feedback.starts[start] + most, side="right")) - 1
+        stop = (
+            int(
+                np.searchsorted(
+                    feedback.starts, feedback.starts[start] + most, side="right"
+                )
+            )
+            - 1
+        )
         yield start, max(stop, start + 1)
         start = max(stop, start + 1)
 
@@ -255,11 +287,15 @@ class Feedback:
         """
         flat, sizes = flatten_offered(offered, counts)
         every = per_row("offered_rewards", offered_rewards, len(flat))
-        rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_seed(seed))
+        rng = np.random.default_rng(
+            seed if isinstance(seed, np.random.Generator) else whole_seed(seed)
+        )
         actions = np.floor(rng.random(len(sizes)) * sizes).astype(np.int64)
         drawn = cls(flat, sizes, actions, np.zeros(len(sizes)))
         rewards = drawn.of_logged(every)
-        known = cls.from_arrays(flat, actions, rewards, counts=sizes, times=times, offered_rewards=every)
+        known = cls.from_arrays(
+            flat, actions, rewards, counts=sizes, times=times, offered_rewards=every
+        )
         return known.with_uniform_propensities()
 
     # -- parts --
@@ -267,16 +303,26 @@ class Feedback:
     def between(self, start: int, stop: int) -> Feedback:
         """Return the rounds from index `start` up to, but not including, index `stop`."""
         if not 0 <= start < stop <= self.rounds:
-            raise InputError(f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}")
+            raise InputError(
+                f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}"
+            )
         first, last = int(self.starts[start]), int(self.starts[stop])
         known = {name: value for name, value in vars(self).items() if value is not None}
-        parts: dict[str, Any] = {name: known[name][start:stop] for name in PER_ROUND if name in known}
+        parts: dict[str, Any] = {
+            name: known[name][start:stop] for name in PER_ROUND if name in known
+        }
         for name in known.keys() & set(PER_ROW):
             rows = known[name]
-            parts[name] = rows.between(first, last) if isinstance(rows, StoredRows) else rows[first:last]
+            parts[name] = (
+                rows.between(first, last)
+                if isinstance(rows, StoredRows)
+                else rows[first:last]
+            )
         return replace(self, **parts)
 
-    def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:
+    def split(
+        self, fraction: float | None = None, *, time: Any = None
+    ) -> tuple[Feedback, Feedback]:
         """Split the rounds in time: return the earlier and the later rounds.
 
         Parameters
@@ -287,7 +333,9 @@ class Feedback:
             Time at which the later part begins, instead of the argument `fraction`.
         """
         if (fraction is None) == (time is None):
-            raise InputError("give either fraction (of the rounds) or time (where the later part begins)")
+            raise InputError(
+                "give either fraction (of the rounds) or time (where the later part begins)"
+            )
         if fraction is not None:
             at = round(probability("fraction", fraction) * self.rounds)
         elif self.times is None:
@@ -295,7 +343,9 @@ class Feedback:
         else:
             at = int(np.searchsorted(self.times, time, side="left"))
         if not 0 < at < self.rounds:
-            raise InputError(f"both parts must have rounds, got {at} earlier and {self.rounds - at} later")
+            raise InputError(
+                f"both parts must have rounds, got {at} earlier and {self.rounds - at} later"
+            )
         return self.between(0, at), self.between(at, self.rounds)
 
     def with_propensities(self, propensities: Any) -> Feedback:
@@ -319,7 +369,9 @@ class Feedback:
 
         Equal propensities are right only if the logging policy chose uniformly at random.
         """
-        return self.with_propensities(self.per_row(lambda part: np.repeat(1.0 / part.counts, part.counts)))
+        return self.with_propensities(
+            self.per_row(lambda part: np.repeat(1.0 / part.counts, part.counts))
+        )
 
     def shifted(self, baseline: float) -> Feedback:
         """The same rounds with `baseline` taken off all rewards."""
@@ -335,7 +387,10 @@ class Feedback:
         source = self.arm_features
         if features is None or source is None or features is source:
             return self
-        return replace(self.mapped(lambda rows: features.recode(rows, source)), arm_features=features)
+        return replace(
+            self.mapped(lambda rows: features.recode(rows, source)),
+            arm_features=features,
+        )
 
     def parts(self) -> Iterator[Feedback]:
         """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them
@@ -343,10 +398,16 @@ class Feedback:
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        few = not isinstance(self.offered, StoredRows) and self.offered.size <= external_sort.IN_MEMORY
+        few = (
+            not isinstance(self.offered, StoredRows)
+            and self.offered.size <= external_sort.IN_MEMORY
+        )
         for part in [self] if few else (self.between(*at) for at in segments(self)):
             values = {name: getattr(part, name) for name in PER_ROW}
-            yield replace(part, **{name: rows[:] for name, rows in values.items() if rows is not None})
+            yield replace(
+                part,
+                **{name: rows[:] for name, rows in values.items() if rows is not None},
+            )
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """`function` of every part, one number per offered action: all of them (rows,), StoredRows if
@@ -358,7 +419,9 @@ class Feedback:
         """`function` of every part and its share of the per-row `values`, one entry per round: all of
         them (n, ...).
         """
-        return np.concatenate([function(part, *own) for _, part, *own in in_parts(self, *values)])
+        return np.concatenate(
+            [function(part, *own) for _, part, *own in in_parts(self, *values)]
+        )
 
     # -- reading --
 
@@ -419,17 +482,33 @@ class Feedback:
             raise InputError("edges were given, but this feedback has no times")
         m = 8 if windows is None and edges is None else windows
         moments = WindowedMoments.empty(self.dim, m, edges=edges, offered=offered)
-        at_edges = None if edges is None else place_times(self.rounds, self.times, moments.edges)
-        place = even_places(self.rounds, moments.windows) if at_edges is None else at_edges
+        at_edges = (
+            None
+            if edges is None
+            else place_times(self.rounds, self.times, moments.edges)
+        )
+        place = (
+            even_places(self.rounds, moments.windows) if at_edges is None else at_edges
+        )
         for start, part in in_parts(self):
-            others = {"offered": part.offered, "offered_counts": part.counts} if offered else {}
+            others = (
+                {"offered": part.offered, "offered_counts": part.counts}
+                if offered
+                else {}
+            )
             own = place[start : start + part.rounds]
-            moments.update(part.offered[part.logged_rows], part.rewards, window=own, **others)
+            moments.update(
+                part.offered[part.logged_rows], part.rewards, window=own, **others
+            )
         return moments
 
     def __repr__(self) -> str:
         least, most = int(self.counts.min()), int(self.counts.max())
         actions = f"{least} actions" if least == most else f"{least} to {most} actions"
-        known = "without propensities" if self.propensities is None else "with propensities"
+        known = (
+            "without propensities" if self.propensities is None else "with propensities"
+        )
         full = "" if self.offered_rewards is None else ", full information"
-        return f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions}, {known}{full})"
+        return (
+            f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions}, {known}{full})"
+        )

@@ -23,7 +23,14 @@ def lots(rows: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def weigh_clicks(
-    X: Any, rewards: Any, codes: Any, weights: Any, kept: Any, shift: Any, scale: Any, least: float
+    X: Any,
+    rewards: Any,
+    codes: Any,
+    weights: Any,
+    kept: Any,
+    shift: Any,
+    scale: Any,
+    least: float,
 ) -> Any:
     """Return √h·z (n, 1 + q) and √h·(u + (r − π)/h) (n,) of clicks.
 

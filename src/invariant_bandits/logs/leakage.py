@@ -36,7 +36,9 @@ FEWEST_PLAYS, MOST_LEVELS = 20, 8
 """Rounds of a label from which on it is compared, and the most frequent levels of words that are."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # numbers too large to square are no evidence
+@np.errstate(
+    over="ignore", invalid="ignore"
+)  # numbers too large to square are no evidence
 def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | None:
     """Say how a column gives the reward away; None if it does not.
 
@@ -74,7 +76,9 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
     explained = explained_by_groups(groups, rewards)
     if not words:
         present = ~missing
-        explained = max(explained, _correlation(values[present], rewards[present], len(rewards)))
+        explained = max(
+            explained, _correlation(values[present], rewards[present], len(rewards))
+        )
     if explained >= (EXPLAINED_OF_TWO if len(np.unique(rewards)) == 2 else EXPLAINED):
         return f"gives the reward away: it explains {100 * explained:.3g} % of it"
     return _certain_rows(groups, missing, rewards)
@@ -99,10 +103,16 @@ def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -
         As in `leak_evidence`.
     """
     values, missing = _values(column, words)
-    parts = [np.where(missing, values[~missing].mean() if (~missing).any() else 0.0, values)]
+    parts = [
+        np.where(missing, values[~missing].mean() if (~missing).any() else 0.0, values)
+    ]
     if words:
         levels, counts = np.unique(values[~missing], return_counts=True)
-        usual = [place for place in np.argsort(-counts)[:MOST_LEVELS] if counts[place] >= FEWEST_PLAYS]
+        usual = [
+            place
+            for place in np.argsort(-counts)[:MOST_LEVELS]
+            if counts[place] >= FEWEST_PLAYS
+        ]
         parts = [values == level for level in levels[usual]]
     worst, usable = 0.0, weights > 0.0
     for label in np.unique(labels[usable]):
@@ -113,7 +123,9 @@ def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -
         for part in (*parts, missing):
             terms = (part[rows] - part[offered].mean()) * weights[rows]
             scale = float(np.sqrt((terms**2).sum()))
-            worst = max(worst, abs(float(terms.sum())) / scale) if scale > 0.0 else worst
+            worst = (
+                max(worst, abs(float(terms.sum())) / scale) if scale > 0.0 else worst
+            )
     return worst
 
 
@@ -130,7 +142,11 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
     {'minutes': 'gives the reward away: with lines it explains 100 % of it'}
     """
     usable = np.isfinite(rewards) & (rewards > 0.0)
-    columns = {name: values for name, values in columns.items() if np.mean(values > 0.0) > CERTAIN}
+    columns = {
+        name: values
+        for name, values in columns.items()
+        if np.mean(values > 0.0) > CERTAIN
+    }
     for values in columns.values():
         usable &= values > 0.0
     if usable.sum() < LEAST_ROWS or usable.mean() < 0.5 or len(columns) > MOST_GROUPS:
@@ -140,14 +156,21 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
     for pair in combinations(logs, 2):
         first, second = (logs[name] for name in pair)
         left = min(
-            (reward - first - second).var(), (reward - first + second).var(), (reward + first - second).var()
+            (reward - first - second).var(),
+            (reward - first + second).var(),
+            (reward + first - second).var(),
         )
-        if min(first.var(), second.var(), reward.var()) > 0.0 and left <= (1.0 - EXPLAINED) * reward.var():
+        if (
+            min(first.var(), second.var(), reward.var()) > 0.0
+            and left <= (1.0 - EXPLAINED) * reward.var()
+        ):
             derived = max(pair, key=lambda name: float(logs[name].var()))
             for name in [derived] if logs[derived].var() > reward.var() else pair:
                 other = pair[1] if name == pair[0] else pair[0]
                 share = 100 * (1.0 - left / reward.var())
-                leaks[name] = f"gives the reward away: with {other} it explains {share:.3g} % of it"
+                leaks[name] = (
+                    f"gives the reward away: with {other} it explains {share:.3g} % of it"
+                )
     return leaks
 
 
@@ -198,14 +221,18 @@ def _values(column: Any, words: bool) -> tuple[Array, Array]:
 
 def _groups(values: Array, missing: Array, words: bool) -> Array | None:
     """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
-    levels, codes, counts = np.unique(values[~missing], return_inverse=True, return_counts=True)
+    levels, codes, counts = np.unique(
+        values[~missing], return_inverse=True, return_counts=True
+    )
     if len(levels) == 0:
         return None
     if len(levels) > MOST_GROUPS:
         if words:
             return None
         usual = codes == counts.argmax()
-        ranks = np.searchsorted(np.quantile(values[~missing][~usual], np.arange(1, BINS) / BINS), levels)
+        ranks = np.searchsorted(
+            np.quantile(values[~missing][~usual], np.arange(1, BINS) / BINS), levels
+        )
         codes = np.where(usual, BINS, ranks[codes])
     groups = np.full(len(values), -1)
     groups[~missing] = codes
@@ -216,17 +243,31 @@ def explained_by_groups(groups: Array, rewards: Array) -> float:
     """Share of the variance of the rewards between groups, adjusted for their number."""
     _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     means = np.bincount(codes, weights=rewards) / counts
-    within = float(((rewards - means[codes]) ** 2).sum()) / max(len(rewards) - len(counts), 1)
+    within = float(((rewards - means[codes]) ** 2).sum()) / max(
+        len(rewards) - len(counts), 1
+    )
     return 1.0 - within / float(rewards.var(ddof=1))
 
 
 def _correlation(values: Array, rewards: Array, rows: int) -> float:
     """Squared correlation of values or ranks with the rewards, times the share of rows that have both."""
-    if len(values) < LEAST_ROWS or values.min() == values.max() or rewards.min() == rewards.max():
+    if (
+        len(values) < LEAST_ROWS
+        or values.min() == values.max()
+        or rewards.min() == rewards.max()
+    ):
         return 0.0
-    ranks = (np.argsort(np.argsort(each, kind="stable"), kind="stable") for each in (values, rewards))
-    pairs = ((values, rewards), tuple(ranks) if len(np.unique(rewards)) > BINS else (values, rewards))
-    return max(float(np.corrcoef(*pair)[0, 1]) ** 2 for pair in pairs) * len(values) / rows
+    ranks = (
+        np.argsort(np.argsort(each, kind="stable"), kind="stable")
+        for each in (values, rewards)
+    )
+    pairs = (
+        (values, rewards),
+        tuple(ranks) if len(np.unique(rewards)) > BINS else (values, rewards),
+    )
+    return (
+        max(float(np.corrcoef(*pair)[0, 1]) ** 2 for pair in pairs) * len(values) / rows
+    )
 
 
 def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
@@ -253,7 +294,11 @@ def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
         certain = np.bincount(codes, weights=rare) >= CERTAIN * sizes
         rows = int(sizes[certain].sum())
         if rows and rows * np.log(rate) < np.log(CHANCE):
-            what = f"a reward of {levels[place]:g}" if is_rare else f"a reward other than {levels[place]:g}"
+            what = (
+                f"a reward of {levels[place]:g}"
+                if is_rare
+                else f"a reward other than {levels[place]:g}"
+            )
             share = f"{100 * rate:.2g} %"
             return f"gives the reward away: by it alone {rows:,} rows surely have {what}, of all {share}"
     return None

@@ -28,8 +28,18 @@ from invariant_bandits.logs.arms import (
     read_catalogue,
     sort_labels,
 )
-from invariant_bandits.logs.decode import MICROSECONDS, as_utc, find_time_format, is_text, is_time
-from invariant_bandits.logs.external_sort import RoundSpool, SpooledSource, with_whole_rounds
+from invariant_bandits.logs.decode import (
+    MICROSECONDS,
+    as_utc,
+    find_time_format,
+    is_text,
+    is_time,
+)
+from invariant_bandits.logs.external_sort import (
+    RoundSpool,
+    SpooledSource,
+    with_whole_rounds,
+)
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.preparation import (
     ChangedSource,
@@ -49,7 +59,13 @@ from invariant_bandits.logs.schema import (
     checked_overrides,
     toml_overrides,
 )
-from invariant_bandits.logs.sources import LEAST_SAMPLE, DatedSource, Source, Task, first_rows
+from invariant_bandits.logs.sources import (
+    LEAST_SAMPLE,
+    DatedSource,
+    Source,
+    Task,
+    first_rows,
+)
 from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -112,7 +128,9 @@ class TimeStatistics:
         if count > len(self.sample):
             return None
         rows = -(-np.arange(1, count) * len(self.sample) // count)
-        edges = np.unique(np.concatenate([[self.first], self.sample[rows], [self.last]]))
+        edges = np.unique(
+            np.concatenate([[self.first], self.sample[rows], [self.last]])
+        )
         return edges if len(edges) == count + 1 else None
 
 
@@ -171,8 +189,14 @@ def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
             alike.setdefault(" ".join(word.split()).casefold(), []).append(word)
         groups = [sorted(group) for group in alike.values() if len(group) > 1]
         if groups:
-            shown = "; ".join(", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS])
-            more = f" and {len(groups) - MOST_SPELLINGS} more" if len(groups) > MOST_SPELLINGS else ""
+            shown = "; ".join(
+                ", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS]
+            )
+            more = (
+                f" and {len(groups) - MOST_SPELLINGS} more"
+                if len(groups) > MOST_SPELLINGS
+                else ""
+            )
             differ = f"{name!r} has values that differ in case or blanks only, and count as different ones"
             notes.append(f"{differ}: {shown}{more}")
     return notes
@@ -190,7 +214,9 @@ class CategoryProbe:
         for name, counts in self.counts.items():
             counts.update(decode.count_words(decode.as_dictionary(batch.column(name))))
             if len(counts) > MOST_CATEGORIES:
-                raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature")
+                raise InputError(
+                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature"
+                )
 
     def results(self) -> dict[str, Any]:
         """Return the counts."""
@@ -218,7 +244,11 @@ class ArmProbe:
         if schema.chosen is not None:
             column, labels = batch.column(schema.chosen), own.cast(pa.string())
             flagged = decode.are_flags(column)
-            own = own.filter(decode.flags(column) if flagged else compute.equal(as_labels(column), labels))
+            own = own.filter(
+                decode.flags(column)
+                if flagged
+                else compute.equal(as_labels(column), labels)
+            )
         self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
             many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
@@ -227,17 +257,29 @@ class ArmProbe:
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
         if self.schema.time is None:
-            return np.asarray(task.position + row - task.first_row + np.arange(len(batch)))
+            return np.asarray(
+                task.position + row - task.first_row + np.arange(len(batch))
+            )
         problems = RowProblems(len(batch))
-        times = decode.times(batch.column(self.schema.time), self.schema.time, self.dates, problems)
-        return np.where(problems.usable, times, np.datetime64("NaT") if self.dates else np.nan)
+        times = decode.times(
+            batch.column(self.schema.time), self.schema.time, self.dates, problems
+        )
+        return np.where(
+            problems.usable, times, np.datetime64("NaT") if self.dates else np.nan
+        )
 
     def _extend_spans(self, words: Any, when: Array) -> None:
         usable = ~np.isnat(when) if when.dtype.kind == "M" else np.isfinite(when)
-        used = pa.table({"label": words, "when": when}).filter(pa.array(usable & ~decode.is_missing(words)))
-        spans = used.group_by("label", use_threads=False).aggregate([("when", "min"), ("when", "max")])
+        used = pa.table({"label": words, "when": when}).filter(
+            pa.array(usable & ~decode.is_missing(words))
+        )
+        spans = used.group_by("label", use_threads=False).aggregate(
+            [("when", "min"), ("when", "max")]
+        )
         ends = (spans.column(f"when_{end}").to_numpy() for end in ("min", "max"))
-        for label, first, last in zip(spans.column("label").to_pylist(), *ends, strict=True):
+        for label, first, last in zip(
+            spans.column("label").to_pylist(), *ends, strict=True
+        ):
             before = self.span.get(label, (first, last))
             self.span[label] = min(first, before[0]), max(last, before[1])
 
@@ -245,12 +287,18 @@ class ArmProbe:
         """Return the arms that were used."""
         if not self.span:
             time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
-            raise InputError(f"column {self.schema.arm!r} has no label in any row with a {time}")
+            raise InputError(
+                f"column {self.schema.arm!r} has no label in any row with a {time}"
+            )
         labels, plays = sort_labels(list(self.span)), self.plays.total()
         if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
             many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
             raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
-        return {"arm_uses": tuple(Arm(label, *self.span[label], self.plays[label]) for label in labels)}
+        return {
+            "arm_uses": tuple(
+                Arm(label, *self.span[label], self.plays[label]) for label in labels
+            )
+        }
 
 
 class RoundProbe:
@@ -258,7 +306,9 @@ class RoundProbe:
 
     def __init__(self, schema: Schema) -> None:
         self.schema, self.several_rows = schema, schema.one_row_per_action
-        self.columns = [name for name in (schema.round, schema.chosen) if name is not None]
+        self.columns = [
+            name for name in (schema.round, schema.chosen) if name is not None
+        ]
         self.ids, self.starts = list[Array](), list[Array]()
         self._chosen_rows: int | None = None if schema.chosen is None else 0
         self._previous: tuple[str, Any] = "", None
@@ -276,9 +326,13 @@ class RoundProbe:
         if self._chosen_rows is not None:
             column = batch.column(self.schema.chosen)
             flagged = decode.are_flags(column)
-            self._chosen_rows = self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
+            self._chosen_rows = (
+                self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
+            )
         self.ids.append(ids[begins])
-        self.starts.append(task.position + row - task.first_row + np.flatnonzero(begins))
+        self.starts.append(
+            task.position + row - task.first_row + np.flatnonzero(begins)
+        )
         self._previous = task.file, ids[-1]
 
     def results(self) -> dict[str, Any]:
@@ -298,7 +352,9 @@ class RoundProbe:
         firsts = order[new]
         if not self.several_rows:
             return {"repeated_ids": np.unique(ids[again])}
-        few_chosen = self._chosen_rows is None or self._chosen_rows <= (1.0 + SPLIT_SHARE) * len(firsts)
+        few_chosen = self._chosen_rows is None or self._chosen_rows <= (
+            1.0 + SPLIT_SHARE
+        ) * len(firsts)
         are_split = again.sum() > SPLIT_SHARE * len(firsts) and few_chosen
         split = SplitRounds(ids[firsts], starts[firsts]) if are_split else None
         return {"duplicates": np.sort(starts[again]), "split_rounds": split}
@@ -307,8 +363,12 @@ class RoundProbe:
 def hashes(column: Any) -> Array:
     """Return an int64 per value, equal for equal values; texts collide with probability 2⁻⁶⁴ a pair."""
     if pa.types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    return np.fromiter((hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column))
+        return np.asarray(
+            column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
+        )
+    return np.fromiter(
+        (hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column)
+    )
 
 
 class TimeProbe:
@@ -332,12 +392,19 @@ class TimeProbe:
             return
         if self._first is None:
             self._first = self._last = self._latest = times[0]
-        self.in_order &= not (times[1:] < times[:-1]).any() and not times[0] < self._latest
+        self.in_order &= (
+            not (times[1:] < times[:-1]).any() and not times[0] < self._latest
+        )
         self._latest = times[-1]
-        self._first, self._last = min(self._first, times.min()), max(self._last, times.max())
+        self._first, self._last = (
+            min(self._first, times.min()),
+            max(self._last, times.max()),
+        )
         from invariant_bandits.logs.kernels import lots
 
-        self._draw(times, lots(task.position + row - task.first_row + np.flatnonzero(usable)))
+        self._draw(
+            times, lots(task.position + row - task.first_row + np.flatnonzero(usable))
+        )
 
     def _draw(self, times: Array, lots_drawn: Array) -> None:
         """Keep the times whose lot is small enough; when they become too many, halve the limit."""
@@ -345,7 +412,9 @@ class TimeProbe:
         self._sample.append((times[taken], lots_drawn[taken]))
         self._size += int(taken.sum())
         while self._size > MOST_TIMES:
-            times, lots_drawn = (np.concatenate(part) for part in zip(*self._sample, strict=True))
+            times, lots_drawn = (
+                np.concatenate(part) for part in zip(*self._sample, strict=True)
+            )
             self._share, self._size, self._sample = self._share / 2.0, 0, []
             self._draw(times, lots_drawn)
 
@@ -353,7 +422,11 @@ class TimeProbe:
         """Return the statistics."""
         times = [times for times, _ in self._sample]
         sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
-        return {"times": TimeStatistics(self._first, self._last, bool(self.in_order), sample)}
+        return {
+            "times": TimeStatistics(
+                self._first, self._last, bool(self.in_order), sample
+            )
+        }
 
 
 class Log:
@@ -386,7 +459,9 @@ class Log:
     ('reward', ('x',))
     """
 
-    def __init__(self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any) -> None:
+    def __init__(
+        self, source: Source, schema: SchemaLike, catalogue: Any, arms: Any
+    ) -> None:
         self.given = self._known(schema)
         self.source = source
         if not isinstance(self.given, Schema) and LEVELS in self.given:
@@ -394,12 +469,18 @@ class Log:
                 prepared(source, self.given), self.given.get("arm"), self.given[LEVELS]
             )
             self.given |= {"level_edges": edges, "level_values": medians}
-        self.source = prepared(source, self.given if isinstance(self.given, dict) else vars(self.given))
+        self.source = prepared(
+            source, self.given if isinstance(self.given, dict) else vars(self.given)
+        )
         if fractions := text_of_numbers(self.source, lambda: self.first_rows):
-            self.source = ChangedSource(self.source, {}, dict.fromkeys(fractions, pa.float64()))
+            self.source = ChangedSource(
+                self.source, {}, dict.fromkeys(fractions, pa.float64())
+            )
         self.schema = self.resolved(schema)
         self._see_timestamps()
-        self.source.give_dictionaries([*self.schema.categorical, *filter(None, [self.schema.arm])])
+        self.source.give_dictionaries(
+            [*self.schema.categorical, *filter(None, [self.schema.arm])]
+        )
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self._survey: Survey | None = None
@@ -408,7 +489,9 @@ class Log:
         self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
-            raise InputError("schema: arm is missing; a catalogue and arms need the column of labels (--arm)")
+            raise InputError(
+                "schema: arm is missing; a catalogue and arms need the column of labels (--arm)"
+            )
 
     def resolved(self, schema: SchemaLike) -> Schema:
         """What `schema` says about the columns of this log, the rest inferred."""
@@ -416,22 +499,38 @@ class Log:
         if isinstance(overrides, Schema):
             return overrides.resolved(self.source.arrow_schema)
         if overrides.pop(LEVELS, None) is not None and isinstance(self.given, dict):
-            overrides |= {name: self.given[name] for name in ("level_edges", "level_values")}
+            overrides |= {
+                name: self.given[name] for name in ("level_edges", "level_values")
+            }
         own = self.source.schema
         if own is None:
             return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         names = self.source.arrow_schema.names
-        if own.labelled and overrides.get("arm", own.arm) is None and "features" not in overrides:
+        if (
+            own.labelled
+            and overrides.get("arm", own.arm) is None
+            and "features" not in overrides
+        ):
             free = set(names) - set(own.roles().values())
-            overrides["features"] = [name for name in names if name in free and not name.startswith("__")]
+            overrides["features"] = [
+                name for name in names if name in free and not name.startswith("__")
+            ]
         ignored = {name: tuple(overrides.pop(name, ())) for name in HINTS}["ignore"]
         for each in ("features", "categorical") if ignored else ():
             overrides[each] = [
-                name for name in overrides.get(each, getattr(own, each)) if name not in ignored
+                name
+                for name in overrides.get(each, getattr(own, each))
+                if name not in ignored
             ]
         changed = replace(own, **overrides).resolved(self.source.arrow_schema)
-        if own.labelled and changed.arm in (own.arm, None) and not set(changed.features) <= set(own.features):
-            return replace(changed, arm=None, action=own.arm)  # features of arms: the actions are rows
+        if (
+            own.labelled
+            and changed.arm in (own.arm, None)
+            and not set(changed.features) <= set(own.features)
+        ):
+            return replace(
+                changed, arm=None, action=own.arm
+            )  # features of arms: the actions are rows
         return changed
 
     def _notes(self) -> tuple[str, ...]:
@@ -440,9 +539,15 @@ class Log:
         notes = [] if schema.ranking is None else [ranking_note(schema)]
         notes += schema.doubts
         if schema.minimise:
-            notes.append(f"less of {schema.reward} is better: rewards are {schema.reward_words}")
+            notes.append(
+                f"less of {schema.reward} is better: rewards are {schema.reward_words}"
+            )
         if schema.level_values:
-            notes.append(describe_levels(str(schema.arm), schema.level_edges, schema.level_values))
+            notes.append(
+                describe_levels(
+                    str(schema.arm), schema.level_edges, schema.level_values
+                )
+            )
         return tuple(notes)
 
     @staticmethod
@@ -461,10 +566,18 @@ class Log:
         if name is None or is_time(self.source.arrow_schema.field(name).type):
             return
         source = self.source
-        batches = (batch for task in source.tasks for _, batch in source.batches(task, [name]))
-        words = (word for batch in batches for word in batch.column(name).drop_null().unique().to_pylist())
+        batches = (
+            batch for task in source.tasks for _, batch in source.batches(task, [name])
+        )
+        words = (
+            word
+            for batch in batches
+            for word in batch.column(name).drop_null().unique().to_pylist()
+        )
         kind = source.arrow_schema.field(name).type
-        form = find_time_format(self.sample.column(name), kind, self.schema.day_first, words)
+        form = find_time_format(
+            self.sample.column(name), kind, self.schema.day_first, words
+        )
         if form is not None:
             self.source = DatedSource(source, name, form)
             self.__dict__.pop("sample", None)
@@ -479,7 +592,9 @@ class Log:
     def sample(self) -> Any:
         """Fewer first rows, which fill in missing values; an Arrow table."""
         batch = self.first_rows.to_batches()[0]
-        return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))])
+        return pa.Table.from_batches(
+            [batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))]
+        )
 
     @cached_property
     def times_are_dates(self) -> bool:
@@ -489,7 +604,9 @@ class Log:
         kind = self.source.arrow_schema.field(self.schema.time).type
         if not is_text(kind):
             return is_time(kind)
-        first = next(iter(self.sample.column(self.schema.time).drop_null().to_pylist()), "")
+        first = next(
+            iter(self.sample.column(self.schema.time).drop_null().to_pylist()), ""
+        )
         problems = RowProblems(1)
         decode.numbers(pa.array([first]), "", problems)
         return problems.any
@@ -500,7 +617,9 @@ class Log:
         if self._catalogue is None:
             return None
         used = [arm.label for arm in self.survey().arm_uses]
-        return read_catalogue(self._catalogue, str(self.schema.arm), used, self.times_are_dates)
+        return read_catalogue(
+            self._catalogue, str(self.schema.arm), used, self.times_are_dates
+        )
 
     @cached_property
     def arms(self) -> ArmTable:
@@ -509,8 +628,12 @@ class Log:
         A log without labelled arms raises InputError.
         """
         if not self.schema.labelled:
-            raise InputError("schema: arm is missing; the log has no column with labels of arms")
-        return arm_table(self.survey().arm_uses, self.schema, self.catalogue, self._arms)
+            raise InputError(
+                "schema: arm is missing; the log has no column with labels of arms"
+            )
+        return arm_table(
+            self.survey().arm_uses, self.schema, self.catalogue, self._arms
+        )
 
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
@@ -528,8 +651,12 @@ class Log:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)
             probes += [RoundProbe(schema)] if schema.round is not None else []
             probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
-            probes += [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-        if schema.time is not None and known.times is None and (times or probes):  # one pass for all
+            probes += (
+                [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
+            )
+        if (
+            schema.time is not None and known.times is None and (times or probes)
+        ):  # one pass for all
             probes.append(TimeProbe(schema.time, self.times_are_dates))
         if probes or (rows and known.total_rows is None):
             known = self._first_pass(known, probes)
@@ -541,14 +668,18 @@ class Log:
         if known.split_rounds is None:
             return known
         self.source = with_whole_rounds(self.source, schema, known.split_rounds)
-        self.notes += (f"rows of a round do not stand together, they were put together by {schema.round!r}",)
+        self.notes += (
+            f"rows of a round do not stand together, they were put together by {schema.round!r}",
+        )
         self._survey = None
         return self.survey(times=times, rows=rows)
 
     def _with_repeats(self, known: Survey) -> Survey:
         """Read the rounds that come again once more, for the rewards that count."""
         assert known.repeated_ids is not None
-        probe = RepeatProbe(self.schema, known.repeated_ids, hashes, self.times_are_dates)
+        probe = RepeatProbe(
+            self.schema, known.repeated_ids, hashes, self.times_are_dates
+        )
         for task in known.tasks:
             for row, batch in self.source.batches(task, probe.columns):
                 probe.add(task, row, batch)
@@ -566,17 +697,26 @@ class Log:
             task = replace(task, position=total)
             end = task.first_row
             spool = source if isinstance(source, SpooledSource) else None
-            for row, batch in spool.record(task) if spool else source.batches(task, columns):
+            for row, batch in (
+                spool.record(task) if spool else source.batches(task, columns)
+            ):
                 end = row + len(batch)
                 for probe in probes:
                     probe.add(task, row, batch)
             skipped = () if source.skips_lines else source.skipped(task).values()
-            total += max([end, *(row + 1 for bad in skipped for row in bad)]) - task.first_row
+            total += (
+                max([end, *(row + 1 for bad in skipped for row in bad)])
+                - task.first_row
+            )
             if not self.schema.one_row_per_action:
                 tasks += [task] if spool is None else spool.split(task)
-            elif not tasks or tasks[-1].file != task.file:  # a round may go on in the next part of its file
+            elif (
+                not tasks or tasks[-1].file != task.file
+            ):  # a round may go on in the next part of its file
                 tasks.append(task)
-        results = {name: value for probe in probes for name, value in probe.results().items()}
+        results = {
+            name: value for probe in probes for name, value in probe.results().items()
+        }
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def with_source(self, source: Source) -> Log:
@@ -596,7 +736,11 @@ def ranking_note(schema: Schema) -> str:
 
 
 def open_log(
-    source: Any, schema: SchemaLike = None, *, catalogue: Any = None, arms: Sequence[str] | None = None
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    catalogue: Any = None,
+    arms: Sequence[str] | None = None,
 ) -> Log:
     """Open a log once, so that several functions can use the log without scanning its rows again.
 
@@ -623,9 +767,13 @@ def open_log(
     if not isinstance(source, Log):
         return Log(open_source(source), schema, catalogue, arms)
     if catalogue is not None or arms is not None:
-        raise InputError("catalogue and arms belong to opening a log; this one is open already")
+        raise InputError(
+            "catalogue and arms belong to opening a log; this one is open already"
+        )
     if schema is not None and source.resolved(schema) != source.schema:
-        raise InputError("schema must be None or the same for a log that is open; else open the source anew")
+        raise InputError(
+            "schema must be None or the same for a log that is open; else open the source anew"
+        )
     return source
 
 
@@ -651,7 +799,9 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     places in the log only if it has none, or too few of them differ.
     """
     if log.schema.time is None and (every is not None or edges is not None):
-        raise InputError("schema: time is missing; every and edges need it: name its column (--time COLUMN)")
+        raise InputError(
+            "schema: time is missing; every and edges need it: name its column (--time COLUMN)"
+        )
     if edges is not None:
         bounds = _requested_edges(edges, log.times_are_dates)
         return Windows(len(bounds) - 1, bounds)
@@ -663,12 +813,16 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     survey = log.survey(rows=True, times=log.schema.time is not None)
     rows = survey.total_rows or 0
     if count > rows:
-        raise InputError(f"windows must be at most the number of rows, {rows}, got {count}")
+        raise InputError(
+            f"windows must be at most the number of rows, {rows}, got {count}"
+        )
     edges = None if survey.times is None else survey.times.equal_shares(count)
     if edges is None and survey.times is not None and not survey.times.in_order:
         few = f"too few times differ for {count} windows"
         do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
-        raise InputError(f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}")
+        raise InputError(
+            f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}"
+        )
     return Windows(count, edges)
 
 
@@ -679,7 +833,9 @@ def _requested_edges(edges: Any, dates: bool) -> Array:
     try:
         return checked_edges(np.array(times, dtype=MICROSECONDS))
     except (TypeError, ValueError) as error:
-        raise InputError(f"edges must be dates as the times are (--time), got {edges!r}: {error}") from None
+        raise InputError(
+            f"edges must be dates as the times are (--time), got {edges!r}: {error}"
+        ) from None
 
 
 def calendar_edges(every: Any, first: Any, last: Any) -> Array:
@@ -699,19 +855,26 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
     array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
     """
     if first is None:
-        raise InputError("every needs times: no usable time was found; name their column (--time COLUMN)")
+        raise InputError(
+            "every needs times: no usable time was found; name their column (--time COLUMN)"
+        )
     if not isinstance(first, np.datetime64):
         step, begin = _positive_step(every), float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
         return np.asarray(begin + step * np.arange(windows + 1))
     steps, unit = _calendar_step(every)
-    origin, end = (int(time.astype(f"datetime64[{unit}]").astype(np.int64)) for time in (first, last))
+    origin, end = (
+        int(time.astype(f"datetime64[{unit}]").astype(np.int64))
+        for time in (first, last)
+    )
     windows = _few_enough(every, (end - origin) // steps + 1)
     edges = origin + steps * np.arange(windows + 1)
     return edges.astype(f"datetime64[{unit}]").astype(MICROSECONDS)
 
 
-def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, every: Any) -> Array:
+def continued_edges(
+    edges: Array, first: Any, last: Any, windows: int | None, every: Any
+) -> Array:
     """Edges of windows that go on after `edges` (m + 1,) until after `last`.
 
     Without `windows` or `every` they are as long as those before: whole months if these were, else their
@@ -726,7 +889,9 @@ def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, ev
     if last <= edges[-1] and len(begin) == 2:
         return np.asarray(begin)
     if windows is not None:
-        return np.concatenate([begin, _cut(edges[-1], last, whole_number("windows", windows, 1))])
+        return np.concatenate(
+            [begin, _cut(edges[-1], last, whole_number("windows", windows, 1))]
+        )
     later = [_step_after(edges, every, 1)]
     while later[-1] <= last:
         later.append(_step_after(edges, every, len(later) + 1))
@@ -741,19 +906,31 @@ def _cut(start: Any, last: Any, windows: int) -> Array:
         span = (last.astype(MICROSECONDS) - first).astype(np.int64) + 1
         steps = np.ceil(span * np.arange(1, windows + 1) / windows)
         return np.asarray(first + steps.astype("timedelta64[us]"))
-    return np.asarray(np.nextafter(start + (last - start) * np.arange(1, windows + 1) / windows, np.inf))
+    return np.asarray(
+        np.nextafter(
+            start + (last - start) * np.arange(1, windows + 1) / windows, np.inf
+        )
+    )
 
 
 def _step_after(edges: Array, every: Any, steps: int) -> Any:
     """The edge `steps` windows after the last one."""
     end = edges[-1]
     if not isinstance(end, np.datetime64):
-        length = float(np.median(np.diff(edges))) if every is None else _positive_step(every)
+        length = (
+            float(np.median(np.diff(edges))) if every is None else _positive_step(every)
+        )
         return end + steps * length
     months = edges.astype("datetime64[M]")
     if every is None:
-        unit = "M" if (months.astype(edges.dtype) == edges).all() else np.datetime_data(edges.dtype)[0]
-        count = int(np.median(np.diff(edges.astype(f"datetime64[{unit}]")).astype(np.int64)))
+        unit = (
+            "M"
+            if (months.astype(edges.dtype) == edges).all()
+            else np.datetime_data(edges.dtype)[0]
+        )
+        count = int(
+            np.median(np.diff(edges.astype(f"datetime64[{unit}]")).astype(np.int64))
+        )
     else:
         count, unit = _calendar_step(every)
     aligned = end.astype(f"datetime64[{unit}]")
@@ -786,5 +963,7 @@ def _positive_step(every: Any) -> float:
 
 def _few_enough(every: Any, windows: int) -> int:
     if windows > MOST_WINDOWS:
-        raise InputError(f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant")
+        raise InputError(
+            f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant"
+        )
     return windows

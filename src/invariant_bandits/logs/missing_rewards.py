@@ -48,19 +48,26 @@ def missing_rewards_note(log: Log) -> str | None:
     """Say in which contexts rewards are missing more often, by the first rows; None if it is in none."""
     rows = log.first_rows
     missing = decode.is_missing(rows.column(log.schema.reward).combine_chunks())
-    if log.schema.one_row_per_action or not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS:
+    if (
+        log.schema.one_row_per_action
+        or not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS
+    ):
         return None
     columns = [*log.schema.features, *filter(None, [log.schema.arm])]
     tested = [found for name in columns for found in _imbalances(rows, name, missing)]
     clear = [
         found
         for found in tested
-        if found.p_value * len(tested) < LEVEL and found.share - found.others > LEAST_DIFFERENCE
+        if found.p_value * len(tested) < LEVEL
+        and found.share - found.others > LEAST_DIFFERENCE
     ]
     if not clear:
         return None
     clear.sort(key=lambda found: found.others - found.share)
-    words = [f"{found.words} ({found.share:.0%} against {found.others:.0%})" for found in clear[:MOST_NAMED]]
+    words = [
+        f"{found.words} ({found.share:.0%} against {found.others:.0%})"
+        for found in clear[:MOST_NAMED]
+    ]
     where = f"rewards are missing in {missing.mean():.0%} of the rows, more often where {', '.join(words)}"
     return f"{where}; effects, gains and mean rewards are those of the rounds with a reward"
 
@@ -76,7 +83,9 @@ def _imbalances(rows: Any, name: str, missing: Array) -> Iterator[Imbalance]:
         others = float(missing[~inside].mean())
         # Two shares differ: a normal test with the variance of both together.
         overall = float(missing.mean())
-        variance = overall * (1.0 - overall) * (1.0 / count + 1.0 / (len(missing) - count))
+        variance = (
+            overall * (1.0 - overall) * (1.0 / count + 1.0 / (len(missing) - count))
+        )
         p_value = float(special.erfc(abs(share - others) / np.sqrt(2.0 * variance)))
         yield Imbalance(words=words, share=share, others=others, p_value=p_value)
 

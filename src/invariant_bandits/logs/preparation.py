@@ -66,7 +66,9 @@ class RenamedSource(SourceAround):
         if name not in self.both:
             return old
         new = batch.column(name)
-        return compute.coalesce(new, old if old.type == new.type else old.cast(new.type))
+        return compute.coalesce(
+            new, old if old.type == new.type else old.cast(new.type)
+        )
 
 
 class ChangedSource(SourceAround):
@@ -83,11 +85,17 @@ class ChangedSource(SourceAround):
     """
 
     def __init__(
-        self, inner: Source, changes: Mapping[str, Callable[[Any], Any]], types: Mapping[str, Any]
+        self,
+        inner: Source,
+        changes: Mapping[str, Callable[[Any], Any]],
+        types: Mapping[str, Any],
     ) -> None:
         super().__init__(inner)
         self.changes = dict(changes)
-        fields = [column.with_type(types.get(column.name, column.type)) for column in inner.arrow_schema]
+        fields = [
+            column.with_type(types.get(column.name, column.type))
+            for column in inner.arrow_schema
+        ]
         self.arrow_schema = pa.schema(fields)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
@@ -96,7 +104,9 @@ class ChangedSource(SourceAround):
         for row, batch in self.inner.batches(task, columns):
             for name in changed:
                 place = batch.schema.get_field_index(name)
-                batch = batch.set_column(place, name, self.changes[name](batch.column(place)))
+                batch = batch.set_column(
+                    place, name, self.changes[name](batch.column(place))
+                )
             yield row, batch
 
 
@@ -130,14 +140,20 @@ def _renamed(source: Source, renamed: Mapping[str, str]) -> Source:
     there = source.arrow_schema.names
     for old, new in renamed.items():
         if old not in there and new not in there:
-            raise InputError(f"rename: column {old!r} is not in the log, which has {format_names(there)}")
+            raise InputError(
+                f"rename: column {old!r} is not in the log, which has {format_names(there)}"
+            )
     names = {new: old for old, new in renamed.items() if old in there}
     if len(names) < sum(old in there for old in renamed):
-        raise InputError(f"rename: two columns cannot get the same name, got {dict(renamed)!r}")
+        raise InputError(
+            f"rename: two columns cannot get the same name, got {dict(renamed)!r}"
+        )
     return RenamedSource(source, names) if names else source
 
 
-def missing_values(missing: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def missing_values(
+    missing: Sequence[str], columns: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     """Return the values that stand for a missing one, by column.
 
     >>> missing_values(("-999", "age=-1"), ("age", "crp"))
@@ -148,7 +164,10 @@ def missing_values(missing: Sequence[str], columns: Sequence[str]) -> dict[str, 
         name, sign, value = word.partition("=")
         is_named = bool(sign) and name in columns
         for column in [name] if is_named else columns:
-            by_column[column] = (*by_column.get(column, ()), value if is_named else word)
+            by_column[column] = (
+                *by_column.get(column, ()),
+                value if is_named else word,
+            )
     return by_column
 
 
@@ -180,14 +199,18 @@ def _blanking(values: Sequence[str]) -> Callable[[Any], Any]:
             is_one = compute.is_in(column.cast(pa.float64(), safe=False), stand_ins)
         else:
             different = column.drop_null().unique()
-            stand_ins = [word for word in different.to_pylist() if stands_for_missing(word)]
+            stand_ins = [
+                word for word in different.to_pylist() if stands_for_missing(word)
+            ]
             is_one = compute.is_in(column, pa.array(stand_ins, different.type))
         return compute.if_else(is_one, pa.scalar(None, column.type), column)
 
     return blank
 
 
-def without_values(columns: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
+def without_values(
+    columns: Mapping[str, Any], missing: Sequence[str]
+) -> dict[str, Any]:
     """Return raw columns of live decisions with the values that stand for a missing one as None.
 
     >>> without_values({"age": [31.0, -999.0], "device": ["phone", "-999"]}, ["-999"])
@@ -198,7 +221,9 @@ def without_values(columns: Mapping[str, Any], missing: Sequence[str]) -> dict[s
     for name, words in by_column.items():
         stand_ins = {*words, *(number_of(word) for word in words)} - {None}
         cleaned[name] = [
-            None if isinstance(value, str | int | float) and value in stand_ins else value
+            None
+            if isinstance(value, str | int | float) and value in stand_ins
+            else value
             for value in columns[name]
         ]
     return cleaned
@@ -212,25 +237,35 @@ def number_of(word: str) -> float | None:
         return None
 
 
-def _with_reward_values(source: Source, reward: Any, values: Mapping[str, float]) -> Source:
+def _with_reward_values(
+    source: Source, reward: Any, values: Mapping[str, float]
+) -> Source:
     """The source with words of the reward as numbers; other words stay, and are counted as unparsable."""
     if not isinstance(reward, str):
-        raise InputError("reward_values says what words of the reward are worth: name its column as reward")
+        raise InputError(
+            "reward_values says what words of the reward are worth: name its column as reward"
+        )
     if reward not in source.arrow_schema.names:
         there = format_names(source.arrow_schema.names)
-        raise InputError(f"schema: reward column {reward!r} is not in the log, which has {there}")
+        raise InputError(
+            f"schema: reward column {reward!r} is not in the log, which has {there}"
+        )
     words = pa.array([word.strip().lower() for word in values])
     numbers = pa.array([repr(float(number)) for number in values.values()])
 
     def worth(column: Any) -> Any:
         text = column.cast(pa.string())
-        places = compute.index_in(compute.utf8_lower(compute.utf8_trim_whitespace(text)), value_set=words)
+        places = compute.index_in(
+            compute.utf8_lower(compute.utf8_trim_whitespace(text)), value_set=words
+        )
         return compute.coalesce(numbers.take(places), text)
 
     return ChangedSource(source, {reward: worth}, {reward: pa.float64()})
 
 
-def cut_levels(source: Source, arm: Any, levels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def cut_levels(
+    source: Source, arm: Any, levels: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return (edges (k − 1,), medians (k,)) of k levels of a column with about equally many rows each.
 
     Parameters
@@ -246,35 +281,53 @@ def cut_levels(source: Source, arm: Any, levels: int) -> tuple[tuple[float, ...]
     if count > MOST_LEVELS:
         raise InputError(f"levels must be at most {MOST_LEVELS}, got {levels}")
     if not isinstance(arm, str):
-        raise InputError("levels cuts the column of the arm into levels: name it (--arm COLUMN)")
+        raise InputError(
+            "levels cuts the column of the arm into levels: name it (--arm COLUMN)"
+        )
     if arm not in source.arrow_schema.names:
         there = format_names(source.arrow_schema.names)
-        raise InputError(f"schema: arm column {arm!r} is not in the log, which has {there}")
-    batches = (batch for task in source.tasks for _, batch in source.batches(task, [arm]))
-    values = np.concatenate([np.zeros(0), *(_numbers(batch.column(0)) for batch in batches)])
+        raise InputError(
+            f"schema: arm column {arm!r} is not in the log, which has {there}"
+        )
+    batches = (
+        batch for task in source.tasks for _, batch in source.batches(task, [arm])
+    )
+    values = np.concatenate(
+        [np.zeros(0), *(_numbers(batch.column(0)) for batch in batches)]
+    )
     values = values[np.isfinite(values)]
     different = len(np.unique(values))
     if different < count:
         has = f"it has {different} different numbers"
-        raise InputError(f"levels: column {arm!r} cannot be cut into {count} levels, {has}")
+        raise InputError(
+            f"levels: column {arm!r} cannot be cut into {count} levels, {has}"
+        )
     edges = np.unique(np.quantile(values, np.arange(1, count) / count))
     groups = np.searchsorted(edges, values, side="right")
     medians = [float(np.median(values[groups == group])) for group in np.unique(groups)]
-    places = np.searchsorted(edges, [float(label) for label in level_labels(medians)], side="right")
+    places = np.searchsorted(
+        edges, [float(label) for label in level_labels(medians)], side="right"
+    )
     if len(set(places.tolist())) < count:
         fewer = "some numbers come so often that fewer levels are needed"
-        raise InputError(f"levels: column {arm!r} cannot be cut into {count} levels, {fewer}")
+        raise InputError(
+            f"levels: column {arm!r} cannot be cut into {count} levels, {fewer}"
+        )
     return tuple(edges.tolist()), tuple(medians)
 
 
-def with_levels(source: Source, arm: str, edges: Sequence[float], medians: Sequence[float]) -> Source:
+def with_levels(
+    source: Source, arm: str, edges: Sequence[float], medians: Sequence[float]
+) -> Source:
     """The source with its column of numbers as labels: the median of the level of each number."""
     bounds, labels = np.array(edges), pa.array(level_labels(medians))
 
     def level(column: Any) -> Any:
         numbers = _numbers(column)
         is_finite = np.isfinite(numbers)
-        places = np.searchsorted(bounds, np.where(is_finite, numbers, 0.0), side="right")
+        places = np.searchsorted(
+            bounds, np.where(is_finite, numbers, 0.0), side="right"
+        )
         return labels.take(pa.array(places, mask=~is_finite))
 
     return ChangedSource(source, {arm: level}, {arm: pa.string()})
@@ -297,7 +350,9 @@ def describe_levels(arm: str, edges: Sequence[float], medians: Sequence[float]) 
     ranges.append(f"{bounds[-1]} and more")
     pairs = zip(level_labels(medians), ranges, strict=True)
     named = ", ".join(f"{label} ({words})" for label, words in pairs)
-    return f"the arms are {len(medians)} levels of {arm}, named by their medians: {named}"
+    return (
+        f"the arms are {len(medians)} levels of {arm}, named by their medians: {named}"
+    )
 
 
 def _numbers(column: Any) -> Array:
@@ -331,4 +386,6 @@ def _are_text_fractions(column: Any) -> bool:
     words = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not is_text(words.type) or not are_text_numbers(words):
         return False
-    return bool(compute.any(compute.match_substring(words.cast(pa.string()), ".")).as_py())
+    return bool(
+        compute.any(compute.match_substring(words.cast(pa.string()), ".")).as_py()
+    )

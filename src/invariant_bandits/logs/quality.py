@@ -85,7 +85,10 @@ class RowProblems:
         groups = RowProblems(len(starts))
         groups.kept = self.kept
         if self.any and len(starts):
-            groups.codes, groups.reasons = np.maximum.reduceat(self.codes, starts), list(self.reasons)
+            groups.codes, groups.reasons = (
+                np.maximum.reduceat(self.codes, starts),
+                list(self.reasons),
+            )
         return groups
 
     def leave_out_at(self, where: Array, parts: RowProblems) -> None:
@@ -142,7 +145,9 @@ class QualityReport:
     def add(self, reason: str, file: str, rows: Sequence[int] | Array) -> None:
         """Count `rows` of `file` under `reason`, if there are any."""
         if len(rows):
-            self._count(reason, len(rows), [(file, int(row)) for row in rows[:EXAMPLES]])
+            self._count(
+                reason, len(rows), [(file, int(row)) for row in rows[:EXAMPLES]]
+            )
 
     def merge(self, later: QualityReport) -> None:
         """Add what was found in a later part of the log."""
@@ -164,13 +169,24 @@ class QualityReport:
     @property
     def left_out(self) -> int:
         """Rounds that were not used."""
-        return sum(problem.count for reason, problem in self.problems.items() if not self.is_kept(reason))
+        return sum(
+            problem.count
+            for reason, problem in self.problems.items()
+            if not self.is_kept(reason)
+        )
 
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        filled = {reason: problem for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
-        return {reason.removeprefix(IMPUTED): problem.count for reason, problem in filled.items()}
+        filled = {
+            reason: problem
+            for reason, problem in self.problems.items()
+            if reason.startswith(IMPUTED)
+        }
+        return {
+            reason.removeprefix(IMPUTED): problem.count
+            for reason, problem in filled.items()
+        }
 
     @property
     def clean(self) -> bool:
@@ -179,8 +195,12 @@ class QualityReport:
 
     def describe(self) -> str:
         """A table a person can read."""
-        lines = [f"{self.rows:,} rows read, {self.rounds:,} rounds used, {self.left_out:,} left out"]
-        for reason, problem in sorted(self.problems.items(), key=lambda pair: (-pair[1].count, pair[0])):
+        lines = [
+            f"{self.rows:,} rows read, {self.rounds:,} rounds used, {self.left_out:,} left out"
+        ]
+        for reason, problem in sorted(
+            self.problems.items(), key=lambda pair: (-pair[1].count, pair[0])
+        ):
             where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
             fate = "kept" if self.is_kept(reason) else "left out"
             fate = "merged" if reason.startswith(MERGED) else fate
@@ -190,7 +210,9 @@ class QualityReport:
     def refuse_problems(self) -> None:
         """Raise InputError if anything was found (`strict`)."""
         if not self.clean:
-            raise InputError(f"the log has problems and strict was asked for:\n{self.describe()}")
+            raise InputError(
+                f"the log has problems and strict was asked for:\n{self.describe()}"
+            )
 
     def require_rounds(self, keep_going: bool = False) -> None:
         """Raise InputError if no round is usable; or most are not, unless the caller wants to
@@ -200,15 +222,23 @@ class QualityReport:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
             how = "what is left may mislead; mend the log, or go on with keep_going=True (--keep-going)"
-            raise InputError(f"most rounds of the log cannot be used, {how}:\n{self.describe()}")
+            raise InputError(
+                f"most rounds of the log cannot be used, {how}:\n{self.describe()}"
+            )
 
     def require_choices(self, keep_going: bool = False) -> None:
         """Raise InputError if the offered actions of nearly every round are alike, unless the caller
         keeps going.
         """
-        if self.choices and self.identical >= NEARLY_ALL * self.choices and not keep_going:
+        if (
+            self.choices
+            and self.identical >= NEARLY_ALL * self.choices
+            and not keep_going
+        ):
             where = f"in {self.identical:,} of {self.choices:,} rounds looked at"
-            same = "all offered actions have the same features: nothing distinguishes them"
+            same = (
+                "all offered actions have the same features: nothing distinguishes them"
+            )
             how = "say which column is the action's label (--arm COLUMN), or give their features (--features)"
             raise InputError(f"{where}, {same}; {how}")
 

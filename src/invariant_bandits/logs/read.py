@@ -34,7 +34,14 @@ from invariant_bandits.logs.features import (
 )
 from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, open_log, windows_of
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reader import AnyFeatures, Features, Reader, Rounds, reader_of, starting_features
+from invariant_bandits.logs.reader import (
+    AnyFeatures,
+    Features,
+    Reader,
+    Rounds,
+    reader_of,
+    starting_features,
+)
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.sources import Task
 from invariant_bandits.moments.power_sums import PowerSums
@@ -69,7 +76,9 @@ class LogitWeights:
             np.add.at(own, features.entries[arm], features.factors[arm] * theta)
         return cls(features, weights)
 
-    def apply(self, encoded: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
+    def apply(
+        self, encoded: Array, rewards: Array, codes: Array
+    ) -> tuple[Array, Array]:
         """Return (√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
         from invariant_bandits.logs.kernels import weigh_clicks
 
@@ -77,7 +86,9 @@ class LogitWeights:
             raise InputError("rewards must be 0 or 1 on the logit scale")
         kept, shift, scale = self.features.context.standardisation()
         clicks = rewards, codes, self.weights
-        weighed: tuple[Array, Array] = weigh_clicks(encoded, *clicks, kept + 1, shift, scale, SMALLEST_WEIGHT)
+        weighed: tuple[Array, Array] = weigh_clicks(
+            encoded, *clicks, kept + 1, shift, scale, SMALLEST_WEIGHT
+        )
         return weighed
 
 
@@ -117,14 +128,21 @@ class AggregationPlan:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
         reader, dim = self.reader, len(self.reader.features.encoded_names)
         if reader.arms is None:
-            return WindowedMoments.empty(dim, self.windows.count, offered=reader.schema.has_offered)
+            return WindowedMoments.empty(
+                dim, self.windows.count, offered=reader.schema.has_offered
+            )
         dim = dim if self.logit is None else 1 + self.logit.features.context.dim
-        return WindowedMoments.empty(dim, self.windows.count * (1 if self.is_pooled else len(reader.arms)))
+        return WindowedMoments.empty(
+            dim, self.windows.count * (1 if self.is_pooled else len(reader.arms))
+        )
 
     @property
     def is_pooled(self) -> bool:
         """Whether moments are of all arms together, and the sample tells them apart."""
-        return isinstance(self.reader.features, ArmFeatures) and self.reader.features.coding == "pooled"
+        return (
+            isinstance(self.reader.features, ArmFeatures)
+            and self.reader.features.coding == "pooled"
+        )
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
         """Return the window of each round (n,); −1 outside the edges."""
@@ -132,7 +150,9 @@ class AggregationPlan:
         if edges is None or times is None:
             position = task.position - task.first_row + rounds.rows
             return position * self.windows.count // self.total_rows
-        window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
+        window = np.minimum(
+            np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
+        )
         return np.where(times > edges[-1], -1, window)
 
     def rounds(self, task: Task, partial: Partial) -> Iterator[tuple[Rounds, Array]]:
@@ -146,7 +166,9 @@ class AggregationPlan:
         for rounds in self.reader.rounds(task, partial.report):
             window = self.window_of(task, rounds)
             outside = window < 0
-            partial.report.add("outside the window edges", rounds.file, rounds.rows[outside])
+            partial.report.add(
+                "outside the window edges", rounds.file, rounds.rows[outside]
+            )
             partial.report.rounds -= int(outside.sum())
             rounds, window = rounds.where(~outside), window[~outside]
             if len(rounds):
@@ -159,17 +181,28 @@ class AggregationPlan:
         """
         from invariant_bandits.logs.kernels import lots
 
-        if not self.share or rounds.arm is None or not (self.is_pooled or are_clicks(rounds.rewards)):
+        if (
+            not self.share
+            or rounds.arm is None
+            or not (self.is_pooled or are_clicks(rounds.rewards))
+        ):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
-        features, arm, rewards = rounds.features[drawn], rounds.arm[drawn], rounds.rewards[drawn]
+        features, arm, rewards = (
+            rounds.features[drawn],
+            rounds.arm[drawn],
+            rounds.rewards[drawn],
+        )
         return ArmSample(features, arm, rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
         features, rewards, others = rounds.features, rounds.rewards, dict[str, Any]()
         if rounds.arm is None:
-            others = {"offered": rounds.offered, "offered_counts": rounds.offered_counts}
+            others = {
+                "offered": rounds.offered,
+                "offered_counts": rounds.offered_counts,
+            }
         elif not self.is_pooled:
             window = window * len(self.reader.arms) + rounds.arm
         if self.logit is not None:
@@ -274,16 +307,22 @@ class Aggregate:
         _, arms, rewards, shares, windows = zip(*samples, strict=True)
         codes = np.concatenate(arms)
         contexts = features.own_contexts(np.concatenate(encoded), codes)
-        return ArmSample(contexts, codes, np.concatenate(rewards), shares[0], np.concatenate(windows))
+        return ArmSample(
+            contexts, codes, np.concatenate(rewards), shares[0], np.concatenate(windows)
+        )
 
 
 def _note_order(partial: Partial, rounds: Rounds) -> None:
     """Count the rounds that are earlier than the one before them."""
     if rounds.times is None:
         return
-    times = rounds.times.view(np.int64) if rounds.times.dtype.kind == "M" else rounds.times
+    times = (
+        rounds.times.view(np.int64) if rounds.times.dtype.kind == "M" else rounds.times
+    )
     before = partial.last_time
-    earlier = np.concatenate([[before is not None and times[0] < before], times[1:] < times[:-1]])
+    earlier = np.concatenate(
+        [[before is not None and times[0] < before], times[1:] < times[:-1]]
+    )
     partial.report.add(OUT_OF_ORDER, rounds.file, rounds.rows[earlier])
     partial.first = partial.first or (times[0], rounds.file, int(rounds.rows[0]))
     partial.last_time = times[-1]
@@ -318,16 +357,26 @@ def run_tasks(
     function : callable
         What the workers of a cluster run.
     """
-    kind = engine if isinstance(engine, str) else ENGINES.get(type(engine).__module__.partition(".")[0])
+    kind = (
+        engine
+        if isinstance(engine, str)
+        else ENGINES.get(type(engine).__module__.partition(".")[0])
+    )
     if kind not in ("local", *ENGINES.values()):
         names = "'local', 'dask', 'spark'"
-        raise InputError(f"engine must be one of {names}, a Client or a SparkSession: {engine!r}")
+        raise InputError(
+            f"engine must be one of {names}, a Client or a SparkSession: {engine!r}"
+        )
     if kind == "local":
         if address is not None:
-            raise InputError(f"address {address!r} was given, but the engine is 'local'")
+            raise InputError(
+                f"address {address!r} was given, but the engine is 'local'"
+            )
         return run_in_threads(tasks, plan)
     if not plan.reader.source.in_files:
-        raise InputError(f"engine {kind!r} reads files, what is in memory is read by 'local'")
+        raise InputError(
+            f"engine {kind!r} reads files, what is in memory is read by 'local'"
+        )
     if plan.reader.source.parses:  # what was parsed and divided is on this machine only
         tasks = [replace(task, part=0) for task in tasks if task.part < 2]
     opened = _dask_client(address) if kind == "dask" else _spark_session(address)
@@ -342,7 +391,11 @@ def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Par
     """
     from threadpoolctl import threadpool_limits
 
-    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    able = (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
     threads = min(able, MOST_THREADS)
     waiting: deque[Future[Partial]] = deque()
     # Matrix products of tall, narrow blocks lose far more than they gain by threads of their own beside ours,
@@ -359,18 +412,24 @@ def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Par
             pool.shutdown(cancel_futures=True)
 
 
-def _run_on_cluster(opened: Any, run: Callable[[Any], Iterator[bytes]]) -> Iterator[Partial]:
+def _run_on_cluster(
+    opened: Any, run: Callable[[Any], Iterator[bytes]]
+) -> Iterator[Partial]:
     """Yield the partial results of a cluster, which is closed behind the last if it was opened for them; or
     raise the error that `aggregate_to_bytes` sent instead.
     """
     with opened as cluster:
-        for result in map(pickle.loads, run(cluster)):  # as Dask and Spark do with what workers send
+        for result in map(
+            pickle.loads, run(cluster)
+        ):  # as Dask and Spark do with what workers send
             if isinstance(result, InputError):
                 raise result
             yield result
 
 
-def _dask_results(client: Any, tasks: Sequence[Task], plan: Any, function: Function) -> Iterator[bytes]:
+def _dask_results(
+    client: Any, tasks: Sequence[Task], plan: Any, function: Function
+) -> Iterator[bytes]:
     # The plan travels once, as the result of a task: if the worker that holds it dies, it is made again.
     shared = client.submit(copy, plan, pure=False)
     futures = [client.submit(function, task, shared, pure=False) for task in tasks]
@@ -390,20 +449,30 @@ def _dask_client(address: str | None) -> Iterator[Any]:
     library: Any = distributed  # its classes have no types
     if address is None:
         # dashboard_address=None would claim port 8787 on every interface
-        where = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1", "silence_logs": 50}
-        cluster = library.LocalCluster(n_workers=LOCAL_WORKERS, threads_per_worker=1, **where)
+        where = {
+            "dashboard_address": "127.0.0.1:0",
+            "host": "127.0.0.1",
+            "silence_logs": 50,
+        }
+        cluster = library.LocalCluster(
+            n_workers=LOCAL_WORKERS, threads_per_worker=1, **where
+        )
         with cluster, library.Client(cluster) as client:
             yield client
         return
     try:
         client = library.Client(address, timeout=10)
     except (OSError, ValueError) as error:
-        raise InputError(f"address {address!r} is not that of a Dask scheduler: {error}") from None
+        raise InputError(
+            f"address {address!r} is not that of a Dask scheduler: {error}"
+        ) from None
     with client:
         yield client
 
 
-def _spark_results(session: Any, tasks: Sequence[Task], plan: Any, function: Function) -> Iterator[bytes]:
+def _spark_results(
+    session: Any, tasks: Sequence[Task], plan: Any, function: Function
+) -> Iterator[bytes]:
     indices = session.range(0, len(tasks), 1, len(tasks))
     mapping = functools.partial(_map_partition, list(tasks), plan, function)
     mapped = indices.mapInArrow(mapping, "id long, content binary")
@@ -412,13 +481,18 @@ def _spark_results(session: Any, tasks: Sequence[Task], plan: Any, function: Fun
 
 
 def _map_partition(
-    tasks: Sequence[Task], plan: AggregationPlan, function: Function, batches: Iterator[Any]
+    tasks: Sequence[Task],
+    plan: AggregationPlan,
+    function: Function,
+    batches: Iterator[Any],
 ) -> Iterator[Any]:
     """Run the tasks of a partition of Spark, whose rows are indices of tasks."""
     for batch in batches:
         for index in batch.column(0).to_pylist():
             content = pa.array([function(tasks[index], plan)], type=pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([index], type=pa.int64()), content], ["id", "content"])
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([index], type=pa.int64()), content], ["id", "content"]
+            )
 
 
 @contextmanager
@@ -437,7 +511,9 @@ def open_spark_session(master: str) -> Any:
     """
     settings: dict[str, Any] = {"spark.ui.enabled": "false"}
     if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
-        settings |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
+        settings |= dict.fromkeys(
+            ("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1"
+        )
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
@@ -446,7 +522,9 @@ def open_spark_session(master: str) -> Any:
         builder = SparkSession.builder.master(master).appName("invariant-bandits")
         return builder.config(map=settings).getOrCreate()
     except Exception as error:
-        raise InputError(f"Spark could not be started with the master {master!r}: {error}") from error
+        raise InputError(
+            f"Spark could not be started with the master {master!r}: {error}"
+        ) from error
 
 
 Progress: TypeAlias = Callable[[int, int | None, float], None]
@@ -493,15 +571,23 @@ class Scan:
         survey = self.log.survey()
         reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
         share = min(1.0, sample / max(survey.total_rows or 1, 1))
-        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit, share, spool)
+        plan = AggregationPlan(
+            reader, self.windows, survey.total_rows, logit, share, spool
+        )
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
             if self.progress is not None:
-                self.progress(aggregate.report.rows, plan.total_rows, time.perf_counter() - self.start)
+                self.progress(
+                    aggregate.report.rows,
+                    plan.total_rows,
+                    time.perf_counter() - self.start,
+                )
         return aggregate
 
-    def learn(self, options: FeatureOptions) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
+    def learn(
+        self, options: FeatureOptions
+    ) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
         """Return (learned features, those left out, why arms share slopes or not, moments of encoded
         features).
 
@@ -515,7 +601,11 @@ class Scan:
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
         imputed = aggregate.report.imputed
-        often = [name for name, count in imputed.items() if name not in indicated and count >= least]
+        often = [
+            name
+            for name, count in imputed.items()
+            if name not in indicated and count >= least
+        ]
         if often:
             features = features.with_missing_indicators(often)
             aggregate = self.run(features, sample=most, spool=spool)
@@ -524,7 +614,9 @@ class Scan:
             learned, dropped = features.learned(aggregate.moments, options)
             return learned, tuple(dropped), "", aggregate
         arm, catalogue = str(self.log.schema.arm), self.log.catalogue
-        of_arms, dropped, why = features.learned(aggregate.moments, options, arm=arm, catalogue=catalogue)
+        of_arms, dropped, why = features.learned(
+            aggregate.moments, options, arm=arm, catalogue=catalogue
+        )
         return of_arms, tuple(dropped), why, aggregate
 
     def check(self, report: QualityReport) -> None:
@@ -593,8 +685,12 @@ class ArmMoments:
         """Return Σ [z, r] [z, r]ᵀ (m, A, d + 1, d + 1)."""
         whole = self.cells.chosen.products()
         whole = whole.reshape(self.windows, self.arms, *whole.shape[1:])
-        own = np.column_stack([self.features.own_entries, np.full(self.arms, self.cells.dim)])
-        return whole[:, np.arange(self.arms)[:, None, None], own[:, :, None], own[:, None, :]]
+        own = np.column_stack(
+            [self.features.own_entries, np.full(self.arms, self.cells.dim)]
+        )
+        return whole[
+            :, np.arange(self.arms)[:, None, None], own[:, :, None], own[:, None, :]
+        ]
 
     @property
     def rewards_are_binary(self) -> bool:
@@ -619,7 +715,8 @@ class ArmMoments:
         return PowerSums(
             count=sums.count[rows],
             mean=sums.mean[rows][:, entry] * factor,
-            scatter=sums.scatter[rows][:, entry[:, None], entry] * np.outer(factor, factor),
+            scatter=sums.scatter[rows][:, entry[:, None], entry]
+            * np.outer(factor, factor),
             cubes=sums.cubes[rows][:, entry] * factor**3,
             quartics=sums.quartics[rows][:, entry] * factor**4,
             between=sums.between[rows][:, entry] * factor**2,
@@ -663,7 +760,11 @@ class ArmSample(NamedTuple):
 
 
 def read_arm_sample(
-    source: Any, features: ArmFeatures, schema: SchemaLike = None, *, most: int = SAMPLE_ROUNDS
+    source: Any,
+    features: ArmFeatures,
+    schema: SchemaLike = None,
+    *,
+    most: int = SAMPLE_ROUNDS,
 ) -> ArmSample:
     """At most about `most` rounds of clicks spread over the whole log: all of them, or those whose row falls
     on a fixed lot.
@@ -737,7 +838,9 @@ class LogMoments:
         sizes = f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions"
         lines = [self.schema.describe(), "", self.quality.describe(), sizes]
         if self.of_arms is not None and self.arms is not None:
-            lines.append(f"coefficients: {self.of_arms.features.coding}, {self.coding_reason}")
+            lines.append(
+                f"coefficients: {self.of_arms.features.coding}, {self.coding_reason}"
+            )
             lines += ["", self.arms.describe()]
         lines += [f"left out: {feature}" for feature in self.dropped]
         return "\n".join(lines)
@@ -836,11 +939,15 @@ def read_moments(
     schema, options = named_features(schema, features)
     log = open_log(source, schema)
     if log.schema.one_row_per_action and log.schema.chosen is None:
-        raise InputError("schema: chosen is missing; moments are those of chosen actions")
+        raise InputError(
+            "schema: chosen is missing; moments are those of chosen actions"
+        )
     logit = None
     if logit_at is not None:
         if not isinstance(options, ArmFeatures):
-            raise InputError("logit_at needs features of labelled arms that were learned before")
+            raise InputError(
+                "logit_at needs features of labelled arms that were learned before"
+            )
         logit = LogitWeights.at(options, logit_at)
     cut = windows_of(log, windows, every, edges)
     scan = Scan(log, cut, engine, address, strict, keep_going, progress)
@@ -851,15 +958,23 @@ def read_moments(
         scan.check(aggregate.report)
     else:
         learned, dropped, why, aggregate = scan.learn(options or FeatureOptions())
-    moments = aggregate.moments if logit is not None else learned.standardise_moments(aggregate.moments)
+    moments = (
+        aggregate.moments
+        if logit is not None
+        else learned.standardise_moments(aggregate.moments)
+    )
     about = (log.schema, learned, aggregate.report, dropped, cut.edges)
     if isinstance(learned, FeatureMap):
         return LogMoments(replace(moments, edges=cut.edges), *about)
     if learned.coding == "pooled":
         moments = replace(moments, edges=cut.edges)
-        return LogMoments(moments, *about, log.arms, None, why, aggregate.sample(learned))
+        return LogMoments(
+            moments, *about, log.arms, None, why, aggregate.sample(learned)
+        )
     of_arms = ArmMoments(moments, learned, cut.edges)
-    return LogMoments(of_arms.of_features(), *about, log.arms, of_arms, why, aggregate.sample(learned))
+    return LogMoments(
+        of_arms.of_features(), *about, log.arms, of_arms, why, aggregate.sample(learned)
+    )
 
 
 def read_rounds(
@@ -892,22 +1007,37 @@ def read_rounds(
     [[[2.0], [3.0]]]
     """
     log = open_log(source, schema)
-    scales = isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none"
+    scales = (
+        isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none"
+    )
     if scales and not log.schema.labelled:
-        raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
+        raise InputError(
+            "feature_map: standardising needs scales; give the map that read_moments learned"
+        )
     features = read_feature_map(log, options=feature_map)
     if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
         many = f"the log has {len(features.labels):,} arms"
-        raise InputError(f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms")
-    reader, report = reader_of(log, features), QualityReport() if report is None else report
-    batches = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
+        raise InputError(
+            f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms"
+        )
+    reader, report = (
+        reader_of(log, features),
+        QualityReport() if report is None else report,
+    )
+    batches = (
+        rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
+    )
     for rounds in (
-        readers.last_rounds(batches, latest) if latest is not None and log.schema.labelled else batches
+        readers.last_rounds(batches, latest)
+        if latest is not None and log.schema.labelled
+        else batches
     ):
         yield from readers.map_features(rounds, features)
 
 
-def read_feature_map(source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None) -> Features:
+def read_feature_map(
+    source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None
+) -> Features:
     """Return the map that encodes the columns of a log; nothing is scaled or left out.
 
     Features of labelled arms are learned from the whole log: their contexts are standardised.

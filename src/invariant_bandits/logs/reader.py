@@ -12,9 +12,21 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.arms import label_words
-from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
+from invariant_bandits.logs.decode import (
+    are_flags,
+    is_list,
+    is_time,
+    is_vector,
+    run_starts,
+    vector_width,
+)
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    Column,
+    FeatureMap,
+    FeatureOptions,
+)
 from invariant_bandits.logs.log import MOST_LEVELS, Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
@@ -98,12 +110,23 @@ class Rounds:
         """Return the rounds where the mask `good` (n,) is true."""
         if good.all():
             return self
-        rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        masked: dict[str, Any] = {
-            name: array[rows if name in PER_OFFERED else good] for name, array in arrays.items()
+        rows = (
+            good
+            if self.offered_counts is None
+            else np.repeat(good, self.offered_counts)
+        )
+        arrays = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, np.ndarray)
         }
-        columns = {name: decode.masked(values, good) for name, values in self.columns.items()}
+        masked: dict[str, Any] = {
+            name: array[rows if name in PER_OFFERED else good]
+            for name, array in arrays.items()
+        }
+        columns = {
+            name: decode.masked(values, good) for name, values in self.columns.items()
+        }
         return replace(self, columns=columns, **masked)
 
     def offering(self, mask: Array) -> Rounds:
@@ -114,7 +137,9 @@ class Rounds:
         mask = mask.copy()
         mask[chosen] = True
         action, counts = mask.cumsum(axis=1)[chosen] - 1, mask.sum(axis=1)
-        return replace(self, offered_arms=np.nonzero(mask)[1], offered_counts=counts, action=action)
+        return replace(
+            self, offered_arms=np.nonzero(mask)[1], offered_counts=counts, action=action
+        )
 
 
 def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
@@ -138,7 +163,11 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
     step = len(rounds)
     if rounds.arm is not None:
         counts = rounds.offered_counts
-        step = max(1, CELLS_AT_ONCE // (features.dim * (1 if counts is None else int(np.max(counts)))))
+        step = max(
+            1,
+            CELLS_AT_ONCE
+            // (features.dim * (1 if counts is None else int(np.max(counts)))),
+        )
     place = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
         part = rounds.where(place == index)
@@ -146,7 +175,9 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         if part.offered is not None:
             offered = features.standardise(part.offered)
         elif part.offered_arms is not None:
-            offered = features.cross(np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms)
+            offered = features.cross(
+                np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms
+            )
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
 
@@ -200,7 +231,9 @@ class Reader:
                 again = np.isin(self._positions(task, rounds.rows), self.duplicates)
                 problems.leave_out(again, f"duplicated {schema.round}")
             if self.repeats is not None:
-                self.repeats.leave_out(self._positions(task, rounds.rows), schema, problems)
+                self.repeats.leave_out(
+                    self._positions(task, rounds.rows), schema, problems
+                )
             for reason, rows in problems.kept.items():
                 report.add(reason, task.file, row + np.flatnonzero(rows))
             for reason, bad in problems.by_reason():
@@ -214,41 +247,58 @@ class Reader:
             report.rows += 0 if report.is_kept(reason) else len(skipped)
             report.add(reason, task.file, skipped)
 
-    def _decode_rows(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_rows(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
         """Decode one row per round: features of the chosen action, or the context and the label of the
         chosen arm.
         """
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
-        features, known = self.encode(columns, len(batch)), {"columns": columns, "arm": codes}
-        rounds = self._rounds(task, row + np.arange(len(batch)), features, batch, problems, **known)
+        features, known = (
+            self.encode(columns, len(batch)),
+            {"columns": columns, "arm": codes},
+        )
+        rounds = self._rounds(
+            task, row + np.arange(len(batch)), features, batch, problems, **known
+        )
         if codes is None or not self.with_offered:
             return rounds, problems
         mask = self._offered_mask(task, rounds, batch)
         problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
         return rounds.offering(mask), problems
 
-    def _decode_groups(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_groups(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
         """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
         context.
         """
         schema, starts = self.schema, run_starts(batch.column(self.schema.round))
         counts, rows = np.diff(np.append(starts, len(batch))), RowProblems(len(batch))
-        rows.leave_out(np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}")
+        rows.leave_out(
+            np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}"
+        )
         offered = all_rewards = codes = None
         if self.arms is None:
             offered = self.encode(self._columns(batch, rows), len(batch), counts)
-            all_rewards = self._rewards(batch, rows) if schema.full_information else None
+            all_rewards = (
+                self._rewards(batch, rows) if schema.full_information else None
+            )
         else:
             codes = self._codes(batch, rows)
         problems = rows.of_groups(starts)
         chosen = self._chosen_rows(batch, starts, problems)
         of_chosen = batch.take(chosen)
         columns = {} if offered is not None else self._columns(of_chosen, problems)
-        features = self.encode(columns, len(chosen)) if offered is None else offered[chosen]
+        features = (
+            self.encode(columns, len(chosen)) if offered is None else offered[chosen]
+        )
         known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
-        rounds = self._rounds(task, row + starts, features, of_chosen, problems, **known)
+        rounds = self._rounds(
+            task, row + starts, features, of_chosen, problems, **known
+        )
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
             return replace(rounds, offered_counts=counts, action=action), problems
@@ -257,28 +307,46 @@ class Reader:
         rounds = replace(rounds, arm=codes[chosen])
         return rounds.offering(mask) if self.with_offered else rounds, problems
 
-    def _decode_lists(self, task: Task, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+    def _decode_lists(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
         name, impute = column.name, column.filler is not None
         nested, width = batch.column(name), column.width or 1
-        raw, counts = decode.nested_vectors(nested, width, name, problems, impute=impute)
+        raw, counts = decode.nested_vectors(
+            nested, width, name, problems, impute=impute
+        )
         offered = np.zeros((0, len(self.features.encoded_names)))
         if len(raw):
             offered = self.features.encode({name: raw}, counts[counts > 0])
-        values = decode.numbers(batch.column(self.schema.action), str(self.schema.action), problems)
+        values = decode.numbers(
+            batch.column(self.schema.action), str(self.schema.action), problems
+        )
         known = (values >= 0) & (values < counts) & (values == np.floor(values))
         problems.leave_out(~known, OUTSIDE_OFFERED)
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
         known = {"offered": offered, "offered_counts": counts, "action": action}
-        rounds = self._rounds(task, row + np.arange(len(batch)), features, batch, problems, **known)
-        rewards = None if self.schema.rewards is None else self._all_rewards(batch, counts, problems)
+        rounds = self._rounds(
+            task, row + np.arange(len(batch)), features, batch, problems, **known
+        )
+        rewards = (
+            None
+            if self.schema.rewards is None
+            else self._all_rewards(batch, counts, problems)
+        )
         return replace(rounds, all_rewards=rewards), problems
 
     def _rounds(
-        self, task: Task, rows: Array, features: Array, batch: Any, problems: RowProblems, **known: Any
+        self,
+        task: Task,
+        rows: Array,
+        features: Array,
+        batch: Any,
+        problems: RowProblems,
+        **known: Any,
     ) -> Rounds:
         """Return rounds with what is `known`, rewards, times, propensities and positions, where the log has
         them.
@@ -289,19 +357,27 @@ class Reader:
         of_rewards = RowProblems(len(batch))
         rewards = self._rewards(batch, of_rewards)
         if self.repeats is not None:
-            rewards = self.repeats.merged_rewards(self._positions(task, rows), rewards, of_rewards)
+            rewards = self.repeats.merged_rewards(
+                self._positions(task, rows), rewards, of_rewards
+            )
         problems.leave_out_at(np.arange(len(batch)), of_rewards)
         times = propensity = position = None
         if schema.time is not None:
-            times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
+            times = decode.times(
+                batch.column(schema.time), schema.time, self.dates, problems
+            )
         if schema.propensity is not None:
-            propensity = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
+            propensity = decode.numbers(
+                batch.column(schema.propensity), schema.propensity, problems
+            )
             propensity = PROBABILITIES[schema.propensity_unit](propensity)
             outside = (propensity <= 0.0) | (propensity > 1.0)
             problems.leave_out(outside, f"{schema.propensity} outside (0, 1]")
         if schema.position is not None:
             missing = RowProblems(len(batch))
-            values = decode.numbers(batch.column(schema.position), schema.position, missing)
+            values = decode.numbers(
+                batch.column(schema.position), schema.position, missing
+            )
             position = np.where(missing.usable, values, np.nan)
         known |= {"propensity": propensity, "position": position}
         return Rounds(task.file, rows, features, rewards, times, **known)
@@ -310,17 +386,27 @@ class Reader:
         """Return the decoded columns of a batch that become features."""
         raw: dict[str, Any] = {}
         for column in self.features.columns:
-            values, name, impute = batch.column(column.name), column.name, column.filler is not None
+            values, name, impute = (
+                batch.column(column.name),
+                column.name,
+                column.filler is not None,
+            )
             if column.categories is not None:
                 known = column.categories
-                raw[name] = decode.categories_of(values, known, name, problems, impute=impute)
+                raw[name] = decode.categories_of(
+                    values, known, name, problems, impute=impute
+                )
             elif column.width is not None:
-                raw[name] = decode.vectors(values, column.width, name, problems, impute=impute)
+                raw[name] = decode.vectors(
+                    values, column.width, name, problems, impute=impute
+                )
             else:
                 raw[name] = decode.numbers(values, name, problems, impute=impute)
         return raw
 
-    def encode(self, columns: Mapping[str, Any], rows: int, counts: Array | None = None) -> Array:
+    def encode(
+        self, columns: Mapping[str, Any], rows: int, counts: Array | None = None
+    ) -> Array:
         """Return the encoded features of every row; only the level, if contexts have no columns."""
         return self.features.encode(columns, counts) if columns else np.ones((rows, 1))
 
@@ -330,7 +416,9 @@ class Reader:
         return np.asarray(task.position - task.first_row + rows)
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
-        rewards = decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
+        rewards = decode.numbers(
+            batch.column(self.schema.reward), self.schema.reward, problems
+        )
         return np.asarray(self.schema.learned_reward(rewards))
 
     def _all_rewards(self, batch: Any, counts: Array, problems: RowProblems) -> Array:
@@ -351,7 +439,9 @@ class Reader:
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        codes, missing = decode.category_places(label_words(batch.column(self.schema.arm)), self.arms.labels)
+        codes, missing = decode.category_places(
+            label_words(batch.column(self.schema.arm)), self.arms.labels
+        )
         problems.leave_out(missing, f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
@@ -400,7 +490,11 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     """
     schema, features = log.schema, starting_features(log, features)
     survey = log.survey()  # first, because it may put split rounds together
-    by_label = schema.one_row_per_action and schema.chosen is not None and schema.row_label is not None
+    by_label = (
+        schema.one_row_per_action
+        and schema.chosen is not None
+        and schema.row_label is not None
+    )
     return Reader(
         source=log.source,
         schema=schema,
@@ -422,16 +516,27 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     if isinstance(features, FeatureOptions):
         names = schema.features if schema.offered is None else (schema.offered,)
         columns = (_column(log, name, features.max_categories) for name in names)
-        filled = (_with_filler(column, log) if features.impute else column for column in columns)
+        filled = (
+            _with_filler(column, log) if features.impute else column
+            for column in columns
+        )
         context = FeatureMap(tuple(filled), features.interactions, features.centre)
-        features = ArmFeatures(context, *arm_coding(log, features)) if schema.labelled else context
+        features = (
+            ArmFeatures(context, *arm_coding(log, features))
+            if schema.labelled
+            else context
+        )
     if isinstance(features, ArmFeatures) != schema.labelled:
-        raise InputError("features must be those of labelled arms just if the log has labels (--arm)")
+        raise InputError(
+            "features must be those of labelled arms just if the log has labels (--arm)"
+        )
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
         both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
         raise InputError(f"features are those of the arms {both}")
     if features.centre and (schema.labelled or not schema.has_offered):
-        raise InputError("centre: the log has no offered actions with features of their own")
+        raise InputError(
+            "centre: the log has no offered actions with features of their own"
+        )
     return features
 
 
@@ -441,7 +546,9 @@ def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]
     """
     labels, model = log.arms.labels, options.arm_model
     if len(labels) > MOST_LEVELS and model in ("own", "shared"):
-        raise InputError(f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}")
+        raise InputError(
+            f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}"
+        )
     return labels, "pooled" if len(labels) > MOST_LEVELS or model == "pooled" else "own"
 
 
@@ -454,7 +561,9 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
             raise InputError(f"column {name!r} must hold lists of numbers, got {kind}")
         return Column(name, width=vector_width(log.sample.column(name)))
     if is_time(kind):
-        raise InputError(f"column {name!r} holds {kind}, not a feature; make it numbers or categories")
+        raise InputError(
+            f"column {name!r} holds {kind}, not a feature; make it numbers or categories"
+        )
     return Column(name)
 
 
@@ -463,7 +572,9 @@ def rare_categories(log: Log, features: Features) -> list[str]:
     notes = []
     for column in features.columns:
         counts: Mapping[str, int] = log.survey().categories.get(column.name, {})
-        rare = [counts[word] for word in counts if word not in (column.categories or counts)]
+        rare = [
+            counts[word] for word in counts if word not in (column.categories or counts)
+        ]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
             words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
@@ -478,10 +589,17 @@ def _with_filler(column: Column, log: Log) -> Column:
     first ones.
     """
     if column.categories is not None:
-        rows, counts = log.survey().total_rows or 0, log.survey().categories[column.name]
+        rows, counts = (
+            log.survey().total_rows or 0,
+            log.survey().categories[column.name],
+        )
         missing = rows - counts.total()
-        shares = tuple(counts[category] / counts.total() for category in column.categories)
-        return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
+        shares = tuple(
+            counts[category] / counts.total() for category in column.categories
+        )
+        return replace(
+            column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows
+        )
     sample = log.sample.column(column.name).combine_chunks()
     if column.width is not None and not is_vector(sample.type):
         sample = sample.flatten()
@@ -489,11 +607,17 @@ def _with_filler(column: Column, log: Log) -> Column:
     if column.width is None:
         values = decode.numbers(sample, column.name, problems, impute=True)[:, None]
     else:
-        values = decode.vectors(sample, column.width, column.name, problems, impute=True)
+        values = decode.vectors(
+            sample, column.width, column.name, problems, impute=True
+        )
     values = values[problems.usable]
     known = ~np.isnan(values)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
-        mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # numbers that large are refused when they are read
+        mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(
+            known.sum(axis=0), 1
+        )
     share = float((~known).any(axis=1).mean()) if len(values) else 0.0
     return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
 

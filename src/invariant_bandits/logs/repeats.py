@@ -45,7 +45,9 @@ class RepeatedRounds:
     rewards: Array
     differing: int
 
-    def merged_rewards(self, positions: Array, rewards: Array, problems: RowProblems) -> Array:
+    def merged_rewards(
+        self, positions: Array, rewards: Array, problems: RowProblems
+    ) -> Array:
         """Return rewards (n,) in which those of repeated rounds are the combined ones.
 
         A row without a reward has no problem any more if a copy has one.
@@ -56,12 +58,15 @@ class RepeatedRounds:
         problems.clear(replaced)
         return np.where(replaced, self.rewards[index], rewards)
 
-    def leave_out(self, positions: Array, schema: Schema, problems: RowProblems) -> None:
+    def leave_out(
+        self, positions: Array, schema: Schema, problems: RowProblems
+    ) -> None:
         """Leave out the rows that are merged into an earlier one, and those with another action."""
         action = "arm" if schema.labelled else "value of a feature"
         problems.leave_out(np.isin(positions, self.copies), f"{MERGED}{schema.round}")
         problems.leave_out(
-            np.isin(positions, self.strangers), f"duplicated {schema.round} with another {action}"
+            np.isin(positions, self.strangers),
+            f"duplicated {schema.round} with another {action}",
         )
 
     def note(self, schema: Schema) -> str:
@@ -92,7 +97,9 @@ class RepeatProbe:
         Whether times are dates.
     """
 
-    def __init__(self, schema: Schema, ids: Array, hashes: Callable[[Any], Array], dates: bool) -> None:
+    def __init__(
+        self, schema: Schema, ids: Array, hashes: Callable[[Any], Array], dates: bool
+    ) -> None:
         self.schema, self.ids, self.hashes, self.dates = schema, ids, hashes, dates
         action = schema.arm or (schema.action if schema.offered is not None else None)
         self.compared = list(schema.features) if action is None else [action]
@@ -119,15 +126,21 @@ class RepeatProbe:
     def _numbers(self, part: Any) -> Array:
         """Rewards (n,), NaN where there is none."""
         problems = RowProblems(len(part))
-        values = decode.numbers(part.column(self.schema.reward), self.schema.reward, problems)
+        values = decode.numbers(
+            part.column(self.schema.reward), self.schema.reward, problems
+        )
         return np.where(problems.usable, values, np.nan)
 
     def _action_hashes(self, part: Any) -> Array:
         """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""
         if self.schema.arm is not None:
             return self.hashes(label_words(part.column(self.schema.arm)))
-        rows = zip(*(part.column(name).to_pylist() for name in self.compared), strict=True)
-        return np.fromiter((hash(repr(row)) for row in rows), dtype=np.int64, count=len(part))
+        rows = zip(
+            *(part.column(name).to_pylist() for name in self.compared), strict=True
+        )
+        return np.fromiter(
+            (hash(repr(row)) for row in rows), dtype=np.int64, count=len(part)
+        )
 
     def _order(self, part: Any) -> Array:
         """Times (n,) as numbers; 0 where there is none, so that the order of the rows decides."""
@@ -186,7 +199,9 @@ def last_reward(rewards: Array, starts: Array, counts: Array) -> Array:
     return _at_extreme_row(rewards, starts, counts, np.maximum, -1)
 
 
-def _at_extreme_row(rewards: Array, starts: Array, counts: Array, extreme: np.ufunc, none: int) -> Array:
+def _at_extreme_row(
+    rewards: Array, starts: Array, counts: Array, extreme: np.ufunc, none: int
+) -> Array:
     rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), none)
     chosen = extreme.reduceat(rows, starts)
     inside = (chosen >= 0) & (chosen < len(rewards))

@@ -25,7 +25,12 @@ from invariant_bandits.logs.decode import (
     is_time,
     is_vector,
 )
-from invariant_bandits.logs.doubts import MOST_AMOUNTS, names_amount, sentinel, sentinel_words
+from invariant_bandits.logs.doubts import (
+    MOST_AMOUNTS,
+    names_amount,
+    sentinel,
+    sentinel_words,
+)
 from invariant_bandits.logs.leakage import (
     IMBALANCED,
     always_usual,
@@ -127,7 +132,9 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     checked_overrides(overrides, "schema")
     hints = {name: tuple(overrides.pop(name, ())) for name in HINTS}
     columns = {f"{role} column": [overrides.get(role)] for role in ROLES}
-    for what, named in (columns | {f"{name} column": list(hints[name]) for name in HINTS}).items():
+    for what, named in (
+        columns | {f"{name} column": list(hints[name]) for name in HINTS}
+    ).items():
         for name in named:
             if name is not None and name not in arrow_schema.names:
                 has = f"the log, which has {format_names(arrow_schema.names)}"
@@ -168,7 +175,11 @@ def are_labels(column: Any, kind: Any) -> bool:
     there = column.drop_null()
     if is_number(kind) and not _are_whole(column):
         return 0 < len(there.unique()) <= min(MOST_FRACTIONS, len(there) // LEAST_PLAYS)
-    return 0 < len(there.unique()) <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
+    return (
+        0
+        < len(there.unique())
+        <= min(max(MOST_LABELS, len(there) // 20), max(len(there) // 2, 2))
+    )
 
 
 def _quoted(words: Sequence[str]) -> str:
@@ -189,11 +200,16 @@ def _are_numeric_words(column: Any) -> bool:
 def are_lists_of_labels(column: Any, kind: Any) -> bool:
     """Whether a column of this type holds lists of labels, or text that separates them by one of | ; ,."""
     if is_list(kind):
-        return is_text(kind.value_type) or (is_number(kind.value_type) and _are_whole(column))
+        return is_text(kind.value_type) or (
+            is_number(kind.value_type) and _are_whole(column)
+        )
     if not is_text(kind):
         return False
     words = [word for word in column.drop_null().slice(0, 100).to_pylist() if word]
-    return bool(words) and sum(any(mark in word for mark in "|;,") for word in words) > len(words) / 2
+    return (
+        bool(words)
+        and sum(any(mark in word for mark in "|;,") for word in words) > len(words) / 2
+    )
 
 
 def are_probabilities(column: Any) -> bool:
@@ -208,7 +224,9 @@ def count_up(column: Any) -> bool:
     return 1 < len(values) == len(column) and bool((np.diff(values) == 1.0).all())
 
 
-def vary_within(sample: Any, round_name: str, features: Sequence[str], label: str) -> bool:
+def vary_within(
+    sample: Any, round_name: str, features: Sequence[str], label: str
+) -> bool:
     """Whether some of the features, or none of the labels, differ between rows of one round."""
     table = sample.combine_chunks()
     same = _equal_to_next(table.column(round_name))
@@ -312,7 +330,9 @@ def usual_name(column: str, role: str) -> str | None:
     ends = ["_".join(parts[first:]) for first in range(len(parts))]
     if role == "reward":
         ends.append(parts[0])  # as in bought_offer
-        ends += [word for word in usual if len(parts[-1]) > 3 and word.startswith(parts[-1])]
+        ends += [
+            word for word in usual if len(parts[-1]) > 3 and word.startswith(parts[-1])
+        ]
     return next((end for end in ends if end in usual), None)
 
 
@@ -325,14 +345,24 @@ class _Guess:
     """Fields of a schema as far as they are known, why, and the columns that are taken."""
 
     def __init__(
-        self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any], hints: Mapping[str, Sequence[str]]
+        self,
+        arrow_schema: Any,
+        sample: Any,
+        overrides: Mapping[str, Any],
+        hints: Mapping[str, Sequence[str]],
     ) -> None:
         self.rows, self.sample = sample.combine_chunks(), sample.slice(0, LOOKED_AT)
         self.overrides, self.hints = dict(overrides), hints
-        self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
+        self.types = {
+            name: arrow_schema.field(name).type for name in arrow_schema.names
+        }
         self.fields: dict[str, Any] = dict(overrides)
-        self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
-        self.taken = {overrides[role] for role in ROLES if isinstance(overrides.get(role), str)}
+        self.reasons = {
+            name: "as given" for name, value in overrides.items() if value is not None
+        }
+        self.taken = {
+            overrides[role] for role in ROLES if isinstance(overrides.get(role), str)
+        }
         self.taken |= {*overrides.get("features", ()), *hints["ignore"]}
         self.reasons |= {f"!{name}": "as given" for name in hints["ignore"]}
 
@@ -364,22 +394,46 @@ class _Guess:
         """
         if "time" in self.fields:
             return
-        stamps = [name for name in self._free() if holds_times(self.sample.column(name), self.types[name])]
+        stamps = [
+            name
+            for name in self._free()
+            if holds_times(self.sample.column(name), self.types[name])
+        ]
         named = [name for name in stamps if usual_name(name, "time")]
         if len(stamps) == 1:
-            self._take("time", stamps[0], "by a part of its name" if named else "it holds times")
+            self._take(
+                "time",
+                stamps[0],
+                "by a part of its name" if named else "it holds times",
+            )
             return
         whole = [name for name in stamps if self.rows.column(name).null_count == 0]
         times = {name: self._moments(name) for name in whole}
-        ordered = [name for name in whole if len(times[name]) and (np.diff(times[name]) >= 0).all()]
-        first = [name for name in whole if all(_follow(times[name], other) for other in times.values())]
+        ordered = [
+            name
+            for name in whole
+            if len(times[name]) and (np.diff(times[name]) >= 0).all()
+        ]
+        first = [
+            name
+            for name in whole
+            if all(_follow(times[name], other) for other in times.values())
+        ]
         if len(ordered) == 1 and not set(named) - set(ordered):
             self._take("time", ordered[0], "it holds times, and they are in order")
         elif named:
-            named.sort(key=lambda name: (name not in whole, name not in ordered, name not in first))
+            named.sort(
+                key=lambda name: (
+                    name not in whole,
+                    name not in ordered,
+                    name not in first,
+                )
+            )
             self._take("time", named[0], "by a part of its name")
         elif first or len(whole) == 1:
-            self._take("time", (first or whole)[0], "it holds times, and other times follow it")
+            self._take(
+                "time", (first or whole)[0], "it holds times, and other times follow it"
+            )
         elif stamps:
             none = "  --time none, if rows are in the order of time (None)"
             require_role("time", {name: self._distinct(name) for name in stamps}, none)
@@ -389,32 +443,46 @@ class _Guess:
         column, kind = _flat(self.rows.column(name)), self.types[name]
         problems = RowProblems(len(column))
         try:
-            form = find_time_format(self.rows.column(name), kind, self.fields.get("day_first"))
+            form = find_time_format(
+                self.rows.column(name), kind, self.fields.get("day_first")
+            )
         except InputError:  # days may be months
             return np.zeros(0)
         column = column if form is None else form(column)
-        times = decode.times(column, name, is_time(column.type) or not is_number(kind), problems)
+        times = decode.times(
+            column, name, is_time(column.type) or not is_number(kind), problems
+        )
         return times.astype(np.int64) if problems.usable.all() else np.zeros(0)
 
     def rounds_by_values(self) -> None:
         """Find rounds of several rows: values that stand together, and a flag that is true once in each."""
         said = set(self.overrides)
-        if {"arm", "features", "offered"} & said or self.fields.get("offered") is not None:
+        if {"arm", "features", "offered"} & said or self.fields.get(
+            "offered"
+        ) is not None:
             return
         known, marked = self.fields.get("round"), self.fields.get("chosen")
         if (known and marked) or {"round", "chosen"} <= said:
             return
-        rounds = [known] if known else sorted(self._free(), key=lambda name: not identifies(name))
+        rounds = (
+            [known]
+            if known
+            else sorted(self._free(), key=lambda name: not identifies(name))
+        )
         flags = [marked] if marked else self._free()
         flags = [
-            name for name in flags if not is_list(self.types[name]) and are_flags(self.rows.column(name))
+            name
+            for name in flags
+            if not is_list(self.types[name]) and are_flags(self.rows.column(name))
         ]
         for name in rounds if flags else ():
             kind = self.types[name]
             if is_list(kind) or holds_times(self.sample.column(name), kind):
                 continue
             codes = self._codes(name)
-            starts = decode.run_starts(_flat(self.rows.column(name)))[:-1]  # the last may be cut
+            starts = decode.run_starts(_flat(self.rows.column(name)))[
+                :-1
+            ]  # the last may be cut
             if len(starts) < LEAST_ROUNDS or len(codes) < SHORTEST_ROUND * len(starts):
                 continue
             if len(np.unique(codes[starts])) < len(starts):
@@ -429,7 +497,11 @@ class _Guess:
 
     def ranking_by_values(self) -> None:
         """Find rows of one request that differ in their position: a ranking, each row with its own reward."""
-        if "ranking" in self.overrides or self.fields.get("offered") is not None or self.fields.get("chosen"):
+        if (
+            "ranking" in self.overrides
+            or self.fields.get("offered") is not None
+            or self.fields.get("chosen")
+        ):
             return
         found = self._ranking()
         if found is None:
@@ -437,22 +509,33 @@ class _Guess:
         request, position = found
         if self.fields.get("full_information"):
             what = (
-                f"the rows of a {request} are a ranking by {position!r}, so a reward belongs to its position"
+                f"the rows of a {request} are a ranking by {position!r}, "
+                "so a reward belongs to its position"
             )
             how = "leave out --full-information, or say --ranking none if positions do not matter"
-            raise InputError(f"{what}: the rewards of another order are not known; {how}")
+            raise InputError(
+                f"{what}: the rewards of another order are not known; {how}"
+            )
         if self.fields.get("round") == request:
             self.fields["round"] = None
             self.reasons.pop("round", None)
-        self._take("position", position, "the position in a ranking; also a feature, a category")
+        self._take(
+            "position",
+            position,
+            "the position in a ranking; also a feature, a category",
+        )
         self._take("ranking", request, f"its rows have different values of {position}")
 
     def _ranking(self) -> tuple[str, str] | None:
         """The columns of the request and of the position of a ranking, if the rows show one."""
         role = self.fields.get("position")
         words = set(POSITION_WORDS.split())
-        named = [name for name in self._free() if _parts(name) and _parts(name)[-1] in words]
-        positions = [name for name in ([role] if role else named) if self._are_positions(name)]
+        named = [
+            name for name in self._free() if _parts(name) and _parts(name)[-1] in words
+        ]
+        positions = [
+            name for name in ([role] if role else named) if self._are_positions(name)
+        ]
         known = self.fields.get("round")
         requests = [known] if known else []
         requests += sorted(self._free(), key=lambda name: not identifies(name))
@@ -472,7 +555,11 @@ class _Guess:
         if not is_number(self.types[name]) or not _are_whole(self.rows.column(name)):
             return False
         values = _usable_numbers(self.rows.column(name))
-        return len(values) > 0 and values.min() >= 0.0 and 1.0 < values.max() <= MOST_PLACES
+        return (
+            len(values) > 0
+            and values.min() >= 0.0
+            and 1.0 < values.max() <= MOST_PLACES
+        )
 
     @staticmethod
     def _differ_within(requests: Array, positions: Array) -> bool:
@@ -489,7 +576,11 @@ class _Guess:
     def roles_by_name(self) -> None:
         """A column with a usual name has that role, if its type fits."""
         for role in NAMES:
-            if role not in ("action", "arm", "arms_offered"):  # what they mean depends on the others
+            if role not in (
+                "action",
+                "arm",
+                "arms_offered",
+            ):  # what they mean depends on the others
                 self._take_named(role)
 
     def _take_named(self, role: str, *, parts: bool = False) -> None:
@@ -499,17 +590,28 @@ class _Guess:
         """
         names = [] if role in self.fields else self._named(role, parts=parts)
         if names:
-            self._take(role, names[0], "by a part of its name" if parts else "by its name")
+            self._take(
+                role, names[0], "by a part of its name" if parts else "by its name"
+            )
 
     def _named(self, role: str, *, parts: bool) -> list[str]:
         """Columns without a role that have one of its usual names and fit, the likeliest first."""
-        usual = {name: usual_name(name, role) if parts else name.lower() for name in self._free()}
+        usual = {
+            name: usual_name(name, role) if parts else name.lower()
+            for name in self._free()
+        }
         words = NAMES[role].split()
-        names = [name for name, word in usual.items() if word in words and self._fits(role, name)]
+        names = [
+            name
+            for name, word in usual.items()
+            if word in words and self._fits(role, name)
+        ]
         return sorted(names, key=lambda name: words.index(str(usual[name])))
 
     def _has_rows_per_action(self) -> bool:
-        has_choice = self.fields.get("chosen") is not None or bool(self.fields.get("full_information"))
+        has_choice = self.fields.get("chosen") is not None or bool(
+            self.fields.get("full_information")
+        )
         return self.fields.get("round") is not None and has_choice
 
     def _has_features_of_actions(self) -> bool:
@@ -522,7 +624,9 @@ class _Guess:
             "offered": lambda: is_list(kind) and is_vector(kind.value_type),
             "rewards": lambda: is_vector(kind),
             "propensity": lambda: is_number(kind) and are_probabilities(sample),
-            "reward": lambda: is_number(kind) or (is_text(kind) and _are_numeric_words(sample)),
+            "reward": lambda: (
+                is_number(kind) or (is_text(kind) and _are_numeric_words(sample))
+            ),
             "arm": lambda: are_labels(sample, kind),
             "arms_offered": lambda: are_lists_of_labels(sample, kind),
             "chosen": lambda: are_flags(sample),
@@ -547,7 +651,9 @@ class _Guess:
         values = _numbers(self.rows.column(name))
         with np.errstate(invalid="ignore"):
             return np.where(
-                np.isfinite(values), PROBABILITIES[self._unit(name) or "probability"](values), np.nan
+                np.isfinite(values),
+                PROBABILITIES[self._unit(name) or "probability"](values),
+                np.nan,
             )
 
     def drop_incomplete_roles(self) -> None:
@@ -563,7 +669,9 @@ class _Guess:
         if has["rewards"] and not has["offered"]:
             self._drop("rewards", "it needs offered actions")
         if has["chosen"] and (not has["round"] or has["offered"]):
-            self._drop("chosen", "it needs a round column and no lists of offered actions")
+            self._drop(
+                "chosen", "it needs a round column and no lists of offered actions"
+            )
 
     def arms_by_name(self, *, parts: bool) -> None:
         """Take a column of labels, or an action that the caller named, for the arm unless rows say what
@@ -600,19 +708,35 @@ class _Guess:
         def fits(values: Array) -> bool:
             sums = np.add.reduceat(np.nan_to_num(values), starts)[:-1]
             of_chosen = bool((np.isfinite(values) == chosen).mean() > 1.0 - DEPENDENT)
-            return of_chosen or bool((abs(sums - 1.0) < MISMATCH).mean() > 1.0 - DEPENDENT)
+            return of_chosen or bool(
+                (abs(sums - 1.0) < MISMATCH).mean() > 1.0 - DEPENDENT
+            )
 
-        fitting = [name for name in self._probability_columns() if fits(self._chances(name))]
+        fitting = [
+            name for name in self._probability_columns() if fits(self._chances(name))
+        ]
         if len(fitting) == 1:
-            self._take("propensity", fitting[0], "probabilities that belong to the chosen rows")
+            self._take(
+                "propensity", fitting[0], "probabilities that belong to the chosen rows"
+            )
 
     def _pair_by_values(self) -> None:
         arm, propensity = self.fields.get("arm"), self.fields.get("propensity")
         said = set(self.overrides)
-        labels = [arm] if arm else [] if {"arm", "action"} & said else self._label_columns()
-        chances = [propensity] if propensity else [] if "propensity" in said else self._probability_columns()
+        labels = (
+            [arm] if arm else [] if {"arm", "action"} & said else self._label_columns()
+        )
+        chances = (
+            [propensity]
+            if propensity
+            else []
+            if "propensity" in said
+            else self._probability_columns()
+        )
         pairs = {
-            (label, chance): are_propensities_of(self._chances(chance), self._codes(label))
+            (label, chance): are_propensities_of(
+                self._chances(chance), self._codes(label)
+            )
             for chance in chances
             for label in labels
             if label != chance and not (arm and propensity)
@@ -621,7 +745,9 @@ class _Guess:
         why = "1/p adds up to the rounds of every level"
         if arm and not fitting:  # too few rounds to tell: the name decides
             fitting = [
-                pair for pair, fits in pairs.items() if fits is None and usual_name(pair[1], "propensity")
+                pair
+                for pair, fits in pairs.items()
+                if fits is None and usual_name(pair[1], "propensity")
             ]
             why = "by a part of its name"
         for rule in (_names_label, self._depends):
@@ -629,7 +755,9 @@ class _Guess:
                 fitting = [pair for pair in fitting if rule(*pair)] or fitting
         if len({label for label, _ in fitting}) != 1:
             return
-        label, chance = max(fitting, key=lambda pair: usual_name(pair[1], "propensity") is not None)
+        label, chance = max(
+            fitting, key=lambda pair: usual_name(pair[1], "propensity") is not None
+        )
         if not arm:
             self._take("arm", label, f"{chance} fits it, {why}")
         if not propensity:
@@ -640,22 +768,37 @@ class _Guess:
         values = self._chances(chance)
         usable = np.isfinite(values)
         values, codes = values[usable], self._codes(label)[usable]
-        return bool(np.ptp(values) > 0.0 and explained_by_groups(codes, values) > DEPENDENT)
+        return bool(
+            np.ptp(values) > 0.0 and explained_by_groups(codes, values) > DEPENDENT
+        )
 
     def _label_columns(self) -> list[str]:
         """Columns without a role that may hold labels of arms, text first, then by the number of levels."""
-        free = [name for name in self._free() if are_labels(self.sample.column(name), self.types[name])]
-        levels = {name: len(self.sample.column(name).drop_null().unique()) for name in free}
+        free = [
+            name
+            for name in self._free()
+            if are_labels(self.sample.column(name), self.types[name])
+        ]
+        levels = {
+            name: len(self.sample.column(name).drop_null().unique()) for name in free
+        }
         several = [name for name in free if levels[name] > 1]
-        return sorted(several, key=lambda name: (not is_text(self.types[name]), levels[name]))
+        return sorted(
+            several, key=lambda name: (not is_text(self.types[name]), levels[name])
+        )
 
     def _probability_columns(self) -> list[str]:
         """Columns without a role that may be propensities: fractions, or others by their name."""
-        free = [name for name in self._free() if is_number(self.types[name]) and self._unit(name)]
+        free = [
+            name
+            for name in self._free()
+            if is_number(self.types[name]) and self._unit(name)
+        ]
         return [
             name
             for name in free
-            if self._unit(name) != "probability" or not _are_whole(self.sample.column(name))
+            if self._unit(name) != "probability"
+            or not _are_whole(self.sample.column(name))
         ]
 
     @cached_property
@@ -666,7 +809,9 @@ class _Guess:
             return None
         chances = self._chances(propensity)
         usable = chances > 0.0
-        return self._codes(arm), np.where(usable, 1.0 / np.where(usable, chances, 1.0), 0.0)
+        return self._codes(arm), np.where(
+            usable, 1.0 / np.where(usable, chances, 1.0), 0.0
+        )
 
     def _imbalance(self, name: str) -> float:
         """How far a column depends on the choice, in standard errors; 0 if that cannot be known."""
@@ -685,47 +830,93 @@ class _Guess:
         self.__dict__.pop("_choices", None)
         free = [name for name in self._free() if self._may_be_reward(name)]
         outcomes = self._outcomes(free)
-        named = self._first_causes([name for name in self._named("reward", parts=True) if name in free])
-        done = [name for name in free if self._is_two_valued(name) and PARTICIPLE.search(name)]
-        done = [name for name in done if not {*UNWANTED.split(), *DECIDED.split()} & set(_parts(name))]
-        causes = self._first_causes([*outcomes, *(name for name in (named or done) if name not in outcomes)])
-        causes = [name for name in causes if not set(UNWANTED.split()) & set(_parts(name))]
+        named = self._first_causes(
+            [name for name in self._named("reward", parts=True) if name in free]
+        )
+        done = [
+            name
+            for name in free
+            if self._is_two_valued(name) and PARTICIPLE.search(name)
+        ]
+        done = [
+            name
+            for name in done
+            if not {*UNWANTED.split(), *DECIDED.split()} & set(_parts(name))
+        ]
+        causes = self._first_causes(
+            [*outcomes, *(name for name in (named or done) if name not in outcomes)]
+        )
+        causes = [
+            name for name in causes if not set(UNWANTED.split()) & set(_parts(name))
+        ]
         agreeing = [name for name in causes if name in named] if named else causes
         others = [name for name in causes if name in outcomes and name not in named]
         if named and agreeing and (named[0] in outcomes or not others):
             self._take("reward", named[0], "by a part of its name")
-        elif not named and len(sure := [name for name in causes if name in outcomes] or causes) == 1:
+        elif (
+            not named
+            and len(sure := [name for name in causes if name in outcomes] or causes)
+            == 1
+        ):
             depends = f"it depends on {self.fields.get('arm')}, as only outcomes do"
             happened = "two values, and its name says what happened"
             self._take("reward", sure[0], depends if sure[0] in outcomes else happened)
         else:
-            likely = list(dict.fromkeys([*named, *outcomes, *([] if outcomes else [*done, *free])]))
+            likely = list(
+                dict.fromkeys(
+                    [*named, *outcomes, *([] if outcomes else [*done, *free])]
+                )
+            )
             why = {name: f", depends on {self.fields.get('arm')}" for name in outcomes}
-            options = {name: self._distinct(name) + why.get(name, "") for name in likely}
+            options = {
+                name: self._distinct(name) + why.get(name, "") for name in likely
+            }
             require_role("reward", options | self._answers())
 
     def _answers(self) -> dict[str, str]:
         """Columns of two or three words, which may be rewards once their worth is said."""
-        texts = [name for name in self._free() if is_text(self.types[name]) and not identifies(name)]
-        words = {name: self.sample.column(name).drop_null().unique().to_pylist() for name in texts}
+        texts = [
+            name
+            for name in self._free()
+            if is_text(self.types[name]) and not identifies(name)
+        ]
+        words = {
+            name: self.sample.column(name).drop_null().unique().to_pylist()
+            for name in texts
+        }
         return {
             name: f"the words {_quoted(words[name])}; say what they are worth: --reward-values …"
             for name in texts
-            if 2 <= len(words[name]) <= MOST_ANSWERS and not _are_numeric_words(self.sample.column(name))
+            if 2 <= len(words[name]) <= MOST_ANSWERS
+            and not _are_numeric_words(self.sample.column(name))
         }
 
     def require_numeric_reward(self) -> None:
         """Raise InputError if the reward holds words whose worth is not known."""
         name = self.fields["reward"]
-        if name is None or not is_text(self.types[name]) or _are_numeric_words(self.rows.column(name)):
+        if (
+            name is None
+            or not is_text(self.types[name])
+            or _are_numeric_words(self.rows.column(name))
+        ):
             return
         counts = self.rows.column(name).value_counts().to_pylist()
-        counts = [(entry["values"], entry["counts"]) for entry in counts if entry["values"] is not None]
+        counts = [
+            (entry["values"], entry["counts"])
+            for entry in counts
+            if entry["values"] is not None
+        ]
         words = [word for word, _ in sorted(counts, key=lambda pair: -pair[1])]
-        known = [word for word in words if word.strip().lower() in decode.TRUTH or _is_float(word)]
+        known = [
+            word
+            for word in words
+            if word.strip().lower() in decode.TRUTH or _is_float(word)
+        ]
         if not words or len(words) > MOST_WORDS or len(known) == len(words):
             return  # bad values among good ones are counted, row by row
-        example = ",".join(f"{word}={int(place == 0)}" for place, word in enumerate(words[:3]))
+        example = ",".join(
+            f"{word}={int(place == 0)}" for place, word in enumerate(words[:3])
+        )
         raise InputError(
             f"the reward {name!r} holds words: {_quoted(words[:MOST_ANSWERS])}; say what each is worth, such"
             f" as --reward-values {shlex.quote(example)}"
@@ -737,22 +928,41 @@ class _Guess:
         column, kind = self.rows.column(name), self.types[name]
         if not self._fits("reward", name) or identifies(name) or self._numbers(name):
             return False
-        if holds_times(self.sample.column(name), kind) or set(PAST_WORDS.split()) & set(_parts(name)):
+        if holds_times(self.sample.column(name), kind) or set(PAST_WORDS.split()) & set(
+            _parts(name)
+        ):
             return False
-        counts = is_number(kind) and not pa.types.is_boolean(kind) and count_up(self.sample.column(name))
+        counts = (
+            is_number(kind)
+            and not pa.types.is_boolean(kind)
+            and count_up(self.sample.column(name))
+        )
         return len(column.drop_null().unique()) > 1 and not counts
 
     def _outcomes(self, names: Sequence[str]) -> list[str]:
         """Columns that are known only after the choice: they depend on it, or only chosen rows have them."""
         if self._has_rows_per_action() and self.fields.get("chosen"):
             chosen = decode.flags(_flat(self.rows.column(self.fields["chosen"])))
-            present = {name: ~decode.is_missing(_flat(self.rows.column(name))) for name in names}
-            return [name for name in names if not chosen.all() and not present[name][~chosen].any()]
+            present = {
+                name: ~decode.is_missing(_flat(self.rows.column(name)))
+                for name in names
+            }
+            return [
+                name
+                for name in names
+                if not chosen.all() and not present[name][~chosen].any()
+            ]
         late = [name for name in self._free() if self._imbalance(name) > IMBALANCED]
         found = (
-            [name for name in names if name in late] if len(late) <= max(2, len(self._free()) // 2) else []
+            [name for name in names if name in late]
+            if len(late) <= max(2, len(self._free()) // 2)
+            else []
         )
-        return [name for name in names if name in found or any(self._alike(name, other) for other in found)]
+        return [
+            name
+            for name in names
+            if name in found or any(self._alike(name, other) for other in found)
+        ]
 
     def _alike(self, first: str, second: str) -> bool:
         """Whether two columns say nearly the same, as two outcomes of one choice do."""
@@ -774,19 +984,31 @@ class _Guess:
             pair = [_numbers(self.rows.column(column)) for column in (name, other)]
             columns = [_flat(self.rows.column(column)) for column in (name, other)]
             gives = leak_evidence(columns[0], pair[1]) is not None
-            return gives and not (self._is_two_valued(name) and leak_evidence(columns[1], pair[0]))
+            return gives and not (
+                self._is_two_valued(name) and leak_evidence(columns[1], pair[0])
+            )
 
-        return [name for name in names if not any(follows(name, other) for other in names if other != name)]
+        return [
+            name
+            for name in names
+            if not any(follows(name, other) for other in names if other != name)
+        ]
 
     def direction_of_reward(self) -> None:
         """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1. Costs that
         are never positive have their sign turned already.
         """
         values = _usable_numbers(self.rows.column(self.fields["reward"]))
-        if self.fields.get("minimise") is None and len(values) and bool((values <= 0.0).all()):
+        if (
+            self.fields.get("minimise") is None
+            and len(values)
+            and bool((values <= 0.0).all())
+        ):
             self.fields["minimise"] = False
         if self.fields.get("minimise") and "reward_offset" not in self.fields:
-            self.fields["reward_offset"] = float(bool(np.isin(values, (0.0, 1.0)).all()))
+            self.fields["reward_offset"] = float(
+                bool(np.isin(values, (0.0, 1.0)).all())
+            )
 
     def require_labels(self) -> None:
         """Raise InputError if the arm is a column of numbers with so many values that they are no labels."""
@@ -796,7 +1018,11 @@ class _Guess:
         column = self.sample.column(arm)
         different = len(column.drop_null().unique())
         is_amount = not _are_whole(column) or names_amount(arm)
-        if not is_amount or different <= MOST_FRACTIONS or (_are_whole(column) and different <= MOST_AMOUNTS):
+        if (
+            not is_amount
+            or different <= MOST_FRACTIONS
+            or (_are_whole(column) and different <= MOST_AMOUNTS)
+        ):
             return
         quoted = shlex.quote(arm)
         raise InputError(
@@ -835,7 +1061,11 @@ class _Guess:
 
     def action_candidates(self) -> dict[str, str]:
         """Return features that may be the action, where none was found and the caller said nothing of it."""
-        has_action = self._has_features_of_actions() or self.fields.get("arm") or self.fields.get("ranking")
+        has_action = (
+            self._has_features_of_actions()
+            or self.fields.get("arm")
+            or self.fields.get("ranking")
+        )
         if has_action or {"arm", "action", "features"} & set(self.overrides):
             return {}
         possible = {*self.fields["features"], *filter(identifies, self.types)}
@@ -849,21 +1079,39 @@ class _Guess:
         """
         if not self._has_rows_per_action() or {"arm", "features"} & set(self.overrides):
             return
-        features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
+        features = [
+            name
+            for name in self.fields["features"]
+            if name.lower() not in NAMES["arm"].split()
+        ]
         others = (name for name in self.fields["features"] if name not in features)
         label = self.fields.get("action") or next(others, None)
-        if label is None or vary_within(self.sample, str(self.fields["round"]), features, label):
+        if label is None or vary_within(
+            self.sample, str(self.fields["round"]), features, label
+        ):
             return
         self.fields |= {"action": None, "features": tuple(features)}
-        self.reasons = {name: why for name, why in self.reasons.items() if name not in ("action", label)}
+        self.reasons = {
+            name: why
+            for name, why in self.reasons.items()
+            if name not in ("action", label)
+        }
         self._take("arm", label, "the only column that differs within rounds")
 
     def decisions_by_identifier(self) -> None:
         """Take a column that identifies decisions for the round, so that rows which repeat one are found."""
-        if self.fields.get("round") is not None or "round" in self.overrides or self._has_rows_per_action():
+        if (
+            self.fields.get("round") is not None
+            or "round" in self.overrides
+            or self._has_rows_per_action()
+        ):
             return
         for name in filter(_identifies_decisions, self.types):
-            if name in self.fields.values() or name in self.hints["ignore"] or is_list(self.types[name]):
+            if (
+                name in self.fields.values()
+                or name in self.hints["ignore"]
+                or is_list(self.types[name])
+            ):
                 continue
             why = self._repeats_decisions(name)
             if why is not None:
@@ -901,8 +1149,14 @@ class _Guess:
             return
         free = self._free()
         lists = [name for name in free if is_vector(self.types[name])]
-        for name in [name for name in lists if UNIT_NAMES["percent"].search(name) and self._add_up(name)]:
-            self.reasons[f"!{name}"] = "probabilities of all actions: each list adds up to 1"
+        for name in [
+            name
+            for name in lists
+            if UNIT_NAMES["percent"].search(name) and self._add_up(name)
+        ]:
+            self.reasons[f"!{name}"] = (
+                "probabilities of all actions: each list adds up to 1"
+            )
             lists.remove(name)
             free.remove(name)
         if self.fields.get("offered") is not None:
@@ -911,7 +1165,11 @@ class _Guess:
             self.__dict__.pop("_choices", None)
             rewards = self._rewards()
             vectors = [name for name in lists if self._is_vector_feature(name)]
-            numbers = [name for name in free if name not in lists and self._is_feature(name, rewards)]
+            numbers = [
+                name
+                for name in free
+                if name not in lists and self._is_feature(name, rewards)
+            ]
             self._leave_out_outcomes(numbers, rewards)
             free = [name for name in free if name in vectors or name in numbers]
         position = self.fields.get("position")
@@ -922,10 +1180,16 @@ class _Guess:
 
     def _is_vector_feature(self, name: str) -> bool:
         """Whether a column of lists of numbers is a feature: nearly all have the same length; says why."""
-        lengths = decode.list_lengths(self.sample.column(name).drop_null().combine_chunks(), missing=-1)
+        lengths = decode.list_lengths(
+            self.sample.column(name).drop_null().combine_chunks(), missing=-1
+        )
         usual = np.unique(lengths, return_counts=True)[1].max() if len(lengths) else 0
         is_feature = bool(usual > 0 and usual >= SAME_LENGTH * len(lengths))
-        why = f"lists of numbers, {self.types[name]}" if is_feature else "its lists differ in length"
+        why = (
+            f"lists of numbers, {self.types[name]}"
+            if is_feature
+            else "its lists differ in length"
+        )
         self.reasons[name if is_feature else f"!{name}"] = why
         return is_feature
 
@@ -946,19 +1210,28 @@ class _Guess:
         ]
         late = [name for name in late if not _is_function(self._codes(name), arms)]
         late = late if len(late) <= max(1, len(features) // 3) else []
-        why = dict.fromkeys(late, f"known only after the choice: it depends on {self.fields.get('arm')}")
+        why = dict.fromkeys(
+            late, f"known only after the choice: it depends on {self.fields.get('arm')}"
+        )
         numbers = [name for name in features if is_number(self.types[name])]
         if self.fields.get("chosen") is None:
-            why |= leaks_by_product({name: _numbers(self.rows.column(name)) for name in numbers}, rewards)
+            why |= leaks_by_product(
+                {name: _numbers(self.rows.column(name)) for name in numbers}, rewards
+            )
         for name in why.keys() - set(self.hints["keep"]):
             features.remove(name)
             self.reasons.pop(name)
-            self.reasons[f"!{name}"] = f"{why[name]}; --keep {shlex.quote(name)} makes it a feature"
+            self.reasons[f"!{name}"] = (
+                f"{why[name]}; --keep {shlex.quote(name)} makes it a feature"
+            )
 
     def _add_up(self, name: str) -> bool:
         """Whether the numbers of every list add up to 1."""
         lists = self.sample.column(name).drop_null().to_pylist()
-        return all(abs(sum(value or 0.0 for value in numbers) - 1.0) < MISMATCH for numbers in lists)
+        return all(
+            abs(sum(value or 0.0 for value in numbers) - 1.0) < MISMATCH
+            for numbers in lists
+        )
 
     def _rewards(self) -> Any:
         """Rewards (n,) of the first rows, NaN where there is none."""
@@ -973,26 +1246,40 @@ class _Guess:
         if name in self.hints["keep"]:
             return None
         beside = name.rpartition(".")[0]
-        others = [self.fields[role] for role in NAMES if role != "reward" and self.fields.get(role)]
+        others = [
+            self.fields[role]
+            for role in NAMES
+            if role != "reward" and self.fields.get(role)
+        ]
         reward = str(self.fields["reward"])
         alone = not any(column.rpartition(".")[0] == beside for column in others)
         if beside and beside == reward.rpartition(".")[0] and alone:
             return f"known only after the reward: it stands beside {reward}"
-        return leak_evidence(_flat(self.rows.column(name)), rewards, is_text(self.types[name]))
+        return leak_evidence(
+            _flat(self.rows.column(name)), rewards, is_text(self.types[name])
+        )
 
     def _is_feature(self, name: str, rewards: Any) -> bool:
         """Whether a column without a role is a feature; says why or why not."""
         kind, column = self.types[name], self.sample.column(name)
         why, kept = str(kind), name in self.hints["keep"]
         checks: dict[str, Callable[[], bool]] = {
-            "its name says that it only identifies": lambda: identifies(name) or self._numbers(name),
-            "it holds times": lambda: is_time(kind) or (not kept and holds_times(column, kind)),
+            "its name says that it only identifies": lambda: (
+                identifies(name) or self._numbers(name)
+            ),
+            "it holds times": lambda: (
+                is_time(kind) or (not kept and holds_times(column, kind))
+            ),
             f"{kind} is not a number": lambda: not (is_number(kind) or is_text(kind)),
-            "it only counts the rows": lambda: is_number(kind) and self._counts_rows(name),
+            "it only counts the rows": lambda: (
+                is_number(kind) and self._counts_rows(name)
+            ),
             f"it is the same in the first {len(self.rows):,} rows": lambda: (
                 not kept and self._is_constant(name)
             ),
-            "its name says that it is a propensity": lambda: not kept and self._names_propensity(name),
+            "its name says that it is a propensity": lambda: (
+                not kept and self._names_propensity(name)
+            ),
             "its name says that it is the probability of one action": (
                 lambda: not kept and self._is_chance_of_an_arm(name)
             ),
@@ -1004,7 +1291,11 @@ class _Guess:
             why = f"{kind}, {self._distinct(name)}"
             many = len(column.unique()) > MANY_CATEGORIES
             why_not = f"{kind} is not a number and has many values" if many else None
-        if why_not is not None and name.lower() in NAMES["arm"].split() and self.fields.get("arm") is None:
+        if (
+            why_not is not None
+            and name.lower() in NAMES["arm"].split()
+            and self.fields.get("arm") is None
+        ):
             why_not = f"could be the arm, but {self._distinct(name)}; --arm {name} says that it is"
         self.reasons[f"!{name}" if why_not else name] = why_not or why
         return why_not is None
@@ -1012,14 +1303,27 @@ class _Guess:
     def _names_propensity(self, name: str) -> bool:
         """Whether the name of a column of fractions says that it is the probability of a choice."""
         words = ("propensity", "pscore", "logging")
-        named = any(word in name.lower() for word in words) or name.lower() in NAMES["propensity"].split()
-        named |= not self.fields.get("arm") and usual_name(name, "propensity") is not None
-        return named and is_number(self.types[name]) and are_probabilities(self.sample.column(name))
+        named = (
+            any(word in name.lower() for word in words)
+            or name.lower() in NAMES["propensity"].split()
+        )
+        named |= (
+            not self.fields.get("arm") and usual_name(name, "propensity") is not None
+        )
+        return (
+            named
+            and is_number(self.types[name])
+            and are_probabilities(self.sample.column(name))
+        )
 
     def _is_chance_of_an_arm(self, name: str) -> bool:
         """Whether a column of probabilities is named after one of the arms, as p_red is."""
         arm = self.fields.get("arm")
-        if not arm or not is_number(self.types[name]) or not UNIT_NAMES["percent"].search(name):
+        if (
+            not arm
+            or not is_number(self.types[name])
+            or not UNIT_NAMES["percent"].search(name)
+        ):
             return False
         labels = self.sample.column(arm).unique().to_pylist()
         words = {"".join(_parts(str(label))) for label in labels if label is not None}
@@ -1035,12 +1339,19 @@ class _Guess:
     def _numbers(self, name: str) -> bool:
         """Whether this is a number of a thing, such as a card_number: most values differ."""
         column = self.sample.column(name)
-        return NUMBERS.search(name) is not None and len(column.unique()) > len(column) // 2 > 10
+        return (
+            NUMBERS.search(name) is not None
+            and len(column.unique()) > len(column) // 2 > 10
+        )
 
     def _is_constant(self, name: str) -> bool:
         """Whether the first rows, not a few, have one value only."""
         column = self.rows.column(name)
-        return len(column) > LOOKED_AT and column.null_count == 0 and len(column.unique()) == 1
+        return (
+            len(column) > LOOKED_AT
+            and column.null_count == 0
+            and len(column.unique()) == 1
+        )
 
     def _counts_rows(self, name: str) -> bool:
         """Whether this is a number of the row, or rises with it: no two are equal, and all are in order, of
@@ -1071,7 +1382,9 @@ def _follow(times: Array, others: Array) -> bool:
     if len(times) != len(others) or not len(times):
         return False
     gaps = others - times
-    return bool((gaps >= 0).all() and np.median(gaps) <= USUAL_GAP * max(np.ptp(times), 1))
+    return bool(
+        (gaps >= 0).all() and np.median(gaps) <= USUAL_GAP * max(np.ptp(times), 1)
+    )
 
 
 def _is_function(codes: Array, arms: Array | None) -> bool:

@@ -47,7 +47,9 @@ ROLES = tuple(NAMES)
 PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "probability": lambda values: values,
     "percent": lambda values: values / 100.0,
-    "weight": lambda values: np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0),
+    "weight": lambda values: np.divide(
+        1.0, values, out=np.zeros_like(values), where=values > 0.0
+    ),
     "log": lambda values: np.where(values <= 0.0, np.exp(np.minimum(values, 0.0)), 0.0),
 }
 """How propensities may be written, and the probabilities (n,) of numbers (n,) that are; 0 if none is."""
@@ -165,44 +167,72 @@ class Schema:
     level_edges: tuple[float, ...] = ()
     level_values: tuple[float, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    candidates: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    candidates: Mapping[str, str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     doubts: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("features", "categorical", "missing", "level_edges", "level_values"):
+        for name in (
+            "features",
+            "categorical",
+            "missing",
+            "level_edges",
+            "level_values",
+        ):
             value = getattr(self, name)
             if isinstance(value, str):
                 wanted = "values" if name == "missing" else "column names or patterns"
-                raise InputError(f"{name} must be a list of {wanted}, got the text {value!r}")
+                raise InputError(
+                    f"{name} must be a list of {wanted}, got the text {value!r}"
+                )
             object.__setattr__(self, name, tuple(value))
         if self.propensity_unit not in PROBABILITIES:
             known = ", ".join(PROBABILITIES)
-            raise InputError(f"propensity_unit must be one of {known}, got {self.propensity_unit!r}")
+            raise InputError(
+                f"propensity_unit must be one of {known}, got {self.propensity_unit!r}"
+            )
         if self.repeated not in REPEATED:
-            raise InputError(f"repeated must be one of {', '.join(REPEATED)}, got {self.repeated!r}")
+            raise InputError(
+                f"repeated must be one of {', '.join(REPEATED)}, got {self.repeated!r}"
+            )
         self._require_one_form()
 
     def _require_one_form(self) -> None:
         """Columns of different forms of a log exclude each other, and each form needs all of its own."""
         has = dict.fromkeys(ROLES, False) | dict.fromkeys(self.roles(), True)
         mistakes = {
-            "offered (lists of lists) and chosen (one row per action) exclude each other": has["chosen"],
-            "features and offered exclude each other: offered has the chosen action's": bool(self.features),
-            "offered needs the column with the index of the chosen action: action": not has["action"],
-            "arm (labels) and offered (features of all offered actions) exclude each other": has["arm"],
+            "offered (lists of lists) and chosen (one row per action) exclude each other": has[
+                "chosen"
+            ],
+            "features and offered exclude each other: offered has the chosen action's": bool(
+                self.features
+            ),
+            "offered needs the column with the index of the chosen action: action": not has[
+                "action"
+            ],
+            "arm (labels) and offered (features of all offered actions) exclude each other": has[
+                "arm"
+            ],
         }
-        wrong = [mistake for mistake, is_so in mistakes.items() if is_so and has["offered"]]
+        wrong = [
+            mistake for mistake, is_so in mistakes.items() if is_so and has["offered"]
+        ]
         if has["chosen"] and not has["round"]:
             wrong.append("chosen needs the column that identifies rounds: round")
         if has["arms_offered"] and not has["arm"]:
-            wrong.append("arms_offered needs the column with the label of the chosen arm: arm")
+            wrong.append(
+                "arms_offered needs the column with the label of the chosen arm: arm"
+            )
         if wrong:
             raise InputError(wrong[0])
 
     @cached_property
     def one_row_per_action(self) -> bool:
         """Whether a round is several rows."""
-        return self.chosen is not None or (self.full_information and self.round is not None)
+        return self.chosen is not None or (
+            self.full_information and self.round is not None
+        )
 
     @cached_property
     def has_offered(self) -> bool:
@@ -232,33 +262,66 @@ class Schema:
         for role, name in self.roles().items():
             if name not in there:
                 raise InputError(f"schema: {role} column {name!r} is not in {has}")
-        if self.action is not None and not (self.has_offered or self.action in self.features):
+        if self.action is not None and not (
+            self.has_offered or self.action in self.features
+        ):
             what = f"action {self.action!r} reaches no feature, so all actions would be the same"
             raise InputError(f"schema: {what}; if it holds labels of arms, call it arm")
         free = [name for name in there if name not in self.roles().values()]
         features: list[str] = []
         for pattern in self.features:
-            matching = [pattern] if pattern in there else [n for n in free if fnmatchcase(n, pattern)]
+            matching = (
+                [pattern]
+                if pattern in there
+                else [n for n in free if fnmatchcase(n, pattern)]
+            )
             if not matching:
-                raise InputError(f"schema: features {pattern!r} match no column of {has}")
+                raise InputError(
+                    f"schema: features {pattern!r} match no column of {has}"
+                )
             features += [name for name in matching if name not in features]
         for name in set(self.categorical) - set(features):
             names = format_names(features)
-            raise InputError(f"schema: categorical column {name!r} is not among the features {names}")
+            raise InputError(
+                f"schema: categorical column {name!r} is not among the features {names}"
+            )
         if not features and self.offered is None and not self.labelled:
-            leaks = [f"{name[1:]} {why}" for name, why in self.reasons.items() if "the reward" in why]
-            raise InputError("; ".join([f"schema: features are missing; name columns of {has}", *leaks]))
+            leaks = [
+                f"{name[1:]} {why}"
+                for name, why in self.reasons.items()
+                if "the reward" in why
+            ]
+            raise InputError(
+                "; ".join(
+                    [f"schema: features are missing; name columns of {has}", *leaks]
+                )
+            )
         words = (name for name in features if is_text(arrow_schema.field(name).type))
         categorical = dict.fromkeys((*self.categorical, *words))
-        reasons = self._with_reasons_of_all([name for name in free if name not in features])
-        return replace(self, features=tuple(features), categorical=tuple(categorical), reasons=reasons)
+        reasons = self._with_reasons_of_all(
+            [name for name in free if name not in features]
+        )
+        return replace(
+            self,
+            features=tuple(features),
+            categorical=tuple(categorical),
+            reasons=reasons,
+        )
 
     def _with_reasons_of_all(self, unused: Sequence[str]) -> dict[str, str]:
         """Return the reasons, with one for every unused column that has none yet; internal columns begin
         with __.
         """
-        why = "not named as a feature" if self.offered is None else f"features are those in {self.offered}"
-        silent = [name for name in unused if f"!{name}" not in self.reasons and not name.startswith("__")]
+        why = (
+            "not named as a feature"
+            if self.offered is None
+            else f"features are those in {self.offered}"
+        )
+        silent = [
+            name
+            for name in unused
+            if f"!{name}" not in self.reasons and not name.startswith("__")
+        ]
         return {**self.reasons, **{f"!{name}": why for name in silent}}
 
     def require_action(self) -> None:
@@ -273,10 +336,13 @@ class Schema:
         """
         if self.minimise is None and less_is_better(self.reward):
             asks = (
-                f"the reward {self.reward!r} sounds as if less of it were better, and a model earns as much"
+                f"the reward {self.reward!r} sounds as if less of it were better, "
+                "and a model earns as much"
             )
             learns = f"--minimise (minimise=True in a schema) learns {self.minimised_words()}"
-            raise InputError(f"{asks} as it can: {learns}; --maximise (False) says that more is better")
+            raise InputError(
+                f"{asks} as it can: {learns}; --maximise (False) says that more is better"
+            )
 
     def learned_reward(self, reward: Any) -> Any:
         """Return what a model learns of a reward, or of rewards (n,), as the column has them."""
@@ -308,27 +374,50 @@ class Schema:
         if self.minimise:
             why = f"less is better: {self.reward_words} is learned"
             reasons["reward"] = ", ".join(filter(None, [reasons.get("reward"), why]))
-        with_role = [(role, name, reasons.get(role, "")) for role, name in self.roles().items()]
-        kinds = {name: "categories" if name in self.categorical else "feature" for name in self.features}
-        features = [(kind, name, self.reasons.get(name, "")) for name, kind in kinds.items()]
-        ignored = [("ignored", name[1:], why) for name, why in self.reasons.items() if name.startswith("!")]
+        with_role = [
+            (role, name, reasons.get(role, "")) for role, name in self.roles().items()
+        ]
+        kinds = {
+            name: "categories" if name in self.categorical else "feature"
+            for name in self.features
+        }
+        features = [
+            (kind, name, self.reasons.get(name, "")) for name, kind in kinds.items()
+        ]
+        ignored = [
+            ("ignored", name[1:], why)
+            for name, why in self.reasons.items()
+            if name.startswith("!")
+        ]
         return [*with_role, *features, *ignored]
 
     def describe(self) -> str:
         """Return a readable table with the role of every column and the reason for it."""
         shown = [(role, escape_line(name), why) for role, name, why in self.rows()]
         wide = max(len(name) for _, name, _ in shown)
-        return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
+        return "\n".join(
+            f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the roles of the columns as a dictionary of plain values."""
         values = {name: getattr(self, name) for name in FIELDS}
-        values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+        values = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+        }
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
+        }
 
 
 ABOUT_GUESSES = ("reasons", "candidates", "doubts")
-FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name not in ABOUT_GUESSES)
+FIELDS = tuple(
+    attribute.name
+    for attribute in fields(Schema)
+    if attribute.name not in ABOUT_GUESSES
+)
 HINTS = ("ignore", "keep")
 """What a caller may say about columns without giving them a role: never a feature, or a feature although it
 seems to give the reward away.
@@ -350,7 +439,9 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     """
     for name, value in overrides.items():
         if name not in (*FIELDS, LEVELS, *HINTS):
-            raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
+            raise InputError(
+                f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}"
+            )
         is_good, wanted = KINDS_OF_FIELDS.get(name, (_is_column, "a column name"))
         if not is_good(value):
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
@@ -385,10 +476,17 @@ def _maps_to_texts(value: Any) -> bool:
 
 
 def _maps_to_numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and _are_texts([*value]) and _are_numbers(value.values())
+    return (
+        isinstance(value, Mapping)
+        and _are_texts([*value])
+        and _are_numbers(value.values())
+    )
 
 
-PATTERNS, NUMBERS = (_is_list_of_texts, "a list of patterns"), (_is_list_of_numbers, "a list of numbers")
+PATTERNS, NUMBERS = (
+    (_is_list_of_texts, "a list of patterns"),
+    (_is_list_of_numbers, "a list of numbers"),
+)
 KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
     "missing": (_is_list_of_texts, "a list of texts"),
@@ -408,7 +506,10 @@ KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _are_numbers(values: Iterable[Any]) -> bool:
     """Whether all values are finite numbers, not truth values."""
     numbers = list(values)
-    real = all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    real = all(
+        isinstance(number, int | float) and not isinstance(number, bool)
+        for number in numbers
+    )
     return real and bool(np.isfinite(numbers).all())
 
 
@@ -430,9 +531,17 @@ def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
     """
     if features is None or is_dataclass(features):
         return schema, features
-    if isinstance(features, str) or not isinstance(features, Sequence) or not _are_texts(features):
-        raise InputError(f"features must be options, a map or a list of column names, got {features!r}")
-    known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
+    if (
+        isinstance(features, str)
+        or not isinstance(features, Sequence)
+        or not _are_texts(features)
+    ):
+        raise InputError(
+            f"features must be options, a map or a list of column names, got {features!r}"
+        )
+    known: Any = (
+        toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
+    )
     is_whole = isinstance(known, Schema)
     named = tuple(known.features if is_whole else known.get("features", ()))
     if named and named != tuple(features):
@@ -448,7 +557,9 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 MOST_CANDIDATES, LAST_CANDIDATES = 20, 8
 """Candidates that a message names, and how many of them are the last ones where there are more."""
-IDENTIFIES = re.compile(r"(?i)^(id|index|uuid|guid|rowid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)")
+IDENTIFIES = re.compile(
+    r"(?i)^(id|index|uuid|guid|rowid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)"
+)
 
 
 def identifies(name: str) -> bool:

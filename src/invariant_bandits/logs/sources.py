@@ -142,7 +142,9 @@ def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
     for path in paths[1:]:
         missing = sorted(set(first.names) - set(schema_of(path).names))
         if missing:
-            raise FileError(f"{path} lacks the columns {', '.join(missing)} that {paths[0]} has")
+            raise FileError(
+                f"{path} lacks the columns {', '.join(missing)} that {paths[0]} has"
+            )
     return first
 
 
@@ -151,7 +153,11 @@ class SourceAround(Source):
 
     def __init__(self, inner: Source) -> None:
         self.inner, self.tasks, self.total_rows = inner, inner.tasks, inner.total_rows
-        self.in_files, self.schema, self.skips_lines = inner.in_files, inner.schema, inner.skips_lines
+        self.in_files, self.schema, self.skips_lines = (
+            inner.in_files,
+            inner.schema,
+            inner.skips_lines,
+        )
         self.parses = inner.parses
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
@@ -188,7 +194,9 @@ class DatedSource(SourceAround):
         for row, batch in self.inner.batches(task, columns):
             if self.column in columns:
                 index = batch.schema.get_field_index(self.column)
-                batch = batch.set_column(index, self.column, self.form(batch.column(index)))
+                batch = batch.set_column(
+                    index, self.column, self.form(batch.column(index))
+                )
             yield row, batch
 
 
@@ -197,8 +205,12 @@ def first_rows(source: Source) -> Any:
     names = source.arrow_schema.names
     most = max(min(SAMPLE_ROWS, SAMPLE_VALUES // max(len(names), 1)), LEAST_SAMPLE)
     copies: list[Any] = []
-    for _, batch in (pair for task in source.tasks for pair in source.batches(task, names)):
-        if copies and batch.schema != copies[0].schema:  # another file, whose types differ
+    for _, batch in (
+        pair for task in source.tasks for pair in source.batches(task, names)
+    ):
+        if (
+            copies and batch.schema != copies[0].schema
+        ):  # another file, whose types differ
             break
         copies.append(batch.take(pa.array(range(min(len(batch), most)))))
         if sum(map(len, copies)) >= LEAST_SAMPLE:
@@ -215,16 +227,24 @@ def naming_file(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise FileError(f"{path} is not readable: {' '.join(str(error).split())}") from error
+        raise FileError(
+            f"{path} is not readable: {' '.join(str(error).split())}"
+        ) from error
 
 
 def require_usable_names(path: str, names: Sequence[str]) -> None:
     """FileError if a file has too many columns, two of the same name, or a name that is none."""
     if len(names) > MOST_COLUMNS:
-        raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
+        raise FileError(
+            f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read"
+        )
     if len(set(names)) < len(names):
-        twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
-        raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
+        twice = [
+            name or "(no name)" for name, times in Counter(names).items() if times > 1
+        ]
+        raise FileError(
+            f"{path} has several columns of the same name: {format_names(twice)}; rename them"
+        )
 
 
 def flattened(table: Any) -> Any:
@@ -242,7 +262,11 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Batches:
             before = batch.slice(0, skipped[passed] - row)
             if len(before):
                 yield row, before
-            batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
+            batch, row, passed = (
+                batch.slice(len(before)),
+                skipped[passed] + 1,
+                passed + 1,
+            )
         if len(batch):
             yield row, batch
         row += len(batch)
@@ -257,14 +281,23 @@ def join_batches(batches: Sequence[Any]) -> Any:
     for name in first.names:
         parts = [batch.column(name) for batch in batches]
         if len({part.type for part in parts}) > 1:
-            kind = pa.float64() if all(is_number(part.type) for part in parts) else pa.string()
+            kind = (
+                pa.float64()
+                if all(is_number(part.type) for part in parts)
+                else pa.string()
+            )
             parts = [part.cast(kind) for part in parts]
         columns.append(pa.concat_arrays(parts))
     return pa.RecordBatch.from_arrays(columns, names=first.names)
 
 
 ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
 
 
 def is_remote(path: str) -> bool:
@@ -287,7 +320,9 @@ def open_stream(path: str) -> Any:
     file = open_file(path)
     head = file.read(4)
     file.seek(0)
-    codec = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    codec = next(
+        (name for magic, name in MAGIC.items() if head.startswith(magic)), None
+    )
     return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
@@ -299,11 +334,17 @@ def find_files(place: str) -> tuple[str, list[str]]:
         return _find_remote(place)
     path = Path(place)
     if path.is_dir():
-        below = (file for file in path.rglob("*") if not _is_hidden(file.relative_to(path).parts))
+        below = (
+            file
+            for file in path.rglob("*")
+            if not _is_hidden(file.relative_to(path).parts)
+        )
         return place, sorted(str(file) for file in below if file.is_file())
     if path.is_file():
         return str(path.parent), [place]
-    return _root(place), sorted(name for name in glob.glob(place, recursive=True) if Path(name).is_file())
+    return _root(place), sorted(
+        name for name in glob.glob(place, recursive=True) if Path(name).is_file()
+    )
 
 
 def _find_remote(address: str) -> tuple[str, list[str]]:
@@ -316,10 +357,15 @@ def _find_remote(address: str) -> tuple[str, list[str]]:
             root, names = _root(address), system.glob(inner)
         else:
             root, names = address, system.find(inner) if system.exists(inner) else []
-    full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in names)
+    full = (
+        str(system.unstrip_protocol(name)) if "://" not in name else name
+        for name in names
+    )
     named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
     inside = len(root.rstrip("/")) + 1
-    return root, [name for name in named if not _is_hidden(tuple(name[inside:].split("/")))]
+    return root, [
+        name for name in named if not _is_hidden(tuple(name[inside:].split("/")))
+    ]
 
 
 def _file_system(address: str) -> tuple[Any, str]:
@@ -329,7 +375,9 @@ def _file_system(address: str) -> tuple[Any, str]:
         import fsspec
     except ModuleNotFoundError:
         how = "pip install 'invariant-bandits[remote]'"
-        raise FileError(f"{address}: {scheme}:// needs the package fsspec: {how}") from None
+        raise FileError(
+            f"{address}: {scheme}:// needs the package fsspec: {how}"
+        ) from None
     try:
         system: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
@@ -361,21 +409,38 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
     names = tuple(next(iter(words.values()), {}))
     for path, keys in words.items():
         if tuple(keys) != names:
-            own, first = ("/".join(map("{}=…".format, some)) or "none" for some in (keys, names))
-            raise FileError(f"{path}: all folders must have the same keys, got {own} after {first}")
+            own, first = (
+                "/".join(map("{}=…".format, some)) or "none" for some in (keys, names)
+            )
+            raise FileError(
+                f"{path}: all folders must have the same keys, got {own} after {first}"
+            )
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
-    keys_of = {path: {name: columns[name][place] for name in names} for place, path in enumerate(words)}
+    keys_of = {
+        path: {name: columns[name][place] for name in names}
+        for place, path in enumerate(words)
+    }
 
     def rank(path: str) -> tuple[list[Any], str]:
         return [(not key.is_valid, key.as_py()) for key in keys_of[path].values()], path
 
-    return {path: keys_of[path] for path in (sorted(keys_of, key=rank) if names else keys_of)}
+    return {
+        path: keys_of[path]
+        for path in (sorted(keys_of, key=rank) if names else keys_of)
+    }
 
 
 def _words(path: str) -> dict[str, str | None]:
     """Key → value of the folders of a path."""
-    pairs = [part.partition("=") for part in path.replace("\\", "/").split("/")[:-1] if "=" in part[1:]]
-    return {unquote(key): None if value == MISSING else unquote(value) for key, _, value in pairs}
+    pairs = [
+        part.partition("=")
+        for part in path.replace("\\", "/").split("/")[:-1]
+        if "=" in part[1:]
+    ]
+    return {
+        unquote(key): None if value == MISSING else unquote(value)
+        for key, _, value in pairs
+    }
 
 
 def _typed(texts: Sequence[str | None]) -> Any:
@@ -389,7 +454,9 @@ def _typed(texts: Sequence[str | None]) -> Any:
 def _whole(text: str) -> int:
     """A whole number as it is usually written; 007 is a name."""
     number = int(text)
-    if str(number) != text and not (text.isdigit() and len(text) == 2):  # months and hours have two digits
+    if str(number) != text and not (
+        text.isdigit() and len(text) == 2
+    ):  # months and hours have two digits
         raise ValueError(text)
     return number
 
@@ -434,7 +501,9 @@ BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", **UTF_16}
 NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-def text_blocks(path: str, *, quoted: bool = False, size: int | None = None) -> Iterator[bytes]:
+def text_blocks(
+    path: str, *, quoted: bool = False, size: int | None = None
+) -> Iterator[bytes]:
     """Yield blocks of whole lines of a file, UTF-8 without a byte order mark.
 
     UTF-8 and (by its mark) UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is
@@ -458,7 +527,9 @@ def text_blocks(path: str, *, quoted: bool = False, size: int | None = None) -> 
                 yield held[:cut]
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
-                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows")
+                raise FileError(
+                    f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows"
+                )
         if held:
             yield held
 
@@ -480,7 +551,9 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
         text = piece if is_plain else decoder.decode(piece).encode()
         junk = NO_TEXT.search(text, 0, SAMPLE_BYTES) if is_first else None
         if junk:
-            raise FileError(f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}")
+            raise FileError(
+                f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}"
+            )
         yield text
         piece, is_first = stream.read(size), False
     yield decoder.decode(b"", final=True).encode()
@@ -529,7 +602,11 @@ class TextSource(FileSource):
     parses = True
 
     def parsed_batches(
-        self, task: Task, parse: Callable[[bytes, Any], tuple[Any, Any, Sequence[int]]], *, quoted: bool
+        self,
+        task: Task,
+        parse: Callable[[bytes, Any], tuple[Any, Any, Sequence[int]]],
+        *,
+        quoted: bool,
     ) -> Batches:
         """Yield batches of a file.
 
@@ -570,7 +647,9 @@ def too_deep(text: bytes) -> bool:
     (False, True)
     """
     start = 0
-    while start + MOST_NESTED < len(text):  # leap over lines that are too short to matter
+    while start + MOST_NESTED < len(
+        text
+    ):  # leap over lines that are too short to matter
         end = text.rfind(b"\n", start, start + MOST_NESTED)
         if end < 0:
             end = text.find(b"\n", start + MOST_NESTED)
@@ -606,5 +685,7 @@ def value_of(line: bytes) -> Any:
     except RecursionError:
         raise ValueError("lists and objects stand too deep") from None
     if b"\\ud" in line or b"\\uD" in line:
-        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+        value = json.loads(
+            json.dumps(value, ensure_ascii=False).encode(errors="replace")
+        )
     return value

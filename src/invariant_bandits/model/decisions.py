@@ -54,8 +54,14 @@ class Decision:
     version: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.action, int) and any(isinstance(place, str) for place in self.scores):  # from JSON
-            object.__setattr__(self, "scores", {int(place): score for place, score in self.scores.items()})
+        if isinstance(self.action, int) and any(
+            isinstance(place, str) for place in self.scores
+        ):  # from JSON
+            object.__setattr__(
+                self,
+                "scores",
+                {int(place): score for place, score in self.scores.items()},
+            )
 
 
 @dataclass(frozen=True)
@@ -123,18 +129,26 @@ class Ledger(ThreadSafe):
                 del self.open[next(iter(self.open))]
                 self.forgotten += 1
 
-    def owed(self, which: Decision | str, reward: Any) -> tuple[OpenDecision | None, float]:
+    def owed(
+        self, which: Decision | str, reward: Any
+    ) -> tuple[OpenDecision | None, float]:
         """(the decision that waits, its reward); None if it has this reward already. Changes nothing."""
         name = which.id if isinstance(which, Decision) else which
         if not isinstance(name, str):
-            raise InputError(f"decision must be a Decision or its id, got {type(name).__name__}")
+            raise InputError(
+                f"decision must be a Decision or its id, got {type(name).__name__}"
+            )
         value = reward_number(reward)
         with self._lock:
             if name in self.open:
                 return self.open[name], value
             known = self.rewarded.get(name)
             if known is None:
-                more = f"; {self.forgotten:,} decisions were forgotten" if self.forgotten else ""
+                more = (
+                    f"; {self.forgotten:,} decisions were forgotten"
+                    if self.forgotten
+                    else ""
+                )
                 raise InputError(f"decision {name!r} is not known{more}")
             if known != value:
                 words = f"has the reward {known:g} already, which {value:g} contradicts"
@@ -148,13 +162,17 @@ class Ledger(ThreadSafe):
         new: dict[str, tuple[OpenDecision, float]] = {}
         for index, pair in enumerate(pairs):
             if not isinstance(pair, Sequence) or len(pair) != 2:
-                raise InputError(f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}")
+                raise InputError(
+                    f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}"
+                )
             waiting, value = self.owed(*pair)
             if waiting is None:
                 continue
             name = waiting.decision.id
             if name in new and new[name][1] != value:
-                raise InputError(f"decision {name!r} gets two rewards, {new[name][1]:g} and {value:g}")
+                raise InputError(
+                    f"decision {name!r} gets two rewards, {new[name][1]:g} and {value:g}"
+                )
             new[name] = (waiting, value)
         return list(new.values())
 

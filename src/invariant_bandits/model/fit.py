@@ -98,8 +98,14 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> Array:
     layout = ArmLayout.of_features(features)
     if not layout.shared:
         return fit_logistic(partial(_sum_by_arm, sample, layout), layout).theta
-    crossed = None if features.catalogue is None else features.catalogue[:, : features.crossed]
-    parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
+    crossed = (
+        None
+        if features.catalogue is None
+        else features.catalogue[:, : features.crossed]
+    )
+    parts = [
+        slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
+    ]
 
     def rounds() -> Iterator[tuple[Array, Array, Array]]:
         for part in parts:
@@ -111,14 +117,27 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> Array:
 
 def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums:
     """One pass over rounds of arms that share nothing: Σhφφᵀ has one block per arm."""
-    information, gradient = np.zeros((1, layout.dim, layout.dim)), np.zeros((1, layout.dim))
+    information, gradient = (
+        np.zeros((1, layout.dim, layout.dim)),
+        np.zeros((1, layout.dim)),
+    )
     likelihood = variance = 0.0
     for arm in range(layout.arms):
         rows, own = np.flatnonzero(sample.arms == arm), layout.arm(arm)
-        rounds = (sample.contexts[rows], sample.rewards[rows], np.zeros(len(rows), dtype=np.int64))
+        rounds = (
+            sample.contexts[rows],
+            sample.rewards[rows],
+            np.zeros(len(rows), dtype=np.int64),
+        )
         sums = sum_logit([rounds], theta[own], 1)
-        information[0, own, own], gradient[0, own] = sums.information[0], sums.gradient[0]
-        likelihood, variance = likelihood + sums.log_likelihood, variance + sums.variance
+        information[0, own, own], gradient[0, own] = (
+            sums.information[0],
+            sums.gradient[0],
+        )
+        likelihood, variance = (
+            likelihood + sums.log_likelihood,
+            variance + sums.variance,
+        )
     return LogitSums(theta, information, gradient, likelihood, variance)
 
 
@@ -196,28 +215,52 @@ def fit_logs(
     start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(schema, features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
-    raw = known if options is None else replace(options, standardise="none", drop_collinear=False)
-    with threadpool_limits(1, user_api="blas"):  # of narrow matrices, threads only wait for each other
+    raw = (
+        known
+        if options is None
+        else replace(options, standardise="none", drop_collinear=False)
+    )
+    with threadpool_limits(
+        1, user_api="blas"
+    ):  # of narrow matrices, threads only wait for each other
         log = open_log(source, schema, catalogue=catalogue, arms=arms)
         log.schema.require_action()
         log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
-        how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
+        how = {
+            "windows": windows,
+            "every": every,
+            "edges": edges,
+            "engine": engine,
+            "address": address,
+        }
         log.spool = RoundSpool() if log.schema.labelled else None
-        read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+        read = read_moments(
+            log,
+            features=raw,
+            strict=strict,
+            keep_going=keep_going,
+            progress=progress,
+            **how,
+        )
         if not keep_going:
             require_different_rewards(read.moments, read.schema.reward)
         unequal = missing_rewards_note(log)
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
         notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
-        if isinstance(read.feature_map, ArmFeatures) and read.feature_map.coding == "pooled":
+        if (
+            isinstance(read.feature_map, ArmFeatures)
+            and read.feature_map.coding == "pooled"
+        ):
             model = pooled_model(read, start, notes)
         else:
             model = model_of_log(log, read, start, options, how, notes)
     if model.shared_slopes is not None:
-        warnings.warn(in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2)
+        warnings.warn(
+            in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2
+        )
     return model
 
 
@@ -239,7 +282,9 @@ def model_of_log(
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
             learned = read.of_arms.features
-            theta = logistic_start(read.sample or read_arm_sample(log, learned), learned)
+            theta = logistic_start(
+                read.sample or read_arm_sample(log, learned), learned
+            )
             odds = read_log_odds(log, learned, theta, **how)
             fields["log_odds"] = replace(odds, moments=join(odds.moments))
         log.spool = None
@@ -257,7 +302,9 @@ def require_different_rewards(moments: WindowedMoments, column: str) -> None:
     if variance <= CONSTANT * max(mean * mean, CONSTANT):
         what = f"every reward of the log is {mean:.6g} (column {column!r}): nothing can be learned from it"
         how = "name another column (--reward COLUMN) or, if rows repeat a decision, say which reward counts"
-        raise InputError(f"{what}; {how} (--repeated max); --keep-going goes on all the same")
+        raise InputError(
+            f"{what}; {how} (--repeated max); --keep-going goes on all the same"
+        )
 
 
 GAPS_APART, LEAST_GAP = 0.002, 0.02
@@ -267,13 +314,18 @@ GAPS_APART, LEAST_GAP = 0.002, 0.02
 def complementary_gaps(read: LogMoments) -> list[str]:
     """Notes of two columns of one kind, one of which is missing in as many rows as the other is there."""
     features, missing = read.feature_map, read.quality.imputed
-    columns = {column.name: column for column in features.columns if column.name in missing}
+    columns = {
+        column.name: column for column in features.columns if column.name in missing
+    }
     rows, notes = max(read.quality.rounds, 1), []
     for first, second in combinations(columns, 2):
         shares = missing[first] / rows, missing[second] / rows
         complement = abs(sum(shares) - 1.0) < GAPS_APART and min(shares) > LEAST_GAP
         words = [set(columns[name].categories or ()) for name in (first, second)]
-        alike = not any(words) or len(words[0] & words[1]) >= 0.5 * min(map(len, words)) > 0.0
+        alike = (
+            not any(words)
+            or len(words[0] & words[1]) >= 0.5 * min(map(len, words)) > 0.0
+        )
         if complement and alike:
             gaps = f"{100 * shares[0]:.2g} % of the rows and {second!r} in the other {100 * shares[1]:.2g} %"
             notes.append(
@@ -292,8 +344,12 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
     assert sample is not None
     assert table is not None
     if find_policy(start.name).kind is not AutoISD:
-        raise InputError(f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more")
-    parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
+        raise InputError(
+            f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
+        )
+    parts = [
+        slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
+    ]
     clicks, windows = has_binary_rewards(read.moments), read.moments.windows
 
     def rounds() -> Iterator[Rounds]:
@@ -302,21 +358,42 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
             phi[:, 0] = 1.0
             yield phi, sample.rewards[part], sample.arms[part], sample.windows[part]
 
-    levels = fit_levels(rounds, dim=features.dim, arms=len(table), windows=windows, clicks=clicks)
+    levels = fit_levels(
+        rounds, dim=features.dim, arms=len(table), windows=windows, clicks=clicks
+    )
     moments, odds = (WindowedMoments.empty(features.dim, windows) for _ in range(2))
     for phi, rewards, arms, window in rounds():
-        moments.update(phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window)
+        moments.update(
+            phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window
+        )
         if clicks:
             linear = phi @ levels.theta
             expected = special.expit(linear + levels.fitted[arms])
             root = np.sqrt(np.maximum(expected * (1.0 - expected), SMALLEST_WEIGHT))
-            odds.update(phi * root[:, None], root * linear + (rewards - expected) / root, window=window)
+            odds.update(
+                phi * root[:, None],
+                root * linear + (rewards - expected) / root,
+                window=window,
+            )
     moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
     about = f"coefficients: {features.coding}, {read.coding_reason}"
     sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
-    words = (*notes, *joined, about, SOURCES[table.source], *([sampled] if sample.share < 1.0 else []))
-    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "dropped": read.dropped}
-    fields |= {"notes": words, "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None}
+    words = (
+        *notes,
+        *joined,
+        about,
+        SOURCES[table.source],
+        *([sampled] if sample.share < 1.0 else []),
+    )
+    fields: dict[str, Any] = {
+        "schema": read.schema,
+        "quality": read.quality,
+        "dropped": read.dropped,
+    }
+    fields |= {
+        "notes": words,
+        "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None,
+    }
     shared = model_of(moments, features.population, start, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
@@ -325,7 +402,9 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
 
 def join_short_ends(
     moments: WindowedMoments,
-) -> tuple[WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]]:
+) -> tuple[
+    WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]
+]:
     """Moments whose first and last window have joined their neighbours if they are short, what does the same
     to other moments of these windows, and a note of it.
 
@@ -335,13 +414,23 @@ def join_short_ends(
     counts, starts, notes = moments.counts, list(range(moments.windows)), []
     usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
     for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
-        if len(starts) > 2 and 0.0 < counts[end] < SHORT * usual and counts[beside] < LONG * usual:
+        if (
+            len(starts) > 2
+            and 0.0 < counts[end] < SHORT * usual
+            and counts[beside] < LONG * usual
+        ):
             starts.pop(at)
             about = f"{int(counts[end]):,} rounds, others {int(usual):,}"
-            notes.append(f"the {name} window has few rounds ({about}): it was joined to its neighbour")
+            notes.append(
+                f"the {name} window has few rounds ({about}): it was joined to its neighbour"
+            )
     if not notes:
         return moments, lambda same: same, ()
-    return moments.regrouped(np.array(starts)), lambda same: same.regrouped(np.array(starts)), tuple(notes)
+    return (
+        moments.regrouped(np.array(starts)),
+        lambda same: same.regrouped(np.array(starts)),
+        tuple(notes),
+    )
 
 
 class PolicyStart(NamedTuple):
@@ -371,13 +460,23 @@ class PolicyStart(NamedTuple):
         """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
         entry = find_policy(self.name)
         confidence = probability("confidence", self.confidence)
-        forgets = any(map(entry.takes, ("window", "discount", "every")))  # needs rounds, not moments
-        options = {"exploration": self.exploration, "confidence": confidence, "warm": not forgets or None}
+        forgets = any(
+            map(entry.takes, ("window", "discount", "every"))
+        )  # needs rounds, not moments
+        options = {
+            "exploration": self.exploration,
+            "confidence": confidence,
+            "warm": not forgets or None,
+        }
         if self.exploration is not None:
             entry.check({"exploration": self.exploration})
         if self.caution != 0.0:
             entry.check({"caution": self.caution})
-        options = {name: value for name, value in options.items() if value is not None and entry.takes(name)}
+        options = {
+            name: value
+            for name, value in options.items()
+            if value is not None and entry.takes(name)
+        }
         if entry.takes("caution"):
             options["caution"] = self.caution
         return Contender(entry.name, options)
@@ -418,28 +517,48 @@ def model_of(
         Further fields of the model.
     """
     past: dict[str, Any]
-    if isinstance(features, ArmFeatures):  # they have levels of their own and no baseline to take off
+    if isinstance(
+        features, ArmFeatures
+    ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
         noise, fit, baseline = float(np.sqrt(linear.noise_variance)), None, 0.0
-        notes = (*notes, *exactness_findings(linear.noise_variance, moments, levels=True))
+        notes = (
+            *notes,
+            *exactness_findings(linear.noise_variance, moments, levels=True),
+        )
     else:
         pruned = prune(moments, features, options)
         moments, features, baseline = pruned.moments, pruned.feature_map, 0.0
         dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
-        if not find_policy(start.name).keeps_baseline:  # features and rewards count from the means of the log
+        if not find_policy(
+            start.name
+        ).keeps_baseline:  # features and rewards count from the means of the log
             baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
             mean = moments.counts @ moments.feature_mean / moments.rounds
-            moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
+            moments = moments.rescaled(
+                np.arange(moments.dim), mean, np.ones(moments.dim)
+            )
             features = features.shifted(mean)
         fit = decomposed(moments, features)
         noise, past = fit.noise_scale_, {"decomposition": fit}
-    past |= {"noise_scale": max(noise, 1e-12), "confidence": start.confidence, "horizon": start.horizon}
+    past |= {
+        "noise_scale": max(noise, 1e-12),
+        "confidence": start.confidence,
+        "horizon": start.horizon,
+    }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
     policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
     if isinstance(features, ArmFeatures) and not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
-    fields |= {"dropped": dropped, "notes": tuple(dict.fromkeys(notes)), "fit": fit, "log_odds": log_odds}
-    return Model(policy, start.name, features, moments=moments, baseline=baseline, **fields)
+    fields |= {
+        "dropped": dropped,
+        "notes": tuple(dict.fromkeys(notes)),
+        "fit": fit,
+        "log_odds": log_odds,
+    }
+    return Model(
+        policy, start.name, features, moments=moments, baseline=baseline, **fields
+    )

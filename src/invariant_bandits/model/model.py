@@ -22,7 +22,13 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.logs import features as serving
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, in_sentence, silent_context
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    Dropped,
+    FeatureMap,
+    in_sentence,
+    silent_context,
+)
 from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
@@ -120,7 +126,9 @@ class Model(ThreadSafe):
     notes: tuple[str, ...] = ()
     value: Mapping[str, Any] | None = None
     version: str = __version__
-    fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False, metadata={"stored": False})
+    fit: InvariantSubspaceDecomposition | None = field(
+        default=None, repr=False, metadata={"stored": False}
+    )
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     arms: ArmTable | None = None
     log_odds: LogOdds | None = field(default=None, repr=False)
@@ -130,10 +138,14 @@ class Model(ThreadSafe):
         self.unknown_categories = dict[str, Counter[str]]()
         if missing := missing_parts(self.policy):
             kind = type(self.policy).__name__
-            raise InputError(f"policy: a model stores its policy, and {kind} lacks {', '.join(missing)}")
+            raise InputError(
+                f"policy: a model stores its policy, and {kind} lacks {', '.join(missing)}"
+            )
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
         if len(set(sizes if self.arms is None else sizes[:2])) > 1:
-            raise InputError(f"policy, feature_map and moments must have the same features, got {sizes}")
+            raise InputError(
+                f"policy, feature_map and moments must have the same features, got {sizes}"
+            )
 
     # -- serving --
 
@@ -142,7 +154,9 @@ class Model(ThreadSafe):
         """Names of the features."""
         return self.feature_map.names
 
-    def decide(self, context: Any = None, arms: Any = None, *, id: str | None = None) -> Decision:
+    def decide(
+        self, context: Any = None, arms: Any = None, *, id: str | None = None
+    ) -> Decision:
         """Choose an action, and remember the decision until `learn` gets its reward.
 
         A randomised policy draws anew for every decision, even if no reward came in between.
@@ -173,7 +187,11 @@ class Model(ThreadSafe):
             decision = Decision(name, actions[place], propensity, scores, self.identity)
             kept = {key: serving.plain(values) for key, values in columns.items()}
             if labels:  # what all arms share is kept once
-                kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
+                kept = {
+                    key: values[0]
+                    for key, values in kept.items()
+                    if key != self.schema.arm
+                }
             self.ledger.add(OpenDecision(decision, place, kept, labels))
             return decision
 
@@ -186,7 +204,9 @@ class Model(ThreadSafe):
         """
         made = [self.decide(context, arms) for context in serving.rows_of(contexts)]
         names = ("id", "action", "propensity", "scores", "version")
-        columns = {name: [getattr(decision, name) for decision in made] for name in names}
+        columns = {
+            name: [getattr(decision, name) for decision in made] for name in names
+        }
         return serving.like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
@@ -213,19 +233,27 @@ class Model(ThreadSafe):
         with self._lock:
             owed = self.ledger.all_owed(pairs)
             for pending, reward in owed:
-                labels = {str(self.schema.arm): list(pending.labels)} if pending.labels else {}
+                labels = (
+                    {str(self.schema.arm): list(pending.labels)}
+                    if pending.labels
+                    else {}
+                )
                 self.update({**pending.columns, **labels}, pending.place, reward)
                 self.ledger.close(pending, reward)
             return len(owed)
 
-    def _offered(self, context: Any, arms: Any) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
+    def _offered(
+        self, context: Any, arms: Any
+    ) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
         """Labels of the offered arms, none for feature rows, and raw columns with one value per offered
         action.
         """
         if self.arms is None:
             return (), self._columns(context, arms)
         labels = self.arms.active if arms is None else self.arms.offerable(arms)
-        return labels, self._columns({**serving.one_context(context), str(self.schema.arm): list(labels)})
+        return labels, self._columns(
+            {**serving.one_context(context), str(self.schema.arm): list(labels)}
+        )
 
     def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
         """Raw columns with one value per offered action; of labelled arms, also their labels."""
@@ -245,7 +273,11 @@ class Model(ThreadSafe):
         position = str(self.schema.position)
         if position in columns:
             return columns
-        categories = next(column.categories for column in self.feature_map.columns if column.name == position)
+        categories = next(
+            column.categories
+            for column in self.feature_map.columns
+            if column.name == position
+        )
         first = min(map(float, categories or ("0",)))
         items = len(next(iter(columns.values()), ()))
         return {**columns, position: [int(first)] * items}
@@ -253,12 +285,22 @@ class Model(ThreadSafe):
     def _mapped(self, columns: dict[str, list[Any]]) -> Array:
         """Features (K, p) of raw columns with one value per action; unknown categories are counted."""
         for column in self.feature_map.columns:
-            unknown = column.unknown(columns.get(column.name, ())) if column.categories else ()
+            unknown = (
+                column.unknown(columns.get(column.name, ()))
+                if column.categories
+                else ()
+            )
             if unknown and column.name not in self.unknown_categories:
-                known = f"none of the {len(column.categories or ())} categories of the logs"
-                warnings.warn(UNKNOWN.format(column.name, sorted(unknown)[0], known), stacklevel=3)
+                known = (
+                    f"none of the {len(column.categories or ())} categories of the logs"
+                )
+                warnings.warn(
+                    UNKNOWN.format(column.name, sorted(unknown)[0], known), stacklevel=3
+                )
             if unknown:
-                self.unknown_categories.setdefault(column.name, Counter()).update(unknown)
+                self.unknown_categories.setdefault(column.name, Counter()).update(
+                    unknown
+                )
         if not isinstance(self.feature_map, ArmFeatures):
             return self.feature_map.apply(columns)
         return self.feature_map.apply(columns, columns[str(self.schema.arm)])
@@ -281,7 +323,9 @@ class Model(ThreadSafe):
             grown = known.with_arm(label, own)
             more = getattr(self.policy, "with_arm", None)
             if more is None:
-                raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
+                raise InputError(
+                    f"policy {self.policy_name!r} cannot take new arms; auto-isd can"
+                )
             if own is None and known.catalogue is not None:
                 own = np.zeros(len(known.catalogue_names))  # the mean of the catalogue
             self.policy = more(own)
@@ -297,7 +341,9 @@ class Model(ThreadSafe):
 
     def _arms(self, what: str) -> tuple[ArmTable, ArmFeatures]:
         if self.arms is None or not isinstance(self.feature_map, ArmFeatures):
-            raise InputError(f"{what}: this model is of feature rows, it has no labelled arms")
+            raise InputError(
+                f"{what}: this model is of feature rows, it has no labelled arms"
+            )
         return self.arms, self.feature_map
 
     def _drawn(self, features: Array) -> tuple[int, float]:
@@ -306,11 +352,16 @@ class Model(ThreadSafe):
         if chances.max() >= 1.0:
             return self.policy.select(features), 1.0
         luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        drawn, last = np.searchsorted(np.cumsum(chances), luck, side="right"), np.flatnonzero(chances)[-1]
+        drawn, last = (
+            np.searchsorted(np.cumsum(chances), luck, side="right"),
+            np.flatnonzero(chances)[-1],
+        )
         place = int(min(drawn, last))
         return place, float(chances[place])
 
-    def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
+    def round_of(
+        self, context: Any = None, arms: Any = None
+    ) -> tuple[tuple[str, ...], Array]:
         """Return the labels of the K offered arms and their p features, an array (K, p).
 
         The parameters are those of `decide`. If the model has no labelled arms, the tuple of labels is empty.
@@ -353,7 +404,9 @@ class Model(ThreadSafe):
             actions = np.empty(len(features), dtype=np.int64)
             for size in np.unique(sizes):
                 places = np.flatnonzero(sizes == size)
-                actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
+                actions[places] = self.policy.select_many(
+                    np.stack([features[place] for place in places])
+                )
         return actions
 
     def propensities(self, offered: Any) -> Array:
@@ -377,9 +430,13 @@ class Model(ThreadSafe):
             features = self.features(offered)
             action, last = whole_number("action", action, 0), len(features) - 1
             if action > last:
-                raise InputError(f"action must be one of the {last + 1} offered, 0 to {last}, got {action}")
+                raise InputError(
+                    f"action must be one of the {last + 1} offered, 0 to {last}, got {action}"
+                )
             gain = self.schema.learned_reward(reward_number(reward)) - self.baseline
-            learn_from(self.policy)(features[action], gain, offered=features, action=action)
+            learn_from(self.policy)(
+                features[action], gain, offered=features, action=action
+            )
 
     # -- explaining --
 
@@ -395,7 +452,11 @@ class Model(ThreadSafe):
         """Hash of the log and the features, twelve hexadecimal digits; learning does not change the hash."""
         with self._lock:
             if self._identity is None:
-                fitted = {"features": self.feature_map, "arms": self.arms, "moments": self.moments}
+                fitted = {
+                    "features": self.feature_map,
+                    "arms": self.arms,
+                    "moments": self.moments,
+                }
                 settings, arrays = storage.to_state(fitted)
                 text = json.dumps([self.policy_name, self.version, settings])
                 self._identity = storage.digest("model", text, arrays)[:12]
@@ -406,7 +467,11 @@ class Model(ThreadSafe):
         features = self._arms("arm_evidence")[1].population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
-        odds = self.log_odds.padded(places) if self.log_odds is not None and len(places) else self.log_odds
+        odds = (
+            self.log_odds.padded(places)
+            if self.log_odds is not None and len(places)
+            else self.log_odds
+        )
         statistics = ArmStatistics.from_moments(features, moments, odds)
         prior = getattr(unwrapped(self.policy), "prior", None)
         if not isinstance(prior, DriftPrior) or prior.population is None:
@@ -439,10 +504,16 @@ class Model(ThreadSafe):
         >>> model.effects().loc[0, ["before", "after"]].astype(float).round(1).tolist()
         [1.0, -1.0]
         """
-        from invariant_bandits.decomposition.effects import effect_paths, effect_rows, window_rows
+        from invariant_bandits.decomposition.effects import (
+            effect_paths,
+            effect_rows,
+            window_rows,
+        )
 
         rows = window_rows if by_window else effect_rows
-        return require("pandas", "effects").DataFrame(rows(effect_paths(self), self.moments.edges))
+        return require("pandas", "effects").DataFrame(
+            rows(effect_paths(self), self.moments.edges)
+        )
 
     def plot(self, axes: Any = None, *, most: int = 6, theme: str = "light") -> Any:
         """Draw each effect over the windows (periods) of the log with 95 % intervals. Needs matplotlib.
@@ -476,7 +547,9 @@ class Model(ThreadSafe):
         found = f"{len(drifting)} of {len(paths)} effects drift"
         lines = [f"{path.title}: {path.in_words(edges)}" for path in drifting[:NAMED]]
         words = "\n".join([repr(self), found, *lines])
-        return plotting.notebook_html(words, lambda: self.plot(most=max(min(len(drifting), 6), 3)))
+        return plotting.notebook_html(
+            words, lambda: self.plot(most=max(min(len(drifting), 6), 3))
+        )
 
     @property
     def shared_slopes(self) -> str | None:
@@ -494,7 +567,11 @@ class Model(ThreadSafe):
         """
         with self._lock:
             explain = getattr(self.policy, "explain", None)
-            explanation = self.decomposition.summary() if explain is None else explain(list(self.names))
+            explanation = (
+                self.decomposition.summary()
+                if explain is None
+                else explain(list(self.names))
+            )
         if self.shared_slopes is None:
             return explanation
         caution = in_sentence(self.shared_slopes)
@@ -504,15 +581,23 @@ class Model(ThreadSafe):
 
     def __repr__(self) -> str:
         features, rounds = self.feature_map.dim, self.moments.rounds
-        return f"Model({self.policy_name}, {features} features, {rounds:,} logged rounds)"
+        return (
+            f"Model({self.policy_name}, {features} features, {rounds:,} logged rounds)"
+        )
 
     # -- storing --
 
     @staticmethod
-    def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """What a model with these settings must hold, if its arrays have these names."""
-        fitted = storage.schema_of(Model, [name for name in names if not name.startswith(POLICY)])
-        policy = base.state_schema(settings["policy"], list(storage.under(dict.fromkeys(names), POLICY)))
+        fitted = storage.schema_of(
+            Model, [name for name in names if not name.startswith(POLICY)]
+        )
+        policy = base.state_schema(
+            settings["policy"], list(storage.under(dict.fromkeys(names), POLICY))
+        )
         return replace(fitted, parts={**fitted.parts, POLICY: policy})
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -542,8 +627,14 @@ class Model(ThreadSafe):
         """
         arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:
-            policy = base.from_state(settings.pop("policy"), storage.under(arrays, POLICY))
-            own = {key: array for key, array in arrays.items() if not key.startswith(POLICY)}
+            policy = base.from_state(
+                settings.pop("policy"), storage.under(arrays, POLICY)
+            )
+            own = {
+                key: array
+                for key, array in arrays.items()
+                if not key.startswith(POLICY)
+            }
             return storage.from_state(cls, settings, own, policy=policy)
         except Exception as error:
             raise storage.not_whole(name, KIND, error) from None
@@ -566,11 +657,18 @@ def load(path: str | PathLike[str]) -> Any:
     Traceback (most recent call last):
     invariant_bandits.storage.FileError: ...
     """
-    readers: dict[str | None, Any] = {KIND: Model.from_bytes, MOMENTS: WindowedMoments.from_bytes}
-    return readers.get(storage.kind_of(path), base.from_bytes)(storage.contents(path), str(path))
+    readers: dict[str | None, Any] = {
+        KIND: Model.from_bytes,
+        MOMENTS: WindowedMoments.from_bytes,
+    }
+    return readers.get(storage.kind_of(path), base.from_bytes)(
+        storage.contents(path), str(path)
+    )
 
 
-def save(thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
+def save(
+    thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]
+) -> None:
     """Write a policy, a Model or WindowedMoments to a file, replacing an old file atomically.
 
     >>> import tempfile, invariant_bandits as ib
@@ -581,7 +679,11 @@ def save(thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[s
     ...     ib.load(f"{folder}/policy.bin")
     LinUCB(dim=2, memory=Forever(), rounds=1)
     """
-    stored = thing.to_bytes() if isinstance(thing, Model | WindowedMoments) else base.to_bytes(thing)
+    stored = (
+        thing.to_bytes()
+        if isinstance(thing, Model | WindowedMoments)
+        else base.to_bytes(thing)
+    )
     storage.replace_file(path, stored)
 
 
@@ -602,5 +704,7 @@ def decomposed(
     else:
         mean = moments.counts @ moments.feature_mean / moments.rounds
         about["missing"] = missing_columns(features, features.names, mean)
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings say it
+    with warnings.catch_warnings(
+        action="ignore", category=ConvergenceWarning
+    ):  # the findings say it
         return InvariantSubspaceDecomposition(**about).fit(moments)

@@ -59,7 +59,9 @@ class Move:
     @property
     def z(self) -> float:
         """Difference in standard errors."""
-        return (self.now - self.before) / float(np.hypot(self.before_error, self.now_error))
+        return (self.now - self.before) / float(
+            np.hypot(self.before_error, self.now_error)
+        )
 
 
 def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
@@ -76,7 +78,11 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
     inside = np.ix_(varied, varied)
     inverse = np.linalg.pinv(gram[inside], rcond=SILENT, hermitian=True)
     current = inverse @ (cross - gram @ before)[varied] + before[varied]
-    left = new.reward_square.sum() - 2.0 * current @ cross[varied] + current @ gram[inside] @ current
+    left = (
+        new.reward_square.sum()
+        - 2.0 * current @ cross[varied]
+        + current @ gram[inside] @ current
+    )
     noise = max(float(left), 0.0) / (new.rounds - new.windows - len(varied))
     own, names = covariance[inside], [model.names[j] for j in varied]
     errors, new_errors = np.sqrt(own.diagonal()), np.sqrt(noise * inverse.diagonal())
@@ -88,7 +94,9 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
     return tuple(moves), p_value
 
 
-def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
+def _stable_p_value(
+    fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array
+) -> float:
     """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved
     there.
 
@@ -98,7 +106,10 @@ def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covarianc
     """
     stable = fit.split_.invariant
     inside = fit.paths_.along(stable)
-    precisions, error = inside.precisions(), inside.coefficients - inside.weighted_mean()[0]
+    precisions, error = (
+        inside.precisions(),
+        inside.coefficients - inside.weighted_mean()[0],
+    )
     spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
     dim = stable.shape[1]
     freedom = informed_directions(precisions) - dim
@@ -110,7 +121,10 @@ def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covarianc
 
 
 def moved_arms(
-    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics | None, names: Sequence[str]
+    prior: DriftPrior,
+    before: Sequence[str],
+    statistics: ArmStatistics | None,
+    names: Sequence[str],
 ) -> tuple[tuple[Move, ...], float | None]:
     """The same for labelled arms, effect by effect, on the scale of the link.
 
@@ -126,7 +140,10 @@ def moved_arms(
     """
     if statistics is None:
         return (), None
-    information, scores = statistics.information.sum(axis=0), statistics.scores.sum(axis=0)
+    information, scores = (
+        statistics.information.sum(axis=0),
+        statistics.scores.sum(axis=0),
+    )
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
@@ -138,20 +155,38 @@ def moved_arms(
         j = place[name]
         if not estimable[j]:
             continue
-        move = Move(name, effect.estimate, effect.error, float(estimate[j]), float(np.sqrt(inverse[j, j])))
+        move = Move(
+            name,
+            effect.estimate,
+            effect.error,
+            float(estimate[j]),
+            float(np.sqrt(inverse[j, j])),
+        )
         moves.append(move)
         if not effect.drifts:
             allowed = np.sqrt(effect.error**2 + inverse[j, j] + effect.drift**2)
-            p_values.append(2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed)))
+            p_values.append(
+                2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed))
+            )
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
     return tuple(moves), p_value
 
 
-def reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
+def reward_shift(
+    old: WindowedMoments, new: WindowedMoments
+) -> tuple[float, float, float]:
     """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
-    before, after = (float(part.counts @ part.reward_mean) / part.rounds for part in (old, new))
-    sampling = sum(float(part.reward_square.sum()) / part.rounds**2 for part in (old, new))
-    between = float(np.var(old.reward_mean[old.counts > 0], ddof=1)) if (old.counts > 0).sum() > 1 else 0.0
+    before, after = (
+        float(part.counts @ part.reward_mean) / part.rounds for part in (old, new)
+    )
+    sampling = sum(
+        float(part.reward_square.sum()) / part.rounds**2 for part in (old, new)
+    )
+    between = (
+        float(np.var(old.reward_mean[old.counts > 0], ddof=1))
+        if (old.counts > 0).sum() > 1
+        else 0.0
+    )
     error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
     return before, after, (after - before) / error if error > 0.0 else 0.0
 
@@ -272,18 +307,31 @@ def update_model(
     features, table = model.feature_map, model.arms
     if table is not None and isinstance(features, ArmFeatures):
         if features.coding == "pooled":
-            raise InputError("update: levels of pooled arms are not kept by window; fit both logs together")
-        for label in log.arms.labels:  # new labels become arms, retired ones stay retired
+            raise InputError(
+                "update: levels of pooled arms are not kept by window; fit both logs together"
+            )
+        for (
+            label
+        ) in log.arms.labels:  # new labels become arms, retired ones stay retired
             if label not in table.labels:
                 table, features = table.with_arm(label), features.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
     read = read_moments(
-        log, features=features, strict=strict, keep_going=keep_going, progress=progress, **how
+        log,
+        features=features,
+        strict=strict,
+        keep_going=keep_going,
+        progress=progress,
+        **how,
     )
     labelled = features if isinstance(features, ArmFeatures) else None
-    places = np.zeros(0, dtype=np.int64) if labelled is None else new_places(model.moments, labelled)
+    places = (
+        np.zeros(0, dtype=np.int64)
+        if labelled is None
+        else new_places(model.moments, labelled)
+    )
     old = model.moments.padded(places) if len(places) else model.moments
     read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
@@ -292,20 +340,41 @@ def update_model(
     odds = None if odds is None else replace(odds, moments=join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
-    same = {name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")}
+    same = {
+        name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")
+    }
     changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
     after = model_of(joined, features, start, **same, **changed)
     if labelled is not None:
-        enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
-        new = ArmStatistics.from_moments(labelled, read.moments, new_odds) if enough else None
-        moves, p_value = moved_arms(model.arm_evidence()[0], model.names, new, features.names)
+        enough = (
+            new_odds is not None
+            or read.moments.rounds > read.moments.windows * features.dim
+        )
+        new = (
+            ArmStatistics.from_moments(labelled, read.moments, new_odds)
+            if enough
+            else None
+        )
+        moves, p_value = moved_arms(
+            model.arm_evidence()[0], model.names, new, features.names
+        )
     else:
         moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
-    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
+    return Update(
+        after,
+        model,
+        read.moments,
+        read.quality,
+        moves,
+        p_value,
+        reward_shift(old, read.moments),
+    )
 
 
-def _start_of(model: Model, exploration: float | None, horizon: int | None) -> PolicyStart:
+def _start_of(
+    model: Model, exploration: float | None, horizon: int | None
+) -> PolicyStart:
     """What makes the policy of a model anew; the exploration is the model's if not given, and so is the
     caution.
     """
@@ -313,7 +382,9 @@ def _start_of(model: Model, exploration: float | None, horizon: int | None) -> P
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
     confidence = float(settings.get("confidence", 0.01))
-    return PolicyStart(model.policy_name, exploration, confidence, horizon, caution_of(model))
+    return PolicyStart(
+        model.policy_name, exploration, confidence, horizon, caution_of(model)
+    )
 
 
 def _log_odds(
@@ -335,23 +406,31 @@ def _log_odds(
     return LogOdds(theta, _joined(before.moments, new.moments)), new
 
 
-def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:
+def _windows(
+    model: Model, log: Log, windows: int | None, every: Any
+) -> tuple[Array | None, int | None]:
     """(edges, None) where windows are bounded by time, else (None, how many)."""
     if windows is not None and every is not None:
         raise InputError("give only one of windows and every")
     edges = model.moments.edges
     if edges is None:
         if every is not None:
-            raise InputError("every: the windows of this model are not bounded by time; give windows")
+            raise InputError(
+                "every: the windows of this model are not bounded by time; give windows"
+            )
         rows = log.survey(rows=True).total_rows or 0
         usual = max(model.quality.rows // model.moments.windows, 1)
         return None, whole_number("windows", windows or max(round(rows / usual), 1), 1)
     times = log.survey(times=True).times
     if times is None or times.first is None:
-        raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
+        raise InputError(
+            "the new log has no usable time, but the windows of this model are bounded by time"
+        )
     if times.first < edges[-2]:
         order = f"at {times.first}, before the last window of the model, which begins at {edges[-2]}"
-        raise InputError(f"the new log begins {order}: rounds must not be counted twice")
+        raise InputError(
+            f"the new log begins {order}: rounds must not be counted twice"
+        )
     return continued_edges(edges, times.first, times.last, windows, every), None
 
 
@@ -371,5 +450,7 @@ def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
     if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
         return old.followed_by(new)
     last = old.between(old.windows - 1, old.windows) + new.between(0, 1)
-    both = last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
+    both = (
+        last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
+    )
     return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))

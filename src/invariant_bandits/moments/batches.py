@@ -37,7 +37,9 @@ class Batch:
     offered: Array | None = None
     counts: Array | None = None
 
-    def sums(self, place: Array, rounds: slice) -> tuple[Array, PowerSums, PowerSums | None]:
+    def sums(
+        self, place: Array, rounds: slice
+    ) -> tuple[Array, PowerSums, PowerSums | None]:
         """(windows, sums of [chosen features, reward] in them, sums of offered features) of some rounds, of
         which `place` (n,) is the window.
         """
@@ -46,18 +48,35 @@ class Batch:
         windows = first + np.flatnonzero(has_rounds)
         window = (np.cumsum(has_rounds) - 1)[place[rounds] - first]
         several = None
-        with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
-            own = self.features[rounds], self.rewards[rounds], None, window, len(windows)
+        with np.errstate(
+            all="ignore"
+        ):  # what is not finite shows in the sums and is reported from there
+            own = (
+                self.features[rounds],
+                self.rewards[rounds],
+                None,
+                window,
+                len(windows),
+            )
             chosen = power_sums_of_rows(*own)
             if self.offered is not None and self.counts is not None:
                 counts, start = self.counts[rounds], self.counts[: rounds.start].sum()
-                rows, window = self.offered[start : start + counts.sum()], np.repeat(window, counts)
+                rows, window = (
+                    self.offered[start : start + counts.sum()],
+                    np.repeat(window, counts),
+                )
                 several = power_sums_of_rows(rows, None, counts, window, len(windows))
         return windows, chosen, several
 
 
 def checked_batch(
-    features: Any, rewards: Any, offered: Any, offered_counts: Any, *, dim: int, keeps_offered: bool
+    features: Any,
+    rewards: Any,
+    offered: Any,
+    offered_counts: Any,
+    *,
+    dim: int,
+    keeps_offered: bool,
 ) -> Batch:
     """A batch for moments of `dim` features, with offered actions if they keep them; shapes only, not yet
     finite.
@@ -68,28 +87,45 @@ def checked_batch(
     if offered is None and keeps_offered:
         raise InputError("offered is missing: these moments keep the offered actions")
     if offered is not None and not keeps_offered:
-        raise InputError("offered was given, but these moments keep chosen actions only")
+        raise InputError(
+            "offered was given, but these moments keep chosen actions only"
+        )
     if offered is None:
         if offered_counts is not None:
             raise InputError("offered_counts were given without offered")
         return Batch(features, rewards)
     if offered_counts is None:
         array = np.ascontiguousarray(shaped_array("offered", offered, (n, "K", dim)))
-        return Batch(features, rewards, array.reshape(-1, dim), np.full(n, array.shape[1]))
+        return Batch(
+            features, rewards, array.reshape(-1, dim), np.full(n, array.shape[1])
+        )
     rows = np.ascontiguousarray(shaped_array("offered", offered, ("rows", dim)))
-    return Batch(features, rewards, rows, checked_counts("offered_counts", offered_counts, len(rows), n))
+    return Batch(
+        features,
+        rewards,
+        rows,
+        checked_counts("offered_counts", offered_counts, len(rows), n),
+    )
 
 
-def checked_counts(name: str, counts: Any, rows: int, rounds: int | None = None) -> Array:
+def checked_counts(
+    name: str, counts: Any, rows: int, rounds: int | None = None
+) -> Array:
     """How many of the `rows` of offered actions each round has (rounds,), or InputError."""
     array = np.asarray(counts)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or rounds not in (None, len(array)):
+    if (
+        array.ndim != 1
+        or array.dtype.kind not in "iu"
+        or rounds not in (None, len(array))
+    ):
         wanted = f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},)"
         raise InputError(f"{wanted}, got {array.dtype} of shape {array.shape}")
     if not len(array) or array.min() < 1:
         raise InputError(f"{name} must be at least 1, got {array.min(initial=0)}")
     if array.sum() != rows:
-        raise InputError(f"{name} must add up to the {rows} rows of offered, got {array.sum()}")
+        raise InputError(
+            f"{name} must add up to the {rows} rows of offered, got {array.sum()}"
+        )
     return array.astype(np.int64)
 
 
@@ -97,7 +133,9 @@ def segments(place: Array) -> Iterator[slice]:
     """Runs of rows (n,) that lie in one window, none longer than ROWS_AT_ONCE; all rows if windows are not
     in order.
     """
-    starts = np.concatenate([[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [len(place)]])
+    starts = np.concatenate(
+        [[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [len(place)]]
+    )
     if (place[:-1] > place[1:]).any():
         starts = starts[[0, -1]]
     for start, stop in pairwise(starts.tolist()):
@@ -107,7 +145,9 @@ def segments(place: Array) -> Iterator[slice]:
 
 def are_usable(sums: PowerSums) -> bool:
     """Whether all rows were finite and small enough for their fourth powers."""
-    return bool((sums.quartics <= LARGEST**4).all() and (np.abs(sums.mean) <= LARGEST).all())
+    return bool(
+        (sums.quartics <= LARGEST**4).all() and (np.abs(sums.mean) <= LARGEST).all()
+    )
 
 
 def explain_unusable(**arrays: Any) -> None:
@@ -119,15 +159,21 @@ def explain_unusable(**arrays: Any) -> None:
             array = np.asarray(array, dtype=np.float64)
             require_finite(name, array)
             if np.abs(array).max() > LARGEST:
-                raise InputError(f"{name} must lie within ±{LARGEST:g}, or fourth powers overflow: rescale")
-    raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
+                raise InputError(
+                    f"{name} must lie within ±{LARGEST:g}, or fourth powers overflow: rescale"
+                )
+    raise InputError(
+        "features and rewards are too large: sums of fourth powers overflow; rescale them"
+    )
 
 
 def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
     """Return numbers or datetimes as an array, or raise InputError."""
     array = np.asarray(times)
     if array.dtype.kind not in "iufM":
-        raise InputError(f"{name} must be numbers or datetimes, got dtype {array.dtype}")
+        raise InputError(
+            f"{name} must be numbers or datetimes, got dtype {array.dtype}"
+        )
     if not np.isfinite(array).all():
         raise InputError(f"{name} must be finite")
     return array
@@ -137,12 +183,16 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
     """Edges (m + 1,) as an array of their own, strictly increasing, or InputError."""
     array = finite_times("edges", edges)
     if array.ndim != 1 or len(array) < 2:
-        raise InputError(f"edges must be at least two times in one row, got shape {array.shape}")
+        raise InputError(
+            f"edges must be at least two times in one row, got shape {array.shape}"
+        )
     falling = np.flatnonzero(~(array[:-1] < array[1:]))
     if len(falling):
         at = int(falling[0])
         pair = f"{array[at]} before {array[at + 1]} at index {at}"
-        raise InputError(f"edges must increase strictly (windows may not overlap), got {pair}")
+        raise InputError(
+            f"edges must increase strictly (windows may not overlap), got {pair}"
+        )
     return array.copy()
 
 
@@ -153,20 +203,28 @@ def place_rounds(
     `times` (n,).
     """
     if (window is None) == (times is None):
-        raise InputError("give either window (an index per round) or times (if there are edges)")
+        raise InputError(
+            "give either window (an index per round) or times (if there are edges)"
+        )
     if times is not None:
         return place_times(n, times, edges)
     place = np.asarray(window)
     if place.dtype.kind not in "iu":
         raise InputError(f"window must be whole numbers, got dtype {place.dtype}")
     if place.ndim > 1 or (place.ndim == 1 and len(place) != n):
-        raise InputError(f"window must be an int or have shape ({n},), got shape {place.shape}")
+        raise InputError(
+            f"window must be an int or have shape ({n},), got shape {place.shape}"
+        )
     if (place < 0).any() or (place >= windows).any():
-        raise InputError(f"window must lie in 0..{windows - 1}, got {int(place.min())}..{int(place.max())}")
+        raise InputError(
+            f"window must lie in 0..{windows - 1}, got {int(place.min())}..{int(place.max())}"
+        )
     return np.broadcast_to(place, n)
 
 
-def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+def place_times(
+    n: int, times: Any, edges: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, Any]:
     """Window index of each of n times (n,); every one must lie within the edges."""
     if edges is None:
         raise InputError("times were given, but these moments have no edges")
@@ -174,18 +232,24 @@ def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.nd
     if array.shape != (n,):
         raise InputError(f"times must have shape ({n},), got {array.shape}")
     if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
-        raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
+        raise InputError(
+            f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}"
+        )
     outside = (array < edges[0]) | (array > edges[-1])
     if outside.any():
         wrong = f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
-        raise InputError(f"times must lie within the edges {edges[0]} to {edges[-1]}: {wrong}")
+        raise InputError(
+            f"times must lie within the edges {edges[0]} to {edges[-1]}: {wrong}"
+        )
     return np.minimum(np.searchsorted(edges, array, side="right") - 1, len(edges) - 2)
 
 
 def even_places(n: int, windows: int) -> Array:
     """Window index of each of n rounds in time order (n,): in as many windows of equal length."""
     if windows > n:
-        raise InputError(f"windows must be at most the number of rounds, {n}, got {windows}")
+        raise InputError(
+            f"windows must be at most the number of rounds, {n}, got {windows}"
+        )
     bounds = np.linspace(0, n, windows + 1).round().astype(int)
     return np.repeat(np.arange(windows), np.diff(bounds))
 

@@ -49,23 +49,42 @@ class PowerSums:
     """
 
     count: Annotated[Array, ArraySpec(("m",), least=0.0, most=MOST_ROUNDS)]
-    mean: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
-    scatter: Annotated[Array, ArraySpec(("m", "d", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)]
-    cubes: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)]
-    quartics: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)]
-    between: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)]
+    mean: Annotated[
+        Array, ArraySpec(("m", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    scatter: Annotated[
+        Array, ArraySpec(("m", "d", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)
+    ]
+    cubes: Annotated[
+        Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)
+    ]
+    quartics: Annotated[
+        Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)
+    ]
+    between: Annotated[
+        Array, ArraySpec(("m", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)
+    ]
 
     @classmethod
     def empty(cls, windows: int, dim: int) -> Self:
         """Sums over no rows."""
         mean, cubes, quartics, between = np.zeros((4, windows, dim))
-        return cls(np.zeros(windows), mean, np.zeros((windows, dim, dim)), cubes, quartics, between)
+        return cls(
+            np.zeros(windows),
+            mean,
+            np.zeros((windows, dim, dim)),
+            cubes,
+            quartics,
+            between,
+        )
 
     # -- windows --
 
     def at(self, windows: slice | Array) -> PowerSums:
         """Some of the windows, as their own arrays."""
-        return PowerSums(**{name: array[windows].copy() for name, array in vars(self).items()})
+        return PowerSums(
+            **{name: array[windows].copy() for name, array in vars(self).items()}
+        )
 
     def put(self, windows: slice | Array, sums: PowerSums) -> None:
         """Merge the windows of `sums` into these different `windows`, in place."""
@@ -97,11 +116,15 @@ class PowerSums:
         step = other.mean - self.mean
         square = step * step
         share = a * b / n
-        own, foreign = (np.diagonal(side.scatter, axis1=1, axis2=2) for side in (self, other))
+        own, foreign = (
+            np.diagonal(side.scatter, axis1=1, axis2=2) for side in (self, other)
+        )
         return PowerSums(
             count=total,
             mean=self.mean * (a / n) + other.mean * (b / n),
-            scatter=self.scatter + other.scatter + share[:, :, None] * (step[:, :, None] * step[:, None, :]),
+            scatter=self.scatter
+            + other.scatter
+            + share[:, :, None] * (step[:, :, None] * step[:, None, :]),
             cubes=self.cubes
             + other.cubes
             + share * (a - b) / n * square * step
@@ -118,7 +141,10 @@ class PowerSums:
 
     def transformed(self, change: Array) -> PowerSums:
         """Sums of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
-        changed = {"mean": self.mean @ change.T, "scatter": change @ self.scatter @ change.T}
+        changed = {
+            "mean": self.mean @ change.T,
+            "scatter": change @ self.scatter @ change.T,
+        }
         return replace(self.at(slice(None)), **changed)
 
     def rescaled(self, kept: Array, shift: Array, scale: Array) -> PowerSums:
@@ -137,18 +163,26 @@ class PowerSums:
     def products(self) -> Array:
         """Sums of products (m, d, d), not about the means."""
         return np.asarray(
-            self.scatter + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :]
+            self.scatter
+            + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :]
         )
 
     def about_zero(self) -> PowerSums:
         """The same rows with sums about 0 instead of about the means."""
-        n, mean, square = self.count[:, None], self.mean, np.diagonal(self.scatter, axis1=1, axis2=2)
+        n, mean, square = (
+            self.count[:, None],
+            self.mean,
+            np.diagonal(self.scatter, axis1=1, axis2=2),
+        )
         return PowerSums(
             count=self.count.copy(),
             mean=np.zeros_like(mean),
             scatter=self.products(),
             cubes=self.cubes + 3.0 * mean * square + n * mean**3,
-            quartics=self.quartics + 4.0 * mean * self.cubes + 6.0 * mean**2 * square + n * mean**4,
+            quartics=self.quartics
+            + 4.0 * mean * self.cubes
+            + 6.0 * mean**2 * square
+            + n * mean**4,
             between=self.between + n * mean**2,
         )
 
@@ -157,7 +191,9 @@ class PowerSums:
         numpy.insert.
         """
         count, *others = vars(self).values()
-        padded = PowerSums(count, *(np.insert(array, places, 0.0, axis=1) for array in others))
+        padded = PowerSums(
+            count, *(np.insert(array, places, 0.0, axis=1) for array in others)
+        )
         return replace(padded, scatter=np.insert(padded.scatter, places, 0.0, axis=2))
 
     def covariance(self) -> Array:
@@ -171,7 +207,11 @@ class PowerSums:
         """
         variance = np.diagonal(self.scatter, axis1=1, axis2=2)[:, :columns]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.quartics[:, :columns] * self.count[:, None] / (3.0 * variance * variance)
+            ratio = (
+                self.quartics[:, :columns]
+                * self.count[:, None]
+                / (3.0 * variance * variance)
+            )
         return np.asarray(np.nan_to_num(ratio, nan=1.0, posinf=1.0).mean(axis=1))
 
     def independent_rows(self, rounds: Array) -> Array:
@@ -185,8 +225,12 @@ class PowerSums:
         total = np.diagonal(self.scatter, axis1=1, axis2=2)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.nan_to_num(self.between / total, nan=1.0)
-            correlation = (per_round[:, None] * share - 1.0) / (per_round[:, None] - 1.0)
-        square = np.nan_to_num(np.clip(correlation, 0.0, 1.0) ** 2, nan=0.0).mean(axis=1)
+            correlation = (per_round[:, None] * share - 1.0) / (
+                per_round[:, None] - 1.0
+            )
+        square = np.nan_to_num(np.clip(correlation, 0.0, 1.0) ** 2, nan=0.0).mean(
+            axis=1
+        )
         return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
 
 
@@ -221,15 +265,23 @@ def power_sums_of_rows(
     n = np.diff(starts).astype(np.float64)
     parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
     about_origin = np.array([part.T @ part for part in parts])
-    mean, squares = powers[:, 0] / n[:, None], np.diagonal(about_origin, axis1=1, axis2=2)
-    between = squares if counts is None else round_sums(features, counts, window, origin)
+    mean, squares = (
+        powers[:, 0] / n[:, None],
+        np.diagonal(about_origin, axis1=1, axis2=2),
+    )
+    between = (
+        squares if counts is None else round_sums(features, counts, window, origin)
+    )
     n = n[:, None]
     return PowerSums(
         count=n[:, 0],
         mean=mean + origin,
         scatter=about_origin - n[:, :, None] * mean[:, :, None] * mean[:, None, :],
         cubes=powers[:, 1] - 3.0 * mean * squares + 2.0 * n * mean**3,
-        quartics=powers[:, 2] - 4.0 * mean * powers[:, 1] + 6.0 * mean**2 * squares - 3.0 * n * mean**4,
+        quartics=powers[:, 2]
+        - 4.0 * mean * powers[:, 1]
+        + 6.0 * mean**2 * squares
+        - 3.0 * n * mean**4,
         between=between - n * mean * mean,
     )
 

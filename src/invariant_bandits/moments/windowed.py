@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits.checks import Array, InputError, finite_array, shaped_array, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    shaped_array,
+    whole_number,
+)
 from invariant_bandits.moments.batches import (
     are_usable,
     checked_batch,
@@ -112,13 +118,20 @@ class WindowedMoments:
     def second_moment(self) -> Array:
         """Return the sum (p, p) of φφᵀ over all rounds, where φ are the features of the chosen action."""
         mean = self.feature_mean
-        return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
+        return np.asarray(
+            self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean
+        )
 
     # -- making --
 
     @classmethod
     def empty(
-        cls, dim: int, windows: int | None = None, *, offered: bool = False, edges: Any = None
+        cls,
+        dim: int,
+        windows: int | None = None,
+        *,
+        offered: bool = False,
+        edges: Any = None,
     ) -> WindowedMoments:
         """Return moments without any rounds, to which the method `update` can add rounds.
 
@@ -136,9 +149,19 @@ class WindowedMoments:
         dim = whole_number("dim", dim, 1)
         checked = None if edges is None else checked_edges(edges)
         if (windows is None) == (checked is None):
-            raise InputError("give either windows (their number) or edges (their bounding times)")
-        m = len(checked) - 1 if checked is not None else whole_number("windows", windows, 1)
-        return cls(PowerSums.empty(m, dim + 1), PowerSums.empty(m, dim) if offered else None, checked)
+            raise InputError(
+                "give either windows (their number) or edges (their bounding times)"
+            )
+        m = (
+            len(checked) - 1
+            if checked is not None
+            else whole_number("windows", windows, 1)
+        )
+        return cls(
+            PowerSums.empty(m, dim + 1),
+            PowerSums.empty(m, dim) if offered else None,
+            checked,
+        )
 
     @classmethod
     def from_arrays(
@@ -182,7 +205,9 @@ class WindowedMoments:
         m = 8 if windows is None and edges is None else windows
         moments = cls.empty(dim, m, edges=edges, offered=offered is not None)
         place = even_places(n, moments.windows) if edges is None else None
-        return moments.update(features, rewards, window=place, times=times, offered=offered)
+        return moments.update(
+            features, rewards, window=place, times=times, offered=offered
+        )
 
     # -- adding --
 
@@ -214,11 +239,20 @@ class WindowedMoments:
             Number of actions that each round offered, if the numbers differ.
         """
         batch = checked_batch(
-            features, rewards, offered, offered_counts, dim=self.dim, keeps_offered=self.offered is not None
+            features,
+            rewards,
+            offered,
+            offered_counts,
+            dim=self.dim,
+            keeps_offered=self.offered is not None,
         )
-        place = place_rounds(len(batch.rewards), window, times, self.windows, self.edges)
+        place = place_rounds(
+            len(batch.rewards), window, times, self.windows, self.edges
+        )
         parts = [batch.sums(place, rounds) for rounds in segments(place)]
-        if not all(are_usable(sums) for _, *both in parts for sums in both if sums is not None):
+        if not all(
+            are_usable(sums) for _, *both in parts for sums in both if sums is not None
+        ):
             explain_unusable(features=features, rewards=rewards, offered=offered)
         for windows, chosen, several in parts:
             self.chosen.put(windows, chosen)
@@ -232,7 +266,9 @@ class WindowedMoments:
             return NotImplemented
         self._check_alike(other)
         if self.windows != other.windows:
-            raise InputError(f"shards must have the same windows, got {self.windows} and {other.windows}")
+            raise InputError(
+                f"shards must have the same windows, got {self.windows} and {other.windows}"
+            )
         if not np.array_equal(self.edges, other.edges):  # type: ignore[arg-type]
             raise InputError("shards must have the same window edges")
         return self._paired(other, PowerSums.merged, self.edges)
@@ -253,7 +289,9 @@ class WindowedMoments:
         """Return moments with the windows of this object, followed by the windows of the argument `later`."""
         self._check_alike(later)
         if (self.edges is None) != (later.edges is None):
-            raise InputError("either both or neither of the moments must have window edges")
+            raise InputError(
+                "either both or neither of the moments must have window edges"
+            )
         edges = None
         if self.edges is not None and later.edges is not None:
             if self.edges[-1] != later.edges[0]:
@@ -265,12 +303,19 @@ class WindowedMoments:
 
     def _check_alike(self, other: WindowedMoments) -> None:
         if self.dim != other.dim:
-            raise InputError(f"moments must have the same dim, got {self.dim} and {other.dim}")
+            raise InputError(
+                f"moments must have the same dim, got {self.dim} and {other.dim}"
+            )
         if (self.offered is None) != (other.offered is None):
-            raise InputError("either both or neither of the moments must hold offered actions")
+            raise InputError(
+                "either both or neither of the moments must hold offered actions"
+            )
 
     def _paired(
-        self, other: WindowedMoments, join: Callable[[PowerSums, PowerSums], PowerSums], edges: Any
+        self,
+        other: WindowedMoments,
+        join: Callable[[PowerSums, PowerSums], PowerSums],
+        edges: Any,
     ) -> WindowedMoments:
         """`join` of both chosen and of both offered sums."""
         several = None
@@ -293,20 +338,28 @@ class WindowedMoments:
         """Merge neighbouring windows into fewer windows with numbers of rounds as equal as possible."""
         windows = whole_number("windows", windows, 1)
         if windows > self.windows:
-            raise InputError(f"windows must be at most the present {self.windows}, got {windows}")
+            raise InputError(
+                f"windows must be at most the present {self.windows}, got {windows}"
+            )
         return self.regrouped(even_starts(self.chosen.count, windows))
 
     def regrouped(self, starts: Array) -> WindowedMoments:
         """Merge neighbours: a new window begins at each of `starts`, increasing indices of which the
         first is 0.
         """
-        edges = None if self.edges is None else self.edges[np.append(starts, self.windows)]
+        edges = (
+            None if self.edges is None else self.edges[np.append(starts, self.windows)]
+        )
         return self._each(lambda sums: sums.grouped(starts), edges)
 
-    def _each(self, change: Callable[[PowerSums], PowerSums], edges: Any) -> WindowedMoments:
+    def _each(
+        self, change: Callable[[PowerSums], PowerSums], edges: Any
+    ) -> WindowedMoments:
         """`change` of the chosen and of the offered sums."""
         return WindowedMoments(
-            change(self.chosen), None if self.offered is None else change(self.offered), edges
+            change(self.chosen),
+            None if self.offered is None else change(self.offered),
+            edges,
         )
 
     # -- changing variables --
@@ -333,7 +386,9 @@ class WindowedMoments:
         of_both = np.eye(self.dim + 1)
         of_both[: len(change), : len(change)] = change
         of_features = of_both[: self.dim, : self.dim]
-        offered = None if self.offered is None else self.offered.transformed(of_features)
+        offered = (
+            None if self.offered is None else self.offered.transformed(of_features)
+        )
         return WindowedMoments(self.chosen.transformed(of_both), offered, self.edges)
 
     def about_zero(self) -> WindowedMoments:
@@ -360,8 +415,12 @@ class WindowedMoments:
         shift : array, shape (q,), subtracted from each, in its unit
         scale : array, shape (q,), its new unit, positive
         """
-        offered = None if self.offered is None else self.offered.rescaled(kept, shift, scale)
-        chosen = self.chosen.rescaled(np.append(kept, self.dim), np.append(shift, 0.0), np.append(scale, 1.0))
+        offered = (
+            None if self.offered is None else self.offered.rescaled(kept, shift, scale)
+        )
+        chosen = self.chosen.rescaled(
+            np.append(kept, self.dim), np.append(shift, 0.0), np.append(scale, 1.0)
+        )
         return WindowedMoments(chosen, offered, self.edges)
 
     # -- comparing and storing --
@@ -370,9 +429,14 @@ class WindowedMoments:
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
             return NotImplemented
-        (mine, arrays), (theirs, others) = storage.to_state(self), storage.to_state(other)
+        (mine, arrays), (theirs, others) = (
+            storage.to_state(self),
+            storage.to_state(other),
+        )
         same = (mine, arrays.keys()) == (theirs, others.keys())
-        return same and all(np.array_equal(array, others[name]) for name, array in arrays.items())
+        return same and all(
+            np.array_equal(array, others[name]) for name, array in arrays.items()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -382,7 +446,9 @@ class WindowedMoments:
         return f"WindowedMoments({sizes}, of {kind} actions)"
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """What a file of moments must hold: p + 1 chosen and p offered variables in m windows, and m + 1
         edges.
         """
@@ -398,7 +464,9 @@ class WindowedMoments:
         return storage.encode(KIND, arrays, settings)
 
     @classmethod
-    def from_bytes(cls, content: bytes | bytearray, name: str = "content") -> WindowedMoments:
+    def from_bytes(
+        cls, content: bytes | bytearray, name: str = "content"
+    ) -> WindowedMoments:
         """The moments in the content of a file; `name` is for messages."""
         arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:

@@ -37,7 +37,9 @@ class Tasks(NamedTuple):
     @classmethod
     def of(cls, past: Past, *, centered: bool) -> Tasks:
         """The windows of a past, about their mean if `centered`, else about 0."""
-        check_estimable(past.moments, [f"x{j}" for j in range(past.dim)], use_offered=False)
+        check_estimable(
+            past.moments, [f"x{j}" for j in range(past.dim)], use_offered=False
+        )
         paths, _, _ = window_paths(past.moments)
         center = paths.coefficients.mean(axis=0) * centered
         apart, error = paths.coefficients - center, paths.covariances.mean(axis=0)
@@ -68,7 +70,9 @@ class AffinePart:
         self.lift = np.ascontiguousarray(np.column_stack([center, axes]))
         self.learned_dim = axes.shape[1]
 
-    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
+    def radii(
+        self, memory: MemoryState, volume: float, assumed: bounds.Assumptions
+    ) -> tuple[float, float]:
         """The memory's own radius; the center counts as exact."""
         return memory.radius(volume, assumed), 0.0
 
@@ -102,8 +106,14 @@ class AffineLinUCB(LinearPolicy):
     def __init__(self, center: Any, axes: Any, **rest: Any) -> None:
         self.center = finite_array("center", center, ("p",)).copy()
         empty = np.zeros((len(self.center), 0))
-        self.axes = finite_array("axes", axes, (len(self.center), "q")).copy() if np.size(axes) else empty
-        super().__init__(len(self.center), invariant=AffinePart(self.center, self.axes), **rest)
+        self.axes = (
+            finite_array("axes", axes, (len(self.center), "q")).copy()
+            if np.size(axes)
+            else empty
+        )
+        super().__init__(
+            len(self.center), invariant=AffinePart(self.center, self.axes), **rest
+        )
 
     @classmethod
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
@@ -115,22 +125,37 @@ class AffineLinUCB(LinearPolicy):
         tasks = Tasks.of(past, centered=True)
         along, sizes = tasks.directions(rank)
         others = np.linalg.qr(along, mode="complete")[0][:, along.shape[1] :]
-        axes = np.column_stack([along * np.sqrt(sizes), others * (OFF_SUBSPACE * np.sqrt(sizes.min()))])
+        axes = np.column_stack(
+            [along * np.sqrt(sizes), others * (OFF_SUBSPACE * np.sqrt(sizes.min()))]
+        )
         length = float(np.sqrt(along.shape[1]))
-        settings = past.settings() | {"ridge": past.noise_scale**2, "norm_bound": length}
+        settings = past.settings() | {
+            "ridge": past.noise_scale**2,
+            "norm_bound": length,
+        }
         return cls(tasks.center, axes, **{**settings, **options})
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The subspace and the memory."""
-        return {"center": self.center.copy(), "axes": self.axes.copy(), **super().arrays()}
+        return {
+            "center": self.center.copy(),
+            "axes": self.axes.copy(),
+            **super().arrays(),
+        }
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The subspace, and what LinearPolicy keeps of its q coordinates."""
         subspace = {"center": ArraySpec(("p",)), "axes": ArraySpec(("p", "q"))}
         return StateSchema({**super().state_schema(settings, names).arrays, **subspace})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
-        return super().from_state({**settings, "center": arrays["center"], "axes": arrays["axes"]}, arrays)
+        return super().from_state(
+            {**settings, "center": arrays["center"], "axes": arrays["axes"]}, arrays
+        )

@@ -14,13 +14,28 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits import plotting, storage
-from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    one_of,
+    probability,
+    whole_number,
+)
 from invariant_bandits.decomposition.arm_statistics import TINY, ArmStatistics
-from invariant_bandits.decomposition.drift_prior import ENOUGH_CLICKS, UNLIMITED, DriftPrior
+from invariant_bandits.decomposition.drift_prior import (
+    ENOUGH_CLICKS,
+    UNLIMITED,
+    DriftPrior,
+)
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base, mixture_kernels
-from invariant_bandits.policies.base import BasePolicy, Scores, chosen_array, offered_array
+from invariant_bandits.policies.base import (
+    BasePolicy,
+    Scores,
+    chosen_array,
+    offered_array,
+)
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
     STATE_SPECS,
@@ -32,7 +47,14 @@ from invariant_bandits.policies.mixture import (
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, truth_value, under
+from invariant_bandits.storage import (
+    ArraySpec,
+    StateSchema,
+    counters,
+    prefixed,
+    truth_value,
+    under,
+)
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
@@ -126,16 +148,29 @@ class Belief(plotting.ShownInNotebooks):
     def __str__(self) -> str:
         lines = [self.caution] if self.caution else []
         lines += [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
-        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
+        lines += [
+            f"  {name:<22} {100.0 * share:5.1f} %"
+            for name, share in self.hypotheses.items()
+        ]
         if self.no_alarm_because:
-            lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
+            lines.append(
+                f"  these logs cannot support an alarm: {self.no_alarm_because}"
+            )
         else:
-            verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
+            verdict = (
+                "ALARM: the logs' invariance does not hold"
+                if self.alarm
+                else "no alarm"
+            )
             power = self.log_evidence / np.log(10.0)
-            lines.append(f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}")
+            lines.append(
+                f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}"
+            )
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
-            lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
+            lines.append(
+                f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs"
+            )
         if self.noise_ratio != 1.0:
             lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
         if self.winsorised:
@@ -153,7 +188,10 @@ class Belief(plotting.ShownInNotebooks):
     def to_dict(self) -> dict[str, Any]:
         """Return the beliefs as plain values; under `drift`, the direction that moved most comes first."""
         moved = zip(self.names, self.shifts.tolist(), self.errors.tolist(), strict=True)
-        drift = [dict(zip(("direction", "shift", "error"), move, strict=True)) for move in moved]
+        drift = [
+            dict(zip(("direction", "shift", "error"), move, strict=True))
+            for move in moved
+        ]
         return {
             "caution": self.caution,
             "beliefs": {name: float(share) for name, share in self.hypotheses.items()},
@@ -161,7 +199,9 @@ class Belief(plotting.ShownInNotebooks):
             "alarm_level": self.alarm_level,
             "log_evidence": float(self.log_evidence),
             "no_alarm_because": self.no_alarm_because,
-            "drift": [drift[place] for place in np.argsort(-np.abs(self.shifts) / self.errors)],
+            "drift": [
+                drift[place] for place in np.argsort(-np.abs(self.shifts) / self.errors)
+            ],
             "noise_ratio": float(self.noise_ratio),
             "baseline_shift": list(map(float, self.baseline_shift)),
         }
@@ -184,11 +224,18 @@ class Belief(plotting.ShownInNotebooks):
         """
         low, high = self.shifts - 2.0 * self.errors, self.shifts + 2.0 * self.errors
         furthest = np.argsort(-np.abs(self.shifts) / self.errors)[:most]
-        moved = {f"{j + 1}: {self.names[j]}": (self.shifts[j], low[j], high[j]) for j in furthest}
-        with plotting.canvas(axes, theme, 9.6, 0.9 + 0.34 * max(len(moved), 4), columns=2) as (pair, _):
+        moved = {
+            f"{j + 1}: {self.names[j]}": (self.shifts[j], low[j], high[j])
+            for j in furthest
+        }
+        with plotting.canvas(
+            axes, theme, 9.6, 0.9 + 0.34 * max(len(moved), 4), columns=2
+        ) as (pair, _):
             plotting.shares_chart(self.hypotheses, axes=pair[0], theme_name=theme)
             words = "change of the coefficient since the logs"
-            plotting.difference_chart(moved, axes=pair[1], theme_name=theme, words=words)
+            plotting.difference_chart(
+                moved, axes=pair[1], theme_name=theme, words=words
+            )
         return np.asarray(pair)
 
 
@@ -213,7 +260,9 @@ class ReasoningPolicy(BasePolicy):
         """Actions (N,) for N rounds (N, K, p) in the present state."""
         rounds = base.batch_array(features, self.dim)
         with self._lock:
-            return np.array([self.select(offered) for offered in rounds], dtype=np.int64)
+            return np.array(
+                [self.select(offered) for offered in rounds], dtype=np.int64
+            )
 
 
 @policy("auto-isd")
@@ -300,7 +349,9 @@ class AutoISD(ReasoningPolicy):
         members: Sequence[Member] | Mapping[str, Array] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
-            raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}: use from_history")
+            raise InputError(
+                f"prior must be a DriftPrior, got {type(prior).__name__}: use from_history"
+            )
         self.prior = prior
         self.link = prior.link
         self.dim = len(prior.mean)
@@ -313,19 +364,30 @@ class AutoISD(ReasoningPolicy):
         self.rounds, self.winsorised, self._warned = 0, 0, False
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
-        self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
+        self._coefficients_per_arm = (
+            1.0 if prior.population is None else float(prior.layout.own)
+        )
         coordinates = self.dim + self.intercept
         if isinstance(members, Mapping):
             state = members
         else:
-            starts = default_members(prior, intercept=self.intercept) if members is None else list(members)
+            starts = (
+                default_members(prior, intercept=self.intercept)
+                if members is None
+                else list(members)
+            )
             state = FilterMixture.initial_state(prior, starts, coordinates)
         self.mixture = FilterMixture(prior, state, self.share, self.noise, self.caution)
         self._peak_evidence, self._next_look = 0.0, next_look(0, coordinates)
 
     @classmethod
     def from_history(
-        cls, moments: WindowedMoments, *, exploration: Any = None, offered: Any = None, **options: Any
+        cls,
+        moments: WindowedMoments,
+        *,
+        exploration: Any = None,
+        offered: Any = None,
+        **options: Any,
     ) -> Self:
         """Estimate stable and drifting coefficients from logs and return an AutoISD policy.
 
@@ -345,8 +407,13 @@ class AutoISD(ReasoningPolicy):
         AutoISD(dim=10, members=26, rounds=0)
         """
         if exploration is not None or offered is not None:
-            warnings.warn("exploration and offered have no effect on AutoISD: see caution", stacklevel=2)
-        prior = DriftPrior.from_moments(moments, InvariantSubspaceDecomposition().fit(moments).basis_)
+            warnings.warn(
+                "exploration and offered have no effect on AutoISD: see caution",
+                stacklevel=2,
+            )
+        prior = DriftPrior.from_moments(
+            moments, InvariantSubspaceDecomposition().fit(moments).basis_
+        )
         return cls(prior, **options)
 
     @classmethod
@@ -359,7 +426,9 @@ class AutoISD(ReasoningPolicy):
         return cls(DriftPrior.from_arms(statistics), **options)
 
     @classmethod
-    def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
+    def from_past(
+        cls, past: Past, *, windows: int | None = None, **options: Any
+    ) -> Self:
         """Estimate the drift of coefficients from the logs of a Past object and return an AutoISD policy.
 
         The parameter `windows` is the number of periods into which the logged rounds are cut, by default as
@@ -386,10 +455,14 @@ class AutoISD(ReasoningPolicy):
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
-            if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
+            if (
+                type(features) is not np.ndarray
+            ):  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
             buffer, rounds = self.mixture.buffer, float(self.rounds)
-            choice: tuple[int, int] = kernels.choose(features, buffer, rounds, self.remaining_rounds)
+            choice: tuple[int, int] = kernels.choose(
+                features, buffer, rounds, self.remaining_rounds
+            )
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self._choose(offered_array(features, self.dim))
         finally:
@@ -406,13 +479,19 @@ class AutoISD(ReasoningPolicy):
             if mixture.may_test(self.rounds) or not mixture.are_near(batch):
                 return super().select_many(batch)
             variances, directions = np.linalg.eigh(mixture.left_open())
-            deviations = 1.0 if mixture.doubts_logs else mixture.buffer[kernels.DEVIATIONS]
+            deviations = (
+                1.0 if mixture.doubts_logs else mixture.buffer[kernels.DEVIATIONS]
+            )
             root = directions * (deviations * np.sqrt(np.maximum(variances, 0.0)))
             whole = np.vstack([mixture.filters.mean, root.T])
             panel = whole[:, : self.dim] @ self.prior.basis.T
-            offset = whole[:, self.dim :].sum(axis=1, keepdims=True)  # of the baseline, if it is kept
+            offset = whole[:, self.dim :].sum(
+                axis=1, keepdims=True
+            )  # of the baseline, if it is kept
             chosen = np.empty(len(batch), dtype=np.int64)
-            for block, bounds in base.upper_bounds(batch, panel, [(slice(1, None), 1.0)], offset):
+            for block, bounds in base.upper_bounds(
+                batch, panel, [(slice(1, None), 1.0)], offset
+            ):
                 best = bounds.max(axis=1, keepdims=True)
                 chosen[block] = bounds.argmax(axis=1)
                 close = (bounds > best - TIE * np.abs(bounds).max()).sum(axis=1) > 1
@@ -438,10 +517,14 @@ class AutoISD(ReasoningPolicy):
         means = np.empty(len(rows))
         with self._lock:
             buffer, rounds = self.mixture.buffer, float(self.rounds)
-            action, _ = kernels.decide(rows, buffer, rounds, self.remaining_rounds, means)
+            action, _ = kernels.decide(
+                rows, buffer, rounds, self.remaining_rounds, means
+            )
         if action < 0:
             self._refuse(rows)
-        return base.one_hot(action, len(rows)), chance(means) if self.link == "logit" else means
+        return base.one_hot(action, len(rows)), chance(
+            means
+        ) if self.link == "logit" else means
 
     def _predict(self, rows: Array) -> Array:
         """Mean and posterior standard deviation (2, K), of log-odds where rewards are clicks, of actions with
@@ -455,11 +538,20 @@ class AutoISD(ReasoningPolicy):
 
     # -- learning --
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,)."""
         self.learn_beside(features, reward, 0.0, 0.0)
 
-    def learn_beside(self, features: Any, reward: float, offset: float, doubt: float) -> None:
+    def learn_beside(
+        self, features: Any, reward: float, offset: float, doubt: float
+    ) -> None:
         """Learn a round in which a part `offset` of the expected reward (or log-odds) is known up to a
         variance `doubt`.
         """
@@ -467,7 +559,11 @@ class AutoISD(ReasoningPolicy):
         try:
             lock.acquire()  # `with` would take twice as long
             try:
-                row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
+                row = (
+                    features
+                    if type(features) is np.ndarray
+                    else chosen_array(features, self.dim)
+                )
                 buffer, rounds = self.mixture.buffer, float(self.rounds)
                 status: int = kernels.learn(row, reward, buffer, rounds, offset, doubt)
             except WRONG_TYPE:  # another type or layout than the compiled loop takes
@@ -480,9 +576,15 @@ class AutoISD(ReasoningPolicy):
                 self._look(self.peak_evidence)
             if status == kernels.WINSORISED:
                 self.winsorised += 1
-                if not self._warned and self.winsorised >= max(MANY_CUT, SHARE_CUT * self.rounds):
+                if not self._warned and self.winsorised >= max(
+                    MANY_CUT, SHARE_CUT * self.rounds
+                ):
                     self._warned = True
-                    warnings.warn(OUTLIERS.format(self.winsorised, self.rounds), OutlierWarning, stacklevel=2)
+                    warnings.warn(
+                        OUTLIERS.format(self.winsorised, self.rounds),
+                        OutlierWarning,
+                        stacklevel=2,
+                    )
         finally:
             lock.release()
 
@@ -499,12 +601,22 @@ class AutoISD(ReasoningPolicy):
             rows = offered_array(features, self.dim)
         else:
             rows = chosen_array(features, self.dim)[None]
-            if self.link == "logit" and not 0.0 <= base.reward_number(reward) <= 1.0 and abs(reward) < 1e100:
-                raise InputError(f"reward must be from 0 to 1, a click as in the logs, got {reward:g}")
-        far = self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
+            if (
+                self.link == "logit"
+                and not 0.0 <= base.reward_number(reward) <= 1.0
+                and abs(reward) < 1e100
+            ):
+                raise InputError(
+                    f"reward must be from 0 to 1, a click as in the logs, got {reward:g}"
+                )
+        far = (
+            self.mixture.distances(rows) if np.abs(rows).max() < 1e100 else np.zeros(0)
+        )
         if far.max(initial=0.0) > np.sqrt(kernels.FARTHEST):
             size = f"{far.max():.0e} times as large as usual in the logs, more than a million times"
-            raise InputError(f"features of action {int(far.argmax())} are {size}: are they in other units?")
+            raise InputError(
+                f"features of action {int(far.argmax())} are {size}: are they in other units?"
+            )
         base.refuse(features, self.dim, reward)
 
     # -- explaining --
@@ -544,7 +656,9 @@ class AutoISD(ReasoningPolicy):
 
         The significance level of the alarm over all rounds together is the parameter `confidence`.
         """
-        return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.confidence))
+        return self.alarm_supported and self._peak_evidence >= float(
+            np.log(1.0 / self.confidence)
+        )
 
     @property
     def alarm_supported(self) -> bool:
@@ -566,9 +680,15 @@ class AutoISD(ReasoningPolicy):
 
         Print the result of `explain` for a text, or read its fields for numbers.
         """
-        names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
+        names = (
+            [f"x{j}" for j in range(self.dim)]
+            if feature_names is None
+            else list(feature_names)
+        )
         if len(names) != self.dim:
-            raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
+            raise InputError(
+                f"feature_names must have {self.dim} entries, got {len(names)}"
+            )
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
             mean, covariance = self.mixture.mean_and_covariance()
@@ -582,9 +702,13 @@ class AutoISD(ReasoningPolicy):
                 errors=np.sqrt(np.maximum(np.diagonal(covariance), 0.0)[: self.dim]),
                 names=[", ".join(names[i] for i in places) for places in main],
                 rounds=self.rounds,
-                noise_ratio=float(np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)),
+                noise_ratio=float(
+                    np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)
+                ),
                 no_alarm_because=why_no_alarm(self.prior),
-                baseline_shift=(shift, float(np.sqrt(doubt))) if self.intercept else (0.0, 0.0),
+                baseline_shift=(shift, float(np.sqrt(doubt)))
+                if self.intercept
+                else (0.0, 0.0),
                 winsorised=self.winsorised,
             )
 
@@ -597,7 +721,9 @@ class AutoISD(ReasoningPolicy):
         if prior.present_level is None or not self.intercept:
             return float(mean[-1]) - prior.baseline, float(covariance[-1, -1]) + between
         at_mean = np.append(prior.feature_mean, 1.0)
-        return float(at_mean @ mean) - prior.present_level, float(at_mean @ covariance @ at_mean) + between
+        return float(at_mean @ mean) - prior.present_level, float(
+            at_mean @ covariance @ at_mean
+        ) + between
 
     # -- arms that come and go --
 
@@ -611,7 +737,9 @@ class AutoISD(ReasoningPolicy):
         with self._lock:
             prior = self.prior.with_arm(features)
             starts = default_members(prior, intercept=self.intercept)
-            return self.from_state(*self._state(prior, self.mixture.grown(self.prior, starts)))
+            return self.from_state(
+                *self._state(prior, self.mixture.grown(self.prior, starts))
+            )
 
     def without_arm(self, arm: int) -> Self:
         """Return a copy of this policy without one arm and without that arm's entries in feature vectors.
@@ -642,22 +770,34 @@ class AutoISD(ReasoningPolicy):
             "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self.rounds, self.winsorised], dtype=np.int64),
         }
-        return {**self.settings(), "prior": numbers}, {**prefixed(PRIOR, arrays), **filters, **own}
+        return {**self.settings(), "prior": numbers}, {
+            **prefixed(PRIOR, arrays),
+            **filters,
+            **own,
+        }
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The arrays of C filters over d coordinates, and those of the prior."""
         prior = storage.schema_of(DriftPrior, list(under(dict.fromkeys(names), PRIOR)))
         own = {"peak_evidence": ArraySpec((1,), least=0.0), "counters": counters(2)}
         return StateSchema({**STATE_SPECS, **own}, parts={PRIOR: prior})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
         options = dict(settings)
-        prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
+        prior = storage.from_state(
+            DriftPrior, options.pop("prior"), under(arrays, PRIOR)
+        )
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
-            raise InputError("means must have a coordinate for each of the prior, and for a baseline")
+            raise InputError(
+                "means must have a coordinate for each of the prior, and for a baseline"
+            )
         state: Any = {name: arrays[name] for name in STATE_SPECS}
         policy = cls(prior, members=state, **options)
         policy.rounds, policy.winsorised = arrays["counters"].tolist()
@@ -667,12 +807,16 @@ class AutoISD(ReasoningPolicy):
 
 def checked_caution(caution: Any) -> float | None:
     """Return the caution as a number, or None for no limit, which commands, names and grids spell "none"."""
-    if caution is None or (isinstance(caution, str) and caution.strip().lower() in NO_LIMIT_WORDS):
+    if caution is None or (
+        isinstance(caution, str) and caution.strip().lower() in NO_LIMIT_WORDS
+    ):
         return None
     try:
         return base.not_negative("caution", caution)
     except InputError:
-        raise InputError(f"caution must be a number of at least 0, or none, got {caution!r}") from None
+        raise InputError(
+            f"caution must be a number of at least 0, or none, got {caution!r}"
+        ) from None
 
 
 def chance(odds: Array) -> Array:
@@ -758,17 +902,27 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     squares = np.diagonal(G)[:p]
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
     constant = np.diagonal(G) <= ONLY_ROUNDING * squares
-    u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = 0.0, 0.0, 0.0, 0.0, 0.0
+    u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = (
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    )
     u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
-    doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
+    doubt = (
+        G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
+    )
     breaks = product(DRIFT_FACTORS, BREAK_SIZES, break_units(prior))
     extra = [factor * prior.drift + size * unit for factor, size, unit in breaks]
     broken = np.array([kernels.log_normal(u, G, drift, B + doubt) for drift in extra])
     top = broken.max()
     if not np.isfinite(top):
         return 0.0
-    return float(top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior))
+    return float(
+        top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior)
+    )
 
 
 def _arm_evidence(online: Array, prior: DriftPrior) -> float:
@@ -786,31 +940,60 @@ def _arm_evidence(online: Array, prior: DriftPrior) -> float:
     p, bounds = len(prior.mean), prior.drift_bounds
     least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
     squares = np.diagonal(online[0])[:p]
-    places = np.flatnonzero((squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS))
+    places = np.flatnonzero(
+        (squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS)
+    )
     sums = marginal_sums(online, places)
     varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * squares[places]
     if not varied.any():
         return 0.0
-    places, (G, B), u = places[varied], sums[:, :-1, :-1][:, varied][:, :, varied], sums[0, -1, :-1][varied]
+    places, (G, B), u = (
+        places[varied],
+        sums[:, :-1, :-1][:, varied][:, :, varied],
+        sums[0, -1, :-1][varied],
+    )
     used = bounds.directions[places].any(axis=0)
     directions, seen, hidden, informing = (part[..., used] for part in bounds)
     directions, unit = directions[places], prior.unit[places] + prior.mean[places] ** 2
     units = unit @ directions**2 / (directions**2).sum(axis=0)
-    most = np.where(informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen))
+    most = np.where(
+        informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen)
+    )
     along = np.ascontiguousarray(G @ directions)
-    rest = np.ascontiguousarray(B + G @ prior.mean_covariance[np.ix_(places, places)] @ G)
-    held, likeliest, pull, precision = likeliest_drift(u, along, rest, seen, most, ARM_SEARCH_STEPS)
+    rest = np.ascontiguousarray(
+        B + G @ prior.mean_covariance[np.ix_(places, places)] @ G
+    )
+    held, likeliest, pull, precision = likeliest_drift(
+        u, along, rest, seen, most, ARM_SEARCH_STEPS
+    )
     if not np.isfinite(held):
         return 0.0
     every = np.append(unit, np.zeros(len(units) - len(unit)))
-    of_all = kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
+    of_all = (
+        kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
+    )
     along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
-    result = np.logaddexp(np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one))
-    slopes = np.flatnonzero((places >= prior.layout.own_dim) | (places % prior.layout.own > 0))
+    result = np.logaddexp(
+        np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one)
+    )
+    slopes = np.flatnonzero(
+        (places >= prior.layout.own_dim) | (places % prior.layout.own > 0)
+    )
     if len(slopes):
-        mean, doubt = prior.mean[places[slopes]], np.diagonal(prior.mean_covariance)[places[slopes]]
-        fading = _shifted(-FADED_PART * mean, FADED_VARIANCE * mean**2, pull[slopes], precision[slopes])
-        result = np.logaddexp(result, np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)))
+        mean, doubt = (
+            prior.mean[places[slopes]],
+            np.diagonal(prior.mean_covariance)[places[slopes]],
+        )
+        fading = _shifted(
+            -FADED_PART * mean,
+            FADED_VARIANCE * mean**2,
+            pull[slopes],
+            precision[slopes],
+        )
+        result = np.logaddexp(
+            result,
+            np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)),
+        )
     return float(result)
 
 

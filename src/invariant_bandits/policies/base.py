@@ -11,7 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
-from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, cast, runtime_checkable
+from typing import (
+    Any,
+    ClassVar,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    cast,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -124,7 +133,14 @@ class CompletePolicy(Policy, Protocol):
     def propensities(self, features: Any) -> Array:
         """Probability (K,) of each action being the next choice, over the policy's own randomness."""
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the chosen action with features (p,)."""
 
     def settings(self) -> dict[str, Any]:
@@ -138,14 +154,18 @@ class CompletePolicy(Policy, Protocol):
         """A fresh policy that knows the past."""
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these `settings` and `arrays`."""
 
 
 def missing_parts(policy: Any) -> list[str]:
     """Names of the methods and attributes of CompletePolicy that a policy lacks."""
     parts = {*vars(CompletePolicy), *CompletePolicy.__annotations__, *vars(Policy)}
-    return sorted(part for part in parts if not part.startswith("_") and not hasattr(policy, part))
+    return sorted(
+        part for part in parts if not part.startswith("_") and not hasattr(policy, part)
+    )
 
 
 class BasePolicy(ThreadSafe):
@@ -166,7 +186,9 @@ class BasePolicy(ThreadSafe):
     dim: int
     rounds: Any
 
-    def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
+    def update_many(
+        self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None
+    ) -> None:
         """Learn N rounds in their order, exactly as N calls of `update` would.
 
         If one of the N rounds is invalid, the policy does not change at all.
@@ -183,18 +205,24 @@ class BasePolicy(ThreadSafe):
             Index of the played action in each round, for policies that need the index.
         """
         policy: Any = self
-        rows = np.ascontiguousarray(finite_array("features", features, ("N", policy.dim)))
+        rows = np.ascontiguousarray(
+            finite_array("features", features, ("N", policy.dim))
+        )
         gains = finite_array("rewards", rewards, (len(rows),)).tolist()
         sets = [None] * len(rows) if offered is None else list(offered)
         played = [None] * len(rows) if actions is None else list(actions)
         for name, count in (("offered", len(sets)), ("actions", len(played))):
             if count != len(rows):
-                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {count}")
+                raise InputError(
+                    f"{name} must have an entry for each of the {len(rows)} rounds, got {count}"
+                )
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
                 learn = learn_from(policy)
-                for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
+                for row, gain, others, action in zip(
+                    rows, gains, sets, played, strict=True
+                ):
                     learn(row, gain, offered=others, action=action)
             except Exception:
                 self._put_back(before)
@@ -225,7 +253,9 @@ class BasePolicy(ThreadSafe):
         return {"counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
         policy._restore(arrays)
@@ -236,7 +266,9 @@ class BasePolicy(ThreadSafe):
         self.rounds = int(arrays["counters"][0])
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """What the arrays of a policy with these settings must be, of which a file has these names.
 
         Saving and loading hold a state against it. Finite numbers, unless a class says more.
@@ -276,12 +308,16 @@ class ComposedPolicy(BasePolicy):
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
         with self._lock:
-            return np.asarray(self._playing.select_many(self._seen(features, batch_array)))
+            return np.asarray(
+                self._playing.select_many(self._seen(features, batch_array))
+            )
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p), by the policy that plays."""
         with self._lock:
-            return cast(Scores, self._playing.scores(self._seen(features, offered_array)))
+            return cast(
+                Scores, self._playing.scores(self._seen(features, offered_array))
+            )
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
@@ -320,7 +356,9 @@ def resolved_options(policy: Any) -> dict[str, Any]:
     for name, value in storage.flatten(policy.settings()).items():
         plain = value.item() if isinstance(value, np.generic) else value
         is_estimate = any(part in ESTIMATES for part in name.split("."))
-        if not is_estimate and (plain is None or isinstance(plain, bool | int | float | str)):
+        if not is_estimate and (
+            plain is None or isinstance(plain, bool | int | float | str)
+        ):
             options[name] = plain
     return options
 
@@ -328,7 +366,9 @@ def resolved_options(policy: Any) -> dict[str, Any]:
 def stored_kind(name: Any) -> Any:
     """The class of policies that a file names."""
     if name not in POLICIES:
-        raise InputError(f"its policy is not known here: it must be a registered name, got {name!r:.80}")
+        raise InputError(
+            f"its policy is not known here: it must be a registered name, got {name!r:.80}"
+        )
     return POLICIES.find(name).kind
 
 
@@ -338,7 +378,9 @@ def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSc
     A class of another package that does not define `state_schema` itself may keep any finite numbers.
     """
     kind = stored_kind(settings.get("policy"))
-    if not kind.__module__.startswith("invariant_bandits.") and "state_schema" not in vars(kind):
+    if not kind.__module__.startswith(
+        "invariant_bandits."
+    ) and "state_schema" not in vars(kind):
         return ANYTHING
     return cast(StateSchema, kind.state_schema(settings.get("settings"), names))
 
@@ -415,7 +457,9 @@ def batch_array(features: Any, dim: int) -> Array:
 
 def too_large() -> InputError:
     """The refusal of finite numbers whose squares cannot be summed."""
-    return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
+    return InputError(
+        "features and reward must be smaller: the sum of their squares must stay below 1e200"
+    )
 
 
 def refuse(features: Any, dim: int, reward: Any = None) -> NoReturn:
@@ -435,7 +479,11 @@ def _unknown_to(update: Any) -> frozenset[str]:
     """Which of `offered` and `action` a function does not take."""
     parameters = inspect.signature(update).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    return frozenset() if takes_all else frozenset({"offered", "action"}.difference(parameters))
+    return (
+        frozenset()
+        if takes_all
+        else frozenset({"offered", "action"}.difference(parameters))
+    )
 
 
 def learn_from(policy: Any) -> Callable[..., None]:
@@ -446,7 +494,9 @@ def learn_from(policy: Any) -> Callable[..., None]:
         return update
 
     def learn(features: Any, reward: float, **known: Any) -> None:
-        update(features, reward, **{name: known[name] for name in known.keys() - unknown})
+        update(
+            features, reward, **{name: known[name] for name in known.keys() - unknown}
+        )
 
     return learn
 
@@ -456,7 +506,9 @@ def _has_one_pass(kind: type) -> bool:
     """Whether a class of policies decides by the methods of the one that defines `expect`."""
     known = next((each for each in kind.__mro__ if "expect" in vars(each)), None)
     names = ("select", "scores", "propensities")
-    return known is not None and all(getattr(kind, name) is getattr(known, name) for name in names)
+    return known is not None and all(
+        getattr(kind, name) is getattr(known, name) for name in names
+    )
 
 
 def expect(policy: Any, features: Array) -> tuple[Array, Array]:
@@ -483,11 +535,15 @@ def own_propensities(policy: Any, features: Array) -> Array:
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            raise InputError(f"propensities must be {len(features)} shares that add up to 1, got {chances}")
+            raise InputError(
+                f"propensities must be {len(features)} shares that add up to 1, got {chances}"
+            )
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):
-        raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
+        raise InputError(
+            f"select must return an action from 0 to {len(features) - 1}, got {action!r}"
+        )
     return one_hot(action, len(features))
 
 
@@ -496,7 +552,9 @@ def positive(name: str, value: float) -> float:
     number = number_between(name, value, 0.0, np.inf)
     least, most = 1.0 / LARGEST_SETTING, LARGEST_SETTING
     if not least <= number <= most:
-        raise InputError(f"{name} must lie between {least:g} and {most:g}, got {number:g}")
+        raise InputError(
+            f"{name} must lie between {least:g} and {most:g}, got {number:g}"
+        )
     return number
 
 
@@ -521,7 +579,10 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
 
 
 def upper_bounds(
-    features: Array, panel: Array, norms: Sequence[tuple[slice, float]], offset: Any = 0.0
+    features: Array,
+    panel: Array,
+    norms: Sequence[tuple[slice, float]],
+    offset: Any = 0.0,
 ) -> Iterator[tuple[slice, Array]]:
     """Upper confidence bounds (n, K) of a batch of rounds (N, K, p) in one state, block by block.
 
@@ -541,5 +602,7 @@ def upper_bounds(
             projected = panel @ features[block].reshape(-1, p).T + offset
             bounds = projected[0]
             for rows, factor in norms:
-                bounds += factor * np.sqrt(np.einsum("jt,jt->t", projected[rows], projected[rows]))
+                bounds += factor * np.sqrt(
+                    np.einsum("jt,jt->t", projected[rows], projected[rows])
+                )
         yield block, bounds.reshape(-1, actions)

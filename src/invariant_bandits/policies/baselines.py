@@ -7,7 +7,13 @@ from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    probability,
+    whole_number,
+)
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
@@ -50,7 +56,9 @@ class Greedy(LinearPolicy):
 
     options = tuple(Estimation.__annotations__)
 
-    def __init__(self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]) -> None:
+    def __init__(
+        self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]
+    ) -> None:
         super().__init__(dim, exploration=0.0, memory=memory, **rest)
 
 
@@ -80,7 +88,14 @@ class Frozen(Greedy):
         """
         return super().from_past(past, warm=warm, **options)
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Check and count the round without learning from it."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         if not len(kernels.residual_row(row, value, self._lift, self.dim)):
@@ -116,7 +131,9 @@ class EpsilonGreedy(Greedy):
 
     options = (*Greedy.options, "epsilon", "seed")
 
-    def __init__(self, dim: int, *, epsilon: float = 0.1, seed: Seed = 0, **rest: Any) -> None:
+    def __init__(
+        self, dim: int, *, epsilon: float = 0.1, seed: Seed = 0, **rest: Any
+    ) -> None:
         super().__init__(dim, **rest)
         self.epsilon = base.not_negative("epsilon", epsilon, 1.0)
         self.randomised = True
@@ -140,7 +157,9 @@ class EpsilonGreedy(Greedy):
             greedy = super().select_many(features)
             explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
         actions = np.shape(features)[1]
-        return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
+        return np.where(
+            explore < self.epsilon, (place * actions).astype(np.int64), greedy
+        )
 
     def scores(self, features: Any) -> Scores:
         """Return expected rewards, confidence widths and the probability of choosing each action."""
@@ -203,7 +222,9 @@ class Uniform(BasePolicy):
 
         The first action is the one that `select` returns for the first round.
         """
-        rounds, actions, _ = finite_array("features", features, ("N", "K", self.dim)).shape
+        rounds, actions, _ = finite_array(
+            "features", features, ("N", "K", self.dim)
+        ).shape
         with self._lock:
             places = self._draws.at(self.rounds).random(rounds)
         return np.asarray(places * actions).astype(np.int64)
@@ -218,7 +239,14 @@ class Uniform(BasePolicy):
         actions = len(base.offered_array(features, self.dim))
         return np.full(actions, 1.0 / actions)
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Check and count the round without learning from it."""
         base.chosen_array(features, self.dim)
         base.reward_number(reward)
@@ -226,7 +254,9 @@ class Uniform(BasePolicy):
             self.rounds += 1
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The counter."""
         return StateSchema({"counters": counters(1)})
 
@@ -266,7 +296,13 @@ class DisjointLinUCB(BasePolicy):
     }
 
     def __init__(
-        self, dim: int, arms: int, *, ridge: float = 1.0, confidence: float = 0.01, exploration: float = 1.0
+        self,
+        dim: int,
+        arms: int,
+        *,
+        ridge: float = 1.0,
+        confidence: float = 0.01,
+        exploration: float = 1.0,
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.arms = whole_number("arms", arms, 1)
@@ -283,7 +319,9 @@ class DisjointLinUCB(BasePolicy):
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
         """Return a DisjointLinUCB policy, by default for `past.actions` actions per round."""
         arms = past.actions if arms is None else arms
-        return cls(past.dim, cast(int, arms), **{"confidence": past.confidence, **options})
+        return cls(
+            past.dim, cast(int, arms), **{"confidence": past.confidence, **options}
+        )
 
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards and confidence widths of all K actions with features (K, p)."""
@@ -308,17 +346,33 @@ class DisjointLinUCB(BasePolicy):
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
-        means, widths = self._bounds(finite_array("features", features, ("N", self.arms, self.dim)))
+        means, widths = self._bounds(
+            finite_array("features", features, ("N", self.arms, self.dim))
+        )
         return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,); its index must be passed as `action`."""
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
-            raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
+            raise InputError(
+                f"action must be below the number of arms, {self.arms}, got {arm}"
+            )
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
-            if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
+            if (
+                kernels.learn_growing(
+                    row, value, self._identity, self._factors[arm], self.ridge
+                )
+                < 0.0
+            ):
                 raise base.too_large()
             self.rounds += 1
 
@@ -328,10 +382,18 @@ class DisjointLinUCB(BasePolicy):
             return {"factors": self._factors.copy(), **super().arrays()}
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """A factor for each of K actions, and the counter."""
-        sizes = {"p": whole_number("dim", settings["dim"], 1), "K": whole_number("arms", settings["arms"], 1)}
-        return StateSchema({"factors": ArraySpec(("K", "p", "p+1")), "counters": counters(1)}, sizes=sizes)
+        sizes = {
+            "p": whole_number("dim", settings["dim"], 1),
+            "K": whole_number("arms", settings["arms"], 1),
+        }
+        return StateSchema(
+            {"factors": ArraySpec(("K", "p", "p+1")), "counters": counters(1)},
+            sizes=sizes,
+        )
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         super()._restore(arrays)

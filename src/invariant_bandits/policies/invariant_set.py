@@ -36,7 +36,10 @@ def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
     gram, cross = moments.gram[:, columns][:, :, columns], moments.cross[:, columns]
     own = np.linalg.solve(gram, cross[:, :, None])[:, :, 0]
     left = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
-    noise = np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12) / left
+    noise = (
+        np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12)
+        / left
+    )
     weights = gram / noise[:, None, None]
     common = np.linalg.solve(weights.sum(axis=0), np.einsum("mij,mj->i", weights, own))
     apart = own - common
@@ -44,7 +47,10 @@ def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
     freedom = (moments.windows - 1) * len(columns)
     coefficients = np.zeros(moments.dim)
     coefficients[columns] = common
-    p_value, explained = float(special.chdtrc(freedom, size)), float(common @ cross.sum(axis=0))
+    p_value, explained = (
+        float(special.chdtrc(freedom, size)),
+        float(common @ cross.sum(axis=0)),
+    )
     return SetFit(coefficients, size / freedom, p_value, explained)
 
 

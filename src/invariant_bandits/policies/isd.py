@@ -12,7 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    one_of,
+    whole_number,
+)
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -20,7 +26,13 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, Seed
 from invariant_bandits.policies.linear import LinearPolicy
-from invariant_bandits.policies.memory import Forever, Memory, MemoryState, Restart, SlidingWindow
+from invariant_bandits.policies.memory import (
+    Forever,
+    Memory,
+    MemoryState,
+    Restart,
+    SlidingWindow,
+)
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
@@ -80,7 +92,9 @@ class InvariantPart:
     def __post_init__(self) -> None:
         if not isinstance(self.split, Split):
             raise InputError(f"split must be a Split, got {type(self.split).__name__}")
-        self.component = finite_array("component", self.component, (self.split.dim,)).copy()
+        self.component = finite_array(
+            "component", self.component, (self.split.dim,)
+        ).copy()
         self.precision = _checked_precision(self.precision, self.split)
         one_of("radius", self.radius, RADII)
         base.not_negative("subspace_error", self.subspace_error)
@@ -89,7 +103,10 @@ class InvariantPart:
             whole_number("logged_rounds", self.logged_rounds, 1)
         if self.min_eigenvalue is not None or estimated:
             base.positive("min_eigenvalue", self.min_eigenvalue)  # type: ignore[arg-type]
-        self.invariant_dim, self.residual_dim = self.split.invariant_dim, self.split.residual_dim
+        self.invariant_dim, self.residual_dim = (
+            self.split.invariant_dim,
+            self.split.residual_dim,
+        )
         estimated_dim = 0 if self.precision is None else self.invariant_dim
         self.stable = estimated_dim if self.radius == JOINT else 0
         self.learned_dim = self.residual_dim + self.stable
@@ -113,14 +130,18 @@ class InvariantPart:
                 columns.append(np.linalg.qr(spread)[1].T)
         self.lift = np.ascontiguousarray(np.hstack(columns))
 
-    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
+    def radii(
+        self, memory: MemoryState, volume: float, assumed: bounds.Assumptions
+    ) -> tuple[float, float]:
         """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
         over σ².
         """
         if self.radius == THEOREM:
             return self._theorem_radii(memory.rounds, assumed)
         estimated_dim = 0 if self.precision is None else self.invariant_dim
-        invariant = bounds.self_normalised_invariant_radius(estimated_dim, assumed.confidence)
+        invariant = bounds.self_normalised_invariant_radius(
+            estimated_dim, assumed.confidence
+        )
         if self.stable:
             invariant = self._prior_radius(invariant, assumed)
         return memory.radius(volume, assumed), invariant
@@ -128,20 +149,28 @@ class InvariantPart:
     def _prior_radius(self, invariant: float, assumed: bounds.Assumptions) -> float:
         """Radius of the prior's error in the norm of `kernels`, ‖y‖ = ‖U_invᵀA⁻¹φ‖_{G₀}/√λ."""
         trace = assumed.noise_scale**2 * self._trace
-        error = bounds.tilted_prior_error(trace, self.subspace_error, assumed.norm_bound)
+        error = bounds.tilted_prior_error(
+            trace, self.subspace_error, assumed.norm_bound
+        )
         return sqrt(assumed.ridge) * (assumed.noise_scale * invariant + error)
 
-    def _theorem_radii(self, rounds: int, assumed: bounds.Assumptions) -> tuple[float, float]:
+    def _theorem_radii(
+        self, rounds: int, assumed: bounds.Assumptions
+    ) -> tuple[float, float]:
         """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component.
 
         The sets contain Π̂β and Π̂δ, not β and δ: for ΔΠ > 0 an expected reward may lie L·M·ΔΠ outside.
         """
         gram, error, tilt = 0.0, 0.0, self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
-            logs = bounds.Logs(self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt)
+            logs = bounds.Logs(
+                self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt
+            )
             gram = bounds.lemma2_invariant_radius(logs, assumed)
             error = bounds.component_error(gram, logs, assumed.norm_bound)
-        residual = bounds.lemma3_residual_radius(rounds, self.residual_dim, error, tilt, assumed)
+        residual = bounds.lemma3_residual_radius(
+            rounds, self.residual_dim, error, tilt, assumed
+        )
         return residual, gram / assumed.noise_scale
 
     def thompson_scale(self, rounds: int, confidence: float) -> float:
@@ -197,9 +226,15 @@ class Recomputation:
             grown = grown.coarsen(MOST_WINDOWS // 2)
         try:
             known = split if self.keeps_split else None
-            fit = InvariantSubspaceDecomposition(split=known, intercept=self.intercept).fit(grown)
+            fit = InvariantSubspaceDecomposition(
+                split=known, intercept=self.intercept
+            ).fit(grown)
         except InputError as error:
-            warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
+            warnings.warn(
+                f"the decomposition was not recomputed: {error}",
+                RecomputeWarning,
+                stacklevel=3,
+            )
             return None
         self.history, self.recent = grown, _empty_window(grown)
         return fit
@@ -228,7 +263,11 @@ class ISDPolicy(LinearPolicy):
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
         self._invariant = self.part = part
-        self.split, self.component, self.component_precision = part.split, part.component, part.precision
+        self.split, self.component, self.component_precision = (
+            part.split,
+            part.component,
+            part.precision,
+        )
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
     def _begin(self) -> None:
@@ -274,13 +313,24 @@ class ISDPolicy(LinearPolicy):
             split counts as exact in the confidence widths unless you pass its error as `subspace_error`.
         """
         if not isinstance(moments, WindowedMoments):
-            raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
-        fit = InvariantSubspaceDecomposition(split=split, intercept=intercept).fit(moments)
-        return cls._from_fitted(fit, moments, split is not None, recompute_every, **rest)
+            raise InputError(
+                f"moments must be WindowedMoments, got {type(moments).__name__}"
+            )
+        fit = InvariantSubspaceDecomposition(split=split, intercept=intercept).fit(
+            moments
+        )
+        return cls._from_fitted(
+            fit, moments, split is not None, recompute_every, **rest
+        )
 
     @classmethod
     def from_past(
-        cls, past: Past, *, split: str = "estimated", window: int | str | None = None, **options: Any
+        cls,
+        past: Past,
+        *,
+        split: str = "estimated",
+        window: int | str | None = None,
+        **options: Any,
     ) -> Self:
         """Algorithm 1, by what it knows of the truth.
 
@@ -298,21 +348,33 @@ class ISDPolicy(LinearPolicy):
             As in `from_history`.
         """
         one_of("split", split, SPLITS)
-        settings = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
+        settings = {
+            "feature_bound": past.feature_bound,
+            "confidence": past.confidence,
+            **options,
+        }
         settings.setdefault("noise_scale", past.known_noise_scale)
         if window is not None:
-            settings["memory"] = SlidingWindow(past.memory_length("window", window, share=1.0))
+            settings["memory"] = SlidingWindow(
+                past.memory_length("window", window, share=1.0)
+            )
         if split == "estimated":
             every = settings.pop("recompute_every", None)
-            return cls._from_fitted(past.decomposition, past.moments, False, every, **settings)
+            return cls._from_fitted(
+                past.decomposition, past.moments, False, every, **settings
+            )
         if split == "published":
             if past.logs is None:
                 raise InputError("split='published' needs the logged rounds row by row")
             published = InvariantSubspaceDecomposition(recipe="published")
-            return cls.from_fit(published.fit(past.logs.features, past.logs.rewards), **settings)
+            return cls.from_fit(
+                published.fit(past.logs.features, past.logs.rewards), **settings
+            )
         truth = getattr(past, "truth", None)
         if truth is None:
-            raise InputError("this past has no truth: oracles exist in simulations only")
+            raise InputError(
+                "this past has no truth: oracles exist in simulations only"
+            )
         if split == "oracle":
             return cls.from_history(past.moments, split=truth.split, **settings)
         if settings["noise_scale"] is None:
@@ -322,32 +384,55 @@ class ISDPolicy(LinearPolicy):
 
     @classmethod
     def _from_fitted(
-        cls, fit: Any, moments: WindowedMoments, keeps_split: bool, recompute_every: int | None, **rest: Any
+        cls,
+        fit: Any,
+        moments: WindowedMoments,
+        keeps_split: bool,
+        recompute_every: int | None,
+        **rest: Any,
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
         if "logged_rounds" in cls.options:
-            rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
-        policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
+            rest |= {
+                "logged_rounds": moments.rounds,
+                "min_eigenvalue": fit.min_eigenvalue_,
+            }
+        policy, estimates_noise = (
+            cls.from_fit(fit, **rest),
+            rest.get("noise_scale") is None,
+        )
         if recompute_every is not None and policy.part.radius == JOINT:
             raise InputError(
                 'recompute_every needs another radius than "joint", which learns the stable coefficients'
                 " online: the same rounds would count twice"
             )
         if recompute_every is not None:
-            record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
+            record, own = (
+                policy.memory.begin(policy.dim, policy.ridge),
+                deepcopy(moments),
+            )
             windows = WindowedMoments(own.chosen, own.offered), _empty_window(own)
             policy._recomputation = Recomputation(
-                record, *windows, recompute_every, estimates_noise, keeps_split, fit.intercept
+                record,
+                *windows,
+                recompute_every,
+                estimates_noise,
+                keeps_split,
+                fit.intercept,
             )
         return policy
 
     @classmethod
-    def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
+    def from_fit(
+        cls, fit: Any, *, noise_scale: float | None = None, **rest: Any
+    ) -> Self:
         """Return a policy that uses a fitted InvariantSubspaceDecomposition.
 
         By default the policy uses the noise scale of the fitted decomposition.
         """
-        rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
+        rest |= {
+            "noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale
+        }
         make: Any = cls  # each kind has a constructor of its own
         return make(  # type: ignore[no-any-return]
             fit.split_, fit.component_, component_precision=_precision_of(fit), **rest
@@ -355,7 +440,14 @@ class ISDPolicy(LinearPolicy):
 
     # -- learning --
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,).
 
         If the policy has the option `recompute_every`, pass the features (K, p) of all actions as parameter
@@ -376,7 +468,9 @@ class ISDPolicy(LinearPolicy):
             if fit is not None:
                 self._adopt(fit, self._recomputation)
 
-    def _adopt(self, fit: InvariantSubspaceDecomposition, recomputation: Recomputation) -> None:
+    def _adopt(
+        self, fit: InvariantSubspaceDecomposition, recomputation: Recomputation
+    ) -> None:
         """Express the memory in the residual coordinates of a new decomposition."""
         if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
@@ -400,7 +494,10 @@ class ISDPolicy(LinearPolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The invariant part, the memory, and what recomputing needs."""
         with self._lock:
-            arrays = {f"split.{side}": getattr(self.split, side) for side in ("invariant", "residual")}
+            arrays = {
+                f"split.{side}": getattr(self.split, side)
+                for side in ("invariant", "residual")
+            }
             arrays["component"] = self.component
             if self.component_precision is not None:
                 arrays["component_precision"] = self.component_precision
@@ -410,7 +507,9 @@ class ISDPolicy(LinearPolicy):
             return super().arrays() | deepcopy(arrays)
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked
         for.
         """
@@ -418,14 +517,23 @@ class ISDPolicy(LinearPolicy):
         arrays, parts = {**schema.arrays}, {"split.": ANYTHING, "component": ANYTHING}
         if settings.get("recompute") is None:
             return StateSchema(arrays, parts=parts)
-        arrays |= prefixed(RECORD, Memory.from_settings(settings["memory"]).array_specs("p"))
-        recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
+        arrays |= prefixed(
+            RECORD, Memory.from_settings(settings["memory"]).array_specs("p")
+        )
+        recomputed = storage.schema_of(
+            Recomputation, list(under(dict.fromkeys(names), RECOMPUTE))
+        )
         return StateSchema(arrays, parts={**parts, RECOMPUTE: recomputed})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
-        known = {"component": arrays["component"], "component_precision": arrays.get("component_precision")}
+        known = {
+            "component": arrays["component"],
+            "component_precision": arrays.get("component_precision"),
+        }
         options = {**settings, **known, "split": Split(**under(arrays, "split."))}
         recompute = options.pop("recompute", None)
         policy = super().from_state(options, arrays)
@@ -433,7 +541,9 @@ class ISDPolicy(LinearPolicy):
             record = policy.memory.begin(policy.dim, policy.ridge)
             record.restore(under(arrays, RECORD), policy._memory.rounds)
             stored = under(arrays, RECOMPUTE)
-            policy._recomputation = storage.from_state(Recomputation, recompute, stored, record=record)
+            policy._recomputation = storage.from_state(
+                Recomputation, recompute, stored, record=record
+            )
         return policy
 
     def __repr__(self) -> str:
@@ -446,7 +556,9 @@ def _checked_precision(precision: Any, split: Split) -> Array | None:
     if np.shape(precision) == (split.dim, split.dim) and split.residual_dim > 0:
         whole = finite_array("component_precision", precision, (split.dim, split.dim))
         precision = split.invariant.T @ whole @ split.invariant
-    array = finite_array("component_precision", precision, (split.invariant_dim, split.invariant_dim)).copy()
+    array = finite_array(
+        "component_precision", precision, (split.invariant_dim, split.invariant_dim)
+    ).copy()
     symmetric = np.abs(array - array.T).max() <= 1e-8 * np.abs(array).max()
     if not symmetric or np.linalg.eigvalsh(array)[0] <= 0.0:
         raise InputError("component_precision must be symmetric and positive definite")
@@ -560,6 +672,14 @@ class ISDLinTS(ISDPolicy):
     options = (*LinearPolicy.options, "seed")
 
     def __init__(
-        self, split: Split, component: Any, *, component_precision: Any = None, seed: Seed = 0, **rest: Any
+        self,
+        split: Split,
+        component: Any,
+        *,
+        component_precision: Any = None,
+        seed: Seed = 0,
+        **rest: Any,
     ) -> None:
-        super().__init__(split, component, component_precision, draws=Draws(seed), **rest)
+        super().__init__(
+            split, component, component_precision, draws=Draws(seed), **rest
+        )

@@ -195,7 +195,12 @@ def score(X: Any, lift: Any, factor: Any, stable: int, parts: Any) -> Any:
 
 @njit(int64(IN2, IN2, IN2, int64, float64, float64), **SHORT)
 def choose(
-    X: Any, lift: Any, factor: Any, stable: int, residual_radius: float, invariant_radius: float
+    X: Any,
+    lift: Any,
+    factor: Any,
+    stable: int,
+    residual_radius: float,
+    invariant_radius: float,
 ) -> Any:
     """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
     parts = np.empty((3, X.shape[0]))
@@ -203,7 +208,11 @@ def choose(
         return REFUSED
     best, chosen = -np.inf, 0
     for k in range(X.shape[0]):
-        value = parts[0, k] + residual_radius * np.sqrt(parts[1, k]) + invariant_radius * np.sqrt(parts[2, k])
+        value = (
+            parts[0, k]
+            + residual_radius * np.sqrt(parts[1, k])
+            + invariant_radius * np.sqrt(parts[2, k])
+        )
         if value > best:
             best, chosen = value, k
     return chosen
@@ -297,7 +306,12 @@ def factorise(factor: Any, ridge: float) -> Any:
             below = factor[i + 1, i:] if i + 1 < q else spare[i:]
             a = 0
             while a + 4 <= i:
-                R0, R1, R2, R3 = factor[a, i:], factor[a + 1, i:], factor[a + 2, i:], factor[a + 3, i:]
+                R0, R1, R2, R3 = (
+                    factor[a, i:],
+                    factor[a + 1, i:],
+                    factor[a + 2, i:],
+                    factor[a + 3, i:],
+                )
                 f0, f1, f2, f3 = R0[0], R1[0], R2[0], R3[0]
                 g0, g1, g2, g3 = R0[1], R1[1], R2[1], R3[1]
                 for j in range(row.shape[0]):
@@ -330,7 +344,9 @@ def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any
 
 
 @njit(float64(IN1, float64, IN2, V2, V2, float64, float64), **SHORT)
-def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float) -> Any:
+def learn_discounted(
+    x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float
+) -> Any:
     """Discount by γ and γ² and add one round (Russac et al. 2019, Algorithm 1).
 
     sums (q, q+1) become Σγ^s[zzᵀ | zr], the second half of factor (2q, q+1) Σγ^{2s}zzᵀ, each discounted from
@@ -396,7 +412,14 @@ def _open_segment(rows: Any, sums: Any, B: int, c: int) -> Any:
 
 @njit(float64(IN1, float64, IN2, V2, V3, V2, int64[::1], float64), **SHORT)
 def learn_windowed(
-    x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float
+    x: Any,
+    r: float,
+    lift: Any,
+    factor: Any,
+    sums: Any,
+    rows: Any,
+    clock: Any,
+    ridge: float,
 ) -> Any:
     """Add one round to the window and drop the oldest. Returns as `learn_growing`."""
     w, q = rows.shape[0], factor.shape[1] - 1

@@ -72,10 +72,19 @@ class LatentARLinUCB(ComposedPolicy):
         features = checked(features, self.dim)
         factors = np.concatenate([[1.0], self._recent])
         return np.ascontiguousarray(
-            (factors[:, None] * features[..., None, :]).reshape(*features.shape[:-1], -1)
+            (factors[:, None] * features[..., None, :]).reshape(
+                *features.shape[:-1], -1
+            )
         )
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,) and record the prediction error."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
@@ -88,10 +97,14 @@ class LatentARLinUCB(ComposedPolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The discounted errors and the regression."""
         with self._lock:
-            return {"recent": self._recent.copy()} | prefixed(INNER, self._playing.arrays())
+            return {"recent": self._recent.copy()} | prefixed(
+                INNER, self._playing.arrays()
+            )
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The discounted errors, and the regression."""
         dim = whole_number("dim", settings["dim"], 1)
         return StateSchema({"recent": ArraySpec((dim,))}, parts={INNER: ANYTHING})

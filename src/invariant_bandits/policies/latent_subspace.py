@@ -47,7 +47,9 @@ class LatentLinUCB(ComposedPolicy):
 
     options = ("subspace_error",)
 
-    def __init__(self, axes: Any, *, subspace_error: float = 0.0, **common: Any) -> None:
+    def __init__(
+        self, axes: Any, *, subspace_error: float = 0.0, **common: Any
+    ) -> None:
         self.subspace_error = base.not_negative("subspace_error", subspace_error, 1.0)
         self._narrow = AffineLinUCB(np.zeros(len(axes)), axes, **common)
         self.dim = self._narrow.dim
@@ -63,7 +65,9 @@ class LatentLinUCB(ComposedPolicy):
         """
         tasks = Tasks.of(past, centered=False)
         axes, sizes = tasks.directions(rank)
-        error = min(1.0, float(np.sqrt(past.dim * tasks.error / (tasks.windows * sizes.min()))))
+        error = min(
+            1.0, float(np.sqrt(past.dim * tasks.error / (tasks.windows * sizes.min())))
+        )
         settings = past.settings() | {"norm_bound": float(np.sqrt(sizes.sum()))}
         return cls(axes, subspace_error=error, **{**settings, **options})
 
@@ -76,11 +80,19 @@ class LatentLinUCB(ComposedPolicy):
         """Means and widths (n,) of actions with features (n, p), by the regression whose bound is lower."""
         with self._lock:
             narrow, wide = self._narrow.scores(features), self._wide.scores(features)
-        bias = self.subspace_error * self._wide.norm_bound * np.linalg.norm(features, axis=1)
+        bias = (
+            self.subspace_error
+            * self._wide.norm_bound
+            * np.linalg.norm(features, axis=1)
+        )
         factor = self._wide.exploration
-        width = narrow.width + (bias / factor if factor > 0.0 else 0.0)  # exploration does not lessen a bias
+        width = narrow.width + (
+            bias / factor if factor > 0.0 else 0.0
+        )  # exploration does not lessen a bias
         lower = narrow.mean + factor * width <= wide.mean + factor * wide.width
-        return np.where(lower, narrow.mean, wide.mean), np.where(lower, width, wide.width)
+        return np.where(lower, narrow.mean, wide.mean), np.where(
+            lower, width, wide.width
+        )
 
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards and confidence widths of K actions with features (K, p)."""
@@ -94,9 +106,20 @@ class LatentLinUCB(ComposedPolicy):
         """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
         rounds = base.batch_array(features, self.dim)
         means, widths = self._bounds(rounds.reshape(-1, self.dim))
-        return np.asarray((means + self._wide.exploration * widths).reshape(rounds.shape[:2]).argmax(axis=1))
+        return np.asarray(
+            (means + self._wide.exploration * widths)
+            .reshape(rounds.shape[:2])
+            .argmax(axis=1)
+        )
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,)."""
         with self._lock:
             self._wide.update(features, reward)
@@ -105,15 +128,21 @@ class LatentLinUCB(ComposedPolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The two regressions."""
         with self._lock:
-            return prefixed(NARROW, self._narrow.arrays()) | prefixed(WIDE, self._wide.arrays())
+            return prefixed(NARROW, self._narrow.arrays()) | prefixed(
+                WIDE, self._wide.arrays()
+            )
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The two regressions."""
         return StateSchema({}, parts={NARROW: ANYTHING, WIDE: ANYTHING})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(arrays[f"{NARROW}axes"], **settings)
         policy._narrow._restore(under(arrays, NARROW))

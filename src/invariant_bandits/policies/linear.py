@@ -16,8 +16,21 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, chosen_array, offered_array
-from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
+from invariant_bandits.policies.base import (
+    BasePolicy,
+    Draws,
+    Scores,
+    Seed,
+    chosen_array,
+    offered_array,
+)
+from invariant_bandits.policies.memory import (
+    FOREVER,
+    Discount,
+    Memory,
+    Restart,
+    SlidingWindow,
+)
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import StateSchema, counters, prefixed, under
@@ -111,7 +124,9 @@ class LinearPolicy(BasePolicy):
         self.feature_bound = base.positive("feature_bound", feature_bound)
         self.exploration = base.not_negative("exploration", exploration)
         if not isinstance(memory, Memory):
-            raise InputError(f"memory must be Forever, SlidingWindow, Discount or Restart, got {memory!r}")
+            raise InputError(
+                f"memory must be Forever, SlidingWindow, Discount or Restart, got {memory!r}"
+            )
         self.memory = memory
         self.rounds = 0
         self.randomised = self._samples = draws is not None
@@ -126,9 +141,15 @@ class LinearPolicy(BasePolicy):
         part = self._invariant
         self._lift = np.zeros((self.dim, 0)) if part is None else part.lift
         self._stable = 0 if part is None else part.stable
-        self._memory = self.memory.begin(self.dim if part is None else part.learned_dim, self.ridge)
+        self._memory = self.memory.begin(
+            self.dim if part is None else part.learned_dim, self.ridge
+        )
         self._assumed = bounds.Assumptions(
-            self.confidence, self.noise_scale, self.ridge, self.norm_bound, self.feature_bound
+            self.confidence,
+            self.noise_scale,
+            self.ridge,
+            self.norm_bound,
+            self.feature_bound,
         )
 
     # -- starting --
@@ -161,12 +182,18 @@ class LinearPolicy(BasePolicy):
         """
         if past.logs is None:
             if latest is not None:
-                raise InputError("warm: the logged rounds are not at hand, only the moments of all of them")
+                raise InputError(
+                    "warm: the logged rounds are not at hand, only the moments of all of them"
+                )
             self._learn_moments(past)
             return
         skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
-        for part in getattr(past.logs, "parts", lambda: (past.logs,))():  # that fit into memory
-            rows = zip(part.features[skipped:], part.rewards[skipped:].tolist(), strict=True)
+        for part in getattr(
+            past.logs, "parts", lambda: (past.logs,)
+        )():  # that fit into memory
+            rows = zip(
+                part.features[skipped:], part.rewards[skipped:].tolist(), strict=True
+            )
             skipped = max(0, skipped - len(part.rewards))
             for features, reward in rows:
                 LinearPolicy.update(self, features, reward)
@@ -176,14 +203,20 @@ class LinearPolicy(BasePolicy):
         rounding.
         """
         if self.memory != FOREVER:
-            raise InputError(f"warm: a memory that forgets needs the logged rounds themselves: {self.memory}")
+            raise InputError(
+                f"warm: a memory that forgets needs the logged rounds themselves: {self.memory}"
+            )
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
-        pull = moments.cross.sum(axis=0) + weights.T @ (moments.reward_mean - past.baseline)
+        pull = moments.cross.sum(axis=0) + weights.T @ (
+            moments.reward_mean - past.baseline
+        )
         root = np.linalg.cholesky(gram)
         factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
-        self._restore({"counters": np.array([moments.rounds] * 2), "memory.factor": factor})
+        self._restore(
+            {"counters": np.array([moments.rounds] * 2), "memory.factor": factor}
+        )
 
     # -- deciding --
 
@@ -192,10 +225,16 @@ class LinearPolicy(BasePolicy):
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
-            if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
+            if (
+                type(features) is not np.ndarray
+            ):  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            action: int = kernels.choose(features, *(self._decision or self._drawn_decision()))
-        except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
+            action: int = kernels.choose(
+                features, *(self._decision or self._drawn_decision())
+            )
+        except (
+            kernels.WRONG_TYPE
+        ):  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
@@ -222,9 +261,16 @@ class LinearPolicy(BasePolicy):
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         with self._lock:
-            if kernels.score(features, self._lift, self._memory.factor, self._stable, parts) < 0:
+            if (
+                kernels.score(
+                    features, self._lift, self._memory.factor, self._stable, parts
+                )
+                < 0
+            ):
                 base.refuse(features, self.dim)
-            width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
+            width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(
+                parts[2]
+            )
         return Scores(parts[0], width)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
@@ -240,14 +286,19 @@ class LinearPolicy(BasePolicy):
         panel, noise = self._draw_many(len(features))
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
-            values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
+            values = projected[:, :, 0] + np.einsum(
+                "nkj,nj->nk", projected[:, :, 1:], noise
+            )
         return np.asarray(values.argmax(axis=1))
 
     def _best_bounds(self, features: Array) -> np.ndarray[Any, Any]:
         """Actions (N,) with the highest upper confidence bounds, given features (N, K, p)."""
         with self._lock:
             panel, q = self._panel().T, self._memory.dim
-            parts = [(slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)]
+            parts = [
+                (slice(1, 1 + q), self._spread),
+                (slice(1 + q, None), self._invariant_spread),
+            ]
         blocks = base.upper_bounds(features, panel, parts)
         return np.concatenate([bounds.argmax(axis=1) for _, bounds in blocks])
 
@@ -283,7 +334,9 @@ class LinearPolicy(BasePolicy):
         assert self._draws is not None
         with self._lock:
             panel, q = self._panel(), self._memory.dim
-            noise = self._draws.at(self.rounds, purpose).standard_normal((count, panel.shape[1] - 1))
+            noise = self._draws.at(self.rounds, purpose).standard_normal(
+                (count, panel.shape[1] - 1)
+            )
             noise[:, :q] *= self._spread
             noise[:, q:] *= self._invariant_spread
         return panel, noise
@@ -292,17 +345,34 @@ class LinearPolicy(BasePolicy):
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of
         ‖φ‖_inv.
         """
-        estimate, root, q = self._memory.estimate(), self._memory.norm_root(), self._memory.dim
+        estimate, root, q = (
+            self._memory.estimate(),
+            self._memory.norm_root(),
+            self._memory.dim,
+        )
         if not self._lift.size:
             return np.column_stack([estimate, root])
-        component, residual, spread = self._lift[:, 0], self._lift[:, 1 : 1 + q], self._lift[:, 1 + q :]
+        component, residual, spread = (
+            self._lift[:, 0],
+            self._lift[:, 1 : 1 + q],
+            self._lift[:, 1 + q :],
+        )
         if self._stable:  # the coordinates of A⁻¹z that have a prior, A⁻¹ = NNᵀ
             spread = residual @ root @ root[-self._stable :].T
-        return np.column_stack([component + residual @ estimate, residual @ root, spread])
+        return np.column_stack(
+            [component + residual @ estimate, residual @ root, spread]
+        )
 
     # -- learning --
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action with features (p,).
 
         The parameters `offered` and `action` are accepted but not used.
@@ -311,9 +381,15 @@ class LinearPolicy(BasePolicy):
         try:
             lock.acquire()  # `with` would take twice as long
             try:
-                row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
+                row = (
+                    features
+                    if type(features) is np.ndarray
+                    else chosen_array(features, self.dim)
+                )
                 volume = self._memory.learn(row, reward, self._lift)
-            except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
+            except (
+                kernels.WRONG_TYPE
+            ):  # another type or layout than the compiled loop takes
                 row = chosen_array(features, self.dim)
                 volume = self._memory.learn(row, base.reward_number(reward), self._lift)
             if volume < 0.0:
@@ -330,8 +406,15 @@ class LinearPolicy(BasePolicy):
         """
         memory, part, assumed = self._memory, self._invariant, self._assumed
         if self._samples:
-            residual = bounds.thompson_scale(memory.rounds, memory.dim, self.confidence, self.noise_scale)
-            radii = residual, 0.0 if part is None else part.thompson_scale(memory.rounds, self.confidence)
+            residual = bounds.thompson_scale(
+                memory.rounds, memory.dim, self.confidence, self.noise_scale
+            )
+            radii = (
+                residual,
+                0.0
+                if part is None
+                else part.thompson_scale(memory.rounds, self.confidence),
+            )
         elif part is None:
             radii = memory.radius(volume, assumed), 0.0
         else:
@@ -340,7 +423,13 @@ class LinearPolicy(BasePolicy):
         spread = self._spread = self.exploration * radii[0]
         invariant_spread = self._invariant_spread = self.exploration * radii[1]
         # Coefficients are drawn when they are first needed.
-        bounds_of_actions = self._lift, memory.factor, self._stable, spread, invariant_spread
+        bounds_of_actions = (
+            self._lift,
+            memory.factor,
+            self._stable,
+            spread,
+            invariant_spread,
+        )
         self._decision = None if self._samples else bounds_of_actions
 
     @property
@@ -353,24 +442,36 @@ class LinearPolicy(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        dim = {"dim": self.dim} if self._invariant is None else {}  # else the invariant part says it
+        dim = (
+            {"dim": self.dim} if self._invariant is None else {}
+        )  # else the invariant part says it
         return {**dim, "memory": self.memory.to_settings(), **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""
         with self._lock:
             counts = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
-            return {"counters": counts} | prefixed("memory.", copy.deepcopy(self._memory.arrays()))
+            return {"counters": counts} | prefixed(
+                "memory.", copy.deepcopy(self._memory.arrays())
+            )
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
-        memory = prefixed("memory.", Memory.from_settings(settings["memory"]).array_specs("q"))
-        sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
+        memory = prefixed(
+            "memory.", Memory.from_settings(settings["memory"]).array_specs("q")
+        )
+        sizes = (
+            {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
+        )
         return StateSchema({"counters": counters(2), **memory}, sizes=sizes)
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
         options = dict(settings)
         memory = Memory.from_settings(options.pop("memory"))
@@ -403,7 +504,9 @@ class LinUCB(LinearPolicy):
     array([ 1., -1.,  0.])
     """
 
-    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
+    def __init__(
+        self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]
+    ) -> None:
         super().__init__(dim, memory=memory, **common)
 
 
@@ -435,7 +538,12 @@ class LinTS(LinearPolicy):
     options = (*LinearPolicy.options, "seed")
 
     def __init__(
-        self, dim: int, *, seed: Seed = 0, memory: Memory = FOREVER, **common: Unpack[Common]
+        self,
+        dim: int,
+        *,
+        seed: Seed = 0,
+        memory: Memory = FOREVER,
+        **common: Unpack[Common],
     ) -> None:
         super().__init__(dim, memory=memory, draws=Draws(seed), **common)
 
@@ -458,7 +566,12 @@ class SWLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(
-        cls, past: Past, *, window: int | str | None = None, warm: bool | int = False, **options: Any
+        cls,
+        past: Past,
+        *,
+        window: int | str | None = None,
+        warm: bool | int = False,
+        **options: Any,
     ) -> Self:
         """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else a quarter of
         `past.horizon`.
@@ -487,14 +600,23 @@ class DLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(
-        cls, past: Past, *, discount: float | None = None, warm: bool | int = False, **options: Any
+        cls,
+        past: Past,
+        *,
+        discount: float | None = None,
+        warm: bool | int = False,
+        **options: Any,
     ) -> Self:
         """Return a DLinUCB policy, which by default remembers about `past.suggested_window` rounds.
 
         If the Past object suggests no window, the default discount is 0.999.
         """
         if discount is None:
-            discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
+            discount = (
+                0.999
+                if past.suggested_window is None
+                else 1.0 - 1.0 / max(past.suggested_window, 2)
+            )
         return super().from_past(past, discount=discount, warm=warm, **options)
 
 
@@ -516,7 +638,12 @@ class RestartLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(
-        cls, past: Past, *, every: int | str | None = None, warm: bool | int = False, **options: Any
+        cls,
+        past: Past,
+        *,
+        every: int | str | None = None,
+        warm: bool | int = False,
+        **options: Any,
     ) -> Self:
         """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` rounds or
         else after half of `past.horizon`.

@@ -30,7 +30,9 @@ def _solve(R: Array, right: Array, transposed: bool = False) -> Array:
     """R⁻¹·right, or R⁻ᵀ·right, for an upper triangular R."""
     from scipy.linalg import solve_triangular
 
-    return np.asarray(solve_triangular(R, right, trans=1 if transposed else 0, check_finite=False))
+    return np.asarray(
+        solve_triangular(R, right, trans=1 if transposed else 0, check_finite=False)
+    )
 
 
 class MemoryState(ABC):
@@ -91,7 +93,9 @@ class MemoryState(ABC):
 
     def estimate(self) -> Array:
         """δ̂ = A⁻¹b (q,)."""
-        return _solve(self.factor[: self.dim, : self.dim], self.factor[: self.dim, self.dim])
+        return _solve(
+            self.factor[: self.dim, : self.dim], self.factor[: self.dim, self.dim]
+        )
 
     def perturbed(self, noise: Array) -> Array:
         """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
@@ -143,7 +147,9 @@ class GrowingState(MemoryState):
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
-        volume: float = kernels.learn_growing(features, reward, lift, self.factor, self.ridge)
+        volume: float = kernels.learn_growing(
+            features, reward, lift, self.factor, self.ridge
+        )
         if volume >= 0.0:
             self.rounds += 1
             if self.rounds == self.every:
@@ -193,7 +199,9 @@ class DiscountedState(MemoryState):
         """R⁻ᵀR̃ᵀ (q, q) with R̃ᵀR̃ = Ṽ."""
         second = self.factor[self.dim :].copy()
         kernels.factorise(second, self.ridge)
-        return _solve(self.factor[: self.dim, : self.dim], np.triu(second[:, : self.dim]).T, True)
+        return _solve(
+            self.factor[: self.dim, : self.dim], np.triu(second[:, : self.dim]).T, True
+        )
 
     def norm_root(self) -> Array:
         """A⁻¹R̃ᵀ."""
@@ -206,7 +214,9 @@ class DiscountedState(MemoryState):
     def recall(self, raw: DiscountedState, residual: Array, component: Array) -> None:
         """Both sums in the new coordinates."""
         p, q = raw.dim, self.dim
-        first, second = (half + np.triu(half, 1).T for half in (raw.sums[:, :p], raw.factor[p:, :p]))
+        first, second = (
+            half + np.triu(half, 1).T for half in (raw.sums[:, :p], raw.factor[p:, :p])
+        )
         self.sums[:, :q] = np.triu(residual.T @ first @ residual)
         self.sums[:, q] = residual.T @ (raw.sums[:, p] - first @ component)
         self.factor[q:, :q] = np.triu(residual.T @ second @ residual)
@@ -234,7 +244,14 @@ class WindowState(MemoryState):
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round and drop the one that leaves the window."""
         volume: float = kernels.learn_windowed(
-            features, reward, lift, self.factor, self.sums, self.rows, self.clock, self.ridge
+            features,
+            reward,
+            lift,
+            self.factor,
+            self.sums,
+            self.rows,
+            self.clock,
+            self.ridge,
         )
         if volume >= 0.0 and self.rounds < self.window:
             self.rounds += 1
@@ -243,10 +260,14 @@ class WindowState(MemoryState):
     def recall(self, raw: WindowState, residual: Array, component: Array) -> None:
         """The rounds of the window in the new coordinates, learned again in their order."""
         self.clear()
-        order = np.roll(np.arange(raw.window), -int(raw.clock[0]) if raw.clock[1] else 0)[: raw.rounds]
+        order = np.roll(
+            np.arange(raw.window), -int(raw.clock[0]) if raw.clock[1] else 0
+        )[: raw.rounds]
         for row in raw.rows[order]:
             features = np.ascontiguousarray(residual.T @ row[:-1])
-            self.learn(features, float(row[-1] - row[:-1] @ component), np.zeros((self.dim, 0)))
+            self.learn(
+                features, float(row[-1] - row[:-1] @ component), np.zeros((self.dim, 0))
+            )
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Cheung et al. (2019)."""
@@ -288,7 +309,10 @@ class Memory:
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Memory:
         """The memory of which `to_settings` made these."""
-        kinds, rest = {kind.__name__: kind for kind in Memory.__subclasses__()}, dict(settings)
+        kinds, rest = (
+            {kind.__name__: kind for kind in Memory.__subclasses__()},
+            dict(settings),
+        )
         return kinds[rest.pop("kind")](**rest)
 
 
@@ -355,7 +379,10 @@ class Discount(Memory):
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """Shapes of the stored arrays: the factor over the second sum, and the first sum."""
-        return {"factor": ArraySpec((f"2{q}", f"{q}+1")), "sums": ArraySpec((q, f"{q}+1"))}
+        return {
+            "factor": ArraySpec((f"2{q}", f"{q}+1")),
+            "sums": ArraySpec((q, f"{q}+1")),
+        }
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,12 @@ from invariant_bandits.storage import ArraySpec, StateSchema
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 
-HYPOTHESES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
+HYPOTHESES = (
+    "nothing changed",
+    "drift as in the logs",
+    "invariance broken",
+    "logs useless",
+)
 HYPOTHESIS_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
 INVARIANCE_HOLDS = HYPOTHESES[:2]
 
@@ -60,7 +65,9 @@ class Sizes(NamedTuple):
     deviations: float
 
 
-FEATURE_SIZES = Sizes(0.1, 0.1, breaks_at_end=False, widest=VERY_FLAT, others=(1.0,), deviations=0.5)
+FEATURE_SIZES = Sizes(
+    0.1, 0.1, breaks_at_end=False, widest=VERY_FLAT, others=(1.0,), deviations=0.5
+)
 ARM_SIZES = Sizes(0.5, 0.95, breaks_at_end=True, widest=FLAT, others=(), deviations=1.0)
 
 BASELINE_RATE = 0.02
@@ -107,7 +114,11 @@ class Baseline(NamedTuple):
 
 
 CORE_BASELINES = {
-    False: (Baseline(0.6), Baseline(0.3, step=BASELINE_RATE), Baseline(0.1, doubt=BASELINE_DOUBT)),
+    False: (
+        Baseline(0.6),
+        Baseline(0.3, step=BASELINE_RATE),
+        Baseline(0.1, doubt=BASELINE_DOUBT),
+    ),
     True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
 }
 STILL_BASELINE = (Baseline(1.0),)
@@ -142,13 +153,21 @@ def trust(prior: DriftPrior) -> float:
     """
     if prior.signal_variance is None or _has_no_signal(prior):
         return 1.0
-    return float(np.clip((prior.signal_variance / prior.noise_variance) ** 2, LEAST_TRUST, 1.0))
+    return float(
+        np.clip((prior.signal_variance / prior.noise_variance) ** 2, LEAST_TRUST, 1.0)
+    )
 
 
 def _has_no_signal(prior: DriftPrior) -> bool:
     """Whether the logs' pooled coefficients could all be 0."""
-    size = float(prior.pooled @ np.linalg.pinv(prior.pooled_covariance, hermitian=True) @ prior.pooled)
-    return size < 2.0 * float(special.gammaincinv(0.5 * len(prior.pooled), SIGNAL_LEVEL))  # of χ²_p
+    size = float(
+        prior.pooled
+        @ np.linalg.pinv(prior.pooled_covariance, hermitian=True)
+        @ prior.pooled
+    )
+    return size < 2.0 * float(
+        special.gammaincinv(0.5 * len(prior.pooled), SIGNAL_LEVEL)
+    )  # of χ²_p
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
@@ -156,7 +175,9 @@ def hypothesis_weights(prior: DriftPrior) -> Array:
     changed".
     """
     share = (trust(prior) - LEAST_TRUST) / (1.0 - LEAST_TRUST)
-    return share * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - share) * np.array(WEAK_SIGNAL_WEIGHTS)
+    return share * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - share) * np.array(
+        WEAK_SIGNAL_WEIGHTS
+    )
 
 
 def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
@@ -168,9 +189,16 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     nothing in it moves.
     """
     sizes = sizes_for(prior)
-    beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior, sizes), _useless(prior, sizes))
+    beliefs = (
+        _unchanged(prior),
+        _drifting(prior, sizes),
+        _broken(prior, sizes),
+        _useless(prior, sizes),
+    )
     result: list[Member] = []
-    for hypothesis, weight, members in zip(HYPOTHESES, hypothesis_weights(prior), beliefs, strict=True):
+    for hypothesis, weight, members in zip(
+        HYPOTHESES, hypothesis_weights(prior), beliefs, strict=True
+    ):
         coefficients = list(members)
         total = sum(belief.share for belief in coefficients)
         for belief in coefficients:
@@ -205,41 +233,68 @@ def _with_baseline(
         wide[:-1, :-1] = belief.covariance
         wide[-1, -1] = doubt + kind.doubt * noise
         process = np.append(belief.process, kind.step * noise)
-        yield Member(hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process)
+        yield Member(
+            hypothesis,
+            weight * kind.share,
+            np.append(belief.mean, level),
+            wide,
+            process,
+        )
 
 
 def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
-    mean, spread = prior.where_logs_ended(prior.pooled, prior.pooled_covariance + prior.common_drift)
-    yield CoefficientBelief(mean, spread, np.zeros(len(mean)), CORE_BASELINES[prior.baseline_moves])
+    mean, spread = prior.where_logs_ended(
+        prior.pooled, prior.pooled_covariance + prior.common_drift
+    )
+    yield CoefficientBelief(
+        mean, spread, np.zeros(len(mean)), CORE_BASELINES[prior.baseline_moves]
+    )
 
 
 def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
     known.
     """
-    core, other = CORE_BASELINES[prior.baseline_moves], OTHER_BASELINES[prior.baseline_moves]
+    core, other = (
+        CORE_BASELINES[prior.baseline_moves],
+        OTHER_BASELINES[prior.baseline_moves],
+    )
     for factor, rate in DRIFTS:
         likeliest = rate == 0.0 and factor in (1.0, 4.0)
-        spread = prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
-        yield CoefficientBelief(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
+        spread = (
+            prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
+        )
+        yield CoefficientBelief(
+            prior.mean,
+            spread,
+            rate * factor * prior.drift,
+            core if likeliest else other,
+        )
     persistence = prior.persistence.max(initial=0.0)
     continuing = sizes.continuing + persistence * (sizes.persistent - sizes.continuing)
     ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
     share = len(DRIFTS) * continuing / (1.0 - continuing) / ways if ways else 0.0
     ends = zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True)
     for mean, covariance, steps in ends:
-        yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
+        yield from (
+            CoefficientBelief(mean, covariance, step, other, share) for step in steps
+        )
 
 
 def _broken(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     still, units = np.zeros(len(prior.mean)), break_units(prior)
     breaks = [(size, unit) for size in BREAK_SIZES for unit in units]
-    mean, known = prior.mean, prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
+    mean, known = (
+        prior.mean,
+        prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift,
+    )
     if sizes.breaks_at_end:
         mean, known = prior.where_logs_ended(mean, known)
     for size, unit in [*breaks, (LARGE_BREAK, prior.unit)]:
         spread = known + size * np.diag(unit)
-        yield CoefficientBelief(mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
+        yield CoefficientBelief(
+            mean, spread, still, BROKEN_BASELINES[prior.baseline_moves]
+        )
 
 
 def _useless(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
@@ -269,12 +324,23 @@ def break_units(prior: DriftPrior) -> list[Array]:
 
 STUDENT_FREEDOM = 5.0
 NEGLIGIBLE = 1e-10
-STATE = ("means", "covariances", "process", "weights", "prior_weights", "noise", "trusts_logs", "online")
+STATE = (
+    "means",
+    "covariances",
+    "process",
+    "weights",
+    "prior_weights",
+    "noise",
+    "trusts_logs",
+    "online",
+)
 """Parts of the buffer that rounds change, or that differ between mixtures of one prior."""
 STATE_SPECS: Mapping[str, ArraySpec] = {
     "hypothesis_index": ArraySpec(("C",), "int64", 0, len(HYPOTHESES) - 1),
     "means": ArraySpec(("C", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN),
-    "covariances": ArraySpec(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
+    "covariances": ArraySpec(
+        ("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE
+    ),
     "process": ArraySpec(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
     "weights": ArraySpec(("C",), least=0.0, most=1.0),
     "prior_weights": ArraySpec(("C",), least=0.0, most=1.0),
@@ -309,7 +375,12 @@ class FilterMixture:
     """
 
     def __init__(
-        self, prior: DriftPrior, state: Mapping[str, Array], share: float, noise: str, caution: float | None
+        self,
+        prior: DriftPrior,
+        state: Mapping[str, Array],
+        share: float,
+        noise: str,
+        caution: float | None,
     ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
@@ -323,25 +394,35 @@ class FilterMixture:
             getattr(filters, name)[:] = state[name]
         numbers = filters.numbers
         numbers[kernels.REFERENCE] = self._reference(filters.process)
-        numbers[kernels.LINK] = kernels.LOGIT if prior.link == "logit" else kernels.IDENTITY
+        numbers[kernels.LINK] = (
+            kernels.LOGIT if prior.link == "logit" else kernels.IDENTITY
+        )
         numbers[kernels.SHARE] = share
         numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
         # Greedy choices mislead the likelihoods; tests without limit do not.
         weighing = STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)
-        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing if noise == "learned" else (0.0, 1.0)
+        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = (
+            weighing if noise == "learned" else (0.0, 1.0)
+        )
         numbers[kernels.NOISE] = prior.noise_variance
         numbers[kernels.DEVIATIONS] = sizes_for(prior).deviations
         kernels.mix(self.buffer)
 
     @staticmethod
-    def initial_state(prior: DriftPrior, members: Sequence[Member], d: int) -> dict[str, Array]:
+    def initial_state(
+        prior: DriftPrior, members: Sequence[Member], d: int
+    ) -> dict[str, Array]:
         """The state of a mixture that starts from these members over d coordinates."""
         if not members or any(len(member.mean) != d for member in members):
-            raise InputError(f"members must not be empty and must have {d} coordinates each")
+            raise InputError(
+                f"members must not be empty and must have {d} coordinates each"
+            )
         weights = np.array([member.weight for member in members])
         trusts_logs = [member.hypothesis in INVARIANCE_HOLDS for member in members]
         state = {
-            "hypothesis_index": np.array([HYPOTHESES.index(member.hypothesis) for member in members]),
+            "hypothesis_index": np.array(
+                [HYPOTHESES.index(member.hypothesis) for member in members]
+            ),
             "means": np.stack([member.mean for member in members]),
             "covariances": np.stack([member.covariance for member in members]),
             "process": np.stack([member.process for member in members]),
@@ -360,7 +441,11 @@ class FilterMixture:
         """
         still = process.sum(axis=1) == 0.0
         widest = np.where(still, self.hypothesis_index, -1)
-        return int(np.argmax(widest)) if still.any() else int(np.argmax(self.hypothesis_index))
+        return (
+            int(np.argmax(widest))
+            if still.any()
+            else int(np.argmax(self.hypothesis_index))
+        )
 
     @property
     def filters(self) -> mixture_kernels.Filters:
@@ -412,13 +497,19 @@ class FilterMixture:
         """Whether no action of these features (N, K, p) can be too far from anything in the logs: ‖z‖²·tr(Q)
         is an upper bound of how far.
         """
-        size = float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
+        size = (
+            float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
+        )
         trace = float(np.trace(self.filters.log_precision))
         return bool(size * trace <= kernels.FARTHEST * len(self.filters.mean))
 
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""
-        weights = np.bincount(self.hypothesis_index, weights=self.filters.weights, minlength=len(HYPOTHESES))
+        weights = np.bincount(
+            self.hypothesis_index,
+            weights=self.filters.weights,
+            minlength=len(HYPOTHESES),
+        )
         return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
 
     def distances(self, features: Array) -> Array:
@@ -429,15 +520,25 @@ class FilterMixture:
         if not len(filters.log_precision):
             return np.zeros(0)
         z = features @ filters.basis
-        z = np.column_stack([z, np.ones(len(z))]) if len(filters.logs_mean) > z.shape[1] else z
-        return np.asarray(np.sqrt(np.einsum("kd,de,ke->k", z, filters.log_precision, z) / z.shape[1]))
+        z = (
+            np.column_stack([z, np.ones(len(z))])
+            if len(filters.logs_mean) > z.shape[1]
+            else z
+        )
+        return np.asarray(
+            np.sqrt(np.einsum("kd,de,ke->k", z, filters.log_precision, z) / z.shape[1])
+        )
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The state as arrays by name."""
         filters = self.filters
         state = {name: getattr(filters, name).copy() for name in STATE}
         trusts_logs = filters.trusts_logs.astype(np.int64)
-        return {**state, "trusts_logs": trusts_logs, "hypothesis_index": self.hypothesis_index.copy()}
+        return {
+            **state,
+            "trusts_logs": trusts_logs,
+            "hypothesis_index": self.hypothesis_index.copy(),
+        }
 
     # -- arms that come and go --
 
@@ -457,13 +558,20 @@ class FilterMixture:
         online, at = np.zeros((2, d + 1, d + 1)), np.append(old, d)
         online[np.ix_(np.arange(2), at, at)] = filters.online
         means, covariances = (np.stack(part) for part in zip(*grown, strict=True))
-        changed = {"means": means, "covariances": covariances, "process": process, "online": online}
+        changed = {
+            "means": means,
+            "covariances": covariances,
+            "process": process,
+            "online": online,
+        }
         return {**self.arrays(), **changed}
 
     def shrunk(self, before: DriftPrior, arm: int) -> dict[str, Array]:
         """The state without the coordinates of an arm; what was learned of the others stays."""
         filters, d = self.filters, len(self.filters.logs_mean)
-        rest = np.append(before.layout.coordinates_without(arm), np.arange(before.layout.dim, d))
+        rest = np.append(
+            before.layout.coordinates_without(arm), np.arange(before.layout.dim, d)
+        )
         return {
             **self.arrays(),
             "means": filters.means[:, rest],
@@ -478,7 +586,10 @@ def marginal_sums(online: Array, places: Array) -> Array:
     others: these are projected out. Whole matrices (2, k + 1, k + 1).
     """
     d = online.shape[1] - 1
-    whole, gone = np.tril(online) + np.tril(online, -1).swapaxes(1, 2), np.delete(np.arange(d), places)
+    whole, gone = (
+        np.tril(online) + np.tril(online, -1).swapaxes(1, 2),
+        np.delete(np.arange(d), places),
+    )
     G, line = whole[0], np.eye(d + 1)[np.append(places, d)]
     inverse = np.linalg.pinv(G[np.ix_(gone, gone)], rcond=NEGLIGIBLE, hermitian=True)
     line[:-1, gone] = -G[np.ix_(places, gone)] @ inverse

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, OPTIONS, REFUSED, SHORT, V1, V2, V3
+from invariant_bandits.policies.kernels import (
+    IN1,
+    IN2,
+    LARGEST_SQUARE,
+    OPTIONS,
+    REFUSED,
+    SHORT,
+    V1,
+    V2,
+    V3,
+)
 
 LEARNED, WINSORISED = 0, 1
 """Status of a round, beside REFUSED: learned; learned with its error or leverage cut in filters of more than
@@ -87,7 +97,9 @@ class Filters(NamedTuple):
 
 
 TWO_NUMBERS, CHOICE = types.UniTuple(float64, 2), types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
-FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters)  # type: ignore[no-untyped-call]
+FILTERS = types.NamedTuple(
+    (V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters
+)  # type: ignore[no-untyped-call]
 
 
 def buffer_size(C: int, p: int, d: int, k: int) -> int:
@@ -111,7 +123,15 @@ def unpack(buffer: Any) -> Any:
     noise, trusts_logs, rest = rest[:C], rest[C : 2 * C], rest[2 * C :]
     mean, online = rest[:d], rest[d:].reshape((2, d + 1, d + 1))
     return Filters(
-        *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
+        *(
+            buffer[:NUMBERS],
+            basis,
+            log_precision,
+            logs_mean,
+            means,
+            covariances,
+            process,
+        ),
         *(weights, prior_weights, noise, trusts_logs, mean, online),
     )
 
@@ -133,9 +153,16 @@ def rotate(X: Any, V: Any, Z: Any) -> Any:
         usable = usable and size < LARGEST_SQUARE
         for j in range(0, whole, 4):
             a, b, c, e = X[k, j], X[k, j + 1], X[k, j + 2], X[k, j + 3]
-            if a != 0.0 or b != 0.0 or c != 0.0 or e != 0.0:  # most are 0 where actions are labelled arms
+            if (
+                a != 0.0 or b != 0.0 or c != 0.0 or e != 0.0
+            ):  # most are 0 where actions are labelled arms
                 for i in range(p):
-                    Z[k, i] += a * V[j, i] + b * V[j + 1, i] + c * V[j + 2, i] + e * V[j + 3, i]
+                    Z[k, i] += (
+                        a * V[j, i]
+                        + b * V[j + 1, i]
+                        + c * V[j + 2, i]
+                        + e * V[j + 3, i]
+                    )
         for j in range(whole, p):
             for i in range(p):
                 Z[k, i] += X[k, j] * V[j, i]
@@ -162,7 +189,9 @@ def _is_too_far(z: Any, log_precision: Any) -> Any:
     for i in range(len(log_precision)):
         size += z[i] * z[i]
         trace += log_precision[i, i]
-    return not size * trace <= FARTHEST * d and not form(z, log_precision) <= FARTHEST * d
+    return (
+        not size * trace <= FARTHEST * d and not form(z, log_precision) <= FARTHEST * d
+    )
 
 
 @njit(types.void(V1), **OPTIONS)
@@ -184,7 +213,12 @@ def mix(buffer: Any) -> Any:
 def covariance(buffer: Any) -> Any:
     """Σw(P + (m − m̄)(m − m̄)ᵀ) (d, d) of the mixture, the lower triangle; filters that rest are left out."""
     filters = unpack(buffer)
-    M, P, weights, mean = filters.means, filters.covariances, filters.weights, filters.mean
+    M, P, weights, mean = (
+        filters.means,
+        filters.covariances,
+        filters.weights,
+        filters.mean,
+    )
     C, d = M.shape
     result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
     for c in range(C):
@@ -233,12 +267,16 @@ def click_evidence(reward: float, odds: float, spread: float, trust: float) -> A
     chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * spread)))
     chance = min(max(chance, LEAST_CLICK_VARIANCE), 1.0 - LEAST_CLICK_VARIANCE)
     h = max(chance * (1.0 - chance), LEAST_CLICK_VARIANCE)
-    likelihood = (reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)) * trust
+    likelihood = (
+        reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+    ) * trust
     return (reward - chance) / h, 1.0 / h + spread, likelihood, h
 
 
 @njit(int64(IN1, float64, V1, float64, float64, float64), **OPTIONS)
-def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doubt: float) -> Any:
+def learn(
+    x: Any, reward: float, buffer: Any, rounds: float, offset: float, doubt: float
+) -> Any:
     """One round, features x (p,) and reward, for every filter of a buffer after so many `rounds`.
 
     Then the weights and the mixture's mean follow. Returns the status of the round. `offset` is a part of the
@@ -278,7 +316,9 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doub
     z = rotated[0]
     if _is_too_far(z, log_precision):
         return REFUSED
-    if not reward * reward < LARGEST_SQUARE or (link == LOGIT and not 0.0 <= reward <= 1.0):
+    if not reward * reward < LARGEST_SQUARE or (
+        link == LOGIT and not 0.0 <= reward <= 1.0
+    ):
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -323,9 +363,16 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doub
         if link == LOGIT:
             v[c] = 1.0 / (1.0 / v[c] + (h - 1.0 / v[c]) / counted)
         elif freedom > 0.0:
-            likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * trust
+            likelihood = (
+                -0.5
+                * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom))
+                * trust
+            )
             own = v[c] * gain
-            v[c] = max(v[c] + (v[c] * (1.0 - own) + own * own * e * e - v[c]) / counted, LEAST_NOISE)
+            v[c] = max(
+                v[c] + (v[c] * (1.0 - own) + own * own * e * e - v[c]) / counted,
+                LEAST_NOISE,
+            )
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
         gains[c], likelihoods[c] = gain, np.log(weights[c]) + likelihood
@@ -342,7 +389,12 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float, offset: float, doub
             weights[c] *= rest
         total += weights[c]
     for c in range(C):
-        parked = all_awake and freedom > 0.0 and weights[c] < PARKED * total and c != reference
+        parked = (
+            all_awake
+            and freedom > 0.0
+            and weights[c] < PARKED * total
+            and c != reference
+        )
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         if awake[c]:
             elapsed = float(REST) if parked else 1.0  # rounds, for this filter
@@ -419,7 +471,9 @@ def _neglect(Z: Any, filters: Any, rounds: float) -> Any:
     neglect, least = np.empty(K), np.inf
     for k in range(K):
         usual = form(Z[k], log_precision) if len(log_precision) else float(d)
-        neglect[k] = rounds * max(form(Z[k], known), 0.0) / (numbers[NOISE] * max(usual, 1.0))
+        neglect[k] = (
+            rounds * max(form(Z[k], known), 0.0) / (numbers[NOISE] * max(usual, 1.0))
+        )
         least = min(least, neglect[k])
     if len(log_precision) and least > 1.0:
         for k in range(K):
@@ -447,12 +501,16 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
         size = mean / deviation
         likely = 0.5 * math.erfc(-size / ROOT_TWO)
         better += w * likely
-        gain += w * max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * likely)
+        gain += w * max(
+            0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * likely
+        )
     return better, gain
 
 
 @njit(int64(V2, FILTERS, float64, float64, float64, V1), **OPTIONS)
-def _find_test(Z: Any, filters: Any, rounds: float, remaining: float, doubted: float, means: Any) -> Any:
+def _find_test(
+    Z: Any, filters: Any, rounds: float, remaining: float, doubted: float, means: Any
+) -> Any:
     """The neglected action, of those with coordinates Z (K, d), that is most worth a test, or −1; means (K,)
     of the mixture.
 
@@ -465,13 +523,21 @@ def _find_test(Z: Any, filters: Any, rounds: float, remaining: float, doubted: f
     by more than half of the weight.
     """
     numbers, K = filters.numbers, len(Z)
-    noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
+    noise, caution, known = (
+        numbers[NOISE],
+        numbers[CAUTION],
+        filters.covariances[int(numbers[REFERENCE])],
+    )
     neglect, leader, account = _neglect(Z, filters, rounds), np.argmax(means), np.inf
     if caution != NO_LIMIT and doubted <= 0.5:
         account = rounds * caution * (means[leader] - means.mean())
         for k in range(K):
             if neglect[k] >= NEGLECT:
-                account -= noise / max(form(Z[k], known), LEAST_NOISE) * (means[leader] - means[k])
+                account -= (
+                    noise
+                    / max(form(Z[k], known), LEAST_NOISE)
+                    * (means[leader] - means[k])
+                )
     top, chosen = 1.0, -1
     for k in range(K):
         if k == leader or neglect[k] < NEGLECT or neglect[k] < neglect[leader]:
@@ -483,7 +549,11 @@ def _find_test(Z: Any, filters: Any, rounds: float, remaining: float, doubted: f
         if better < IMPOSSIBLE:
             continue
         reach = gap + gain / better
-        ratio = remaining * gain / (TEST_PRICE * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * gap)
+        ratio = (
+            remaining
+            * gain
+            / (TEST_PRICE * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * gap)
+        )
         if ratio > top:
             top, chosen = ratio, k
     return chosen
@@ -500,7 +570,10 @@ def _most_promising(Z: Any, P: Any, means: Any, leader: int, deviations: float) 
     (K, d), trace = Z.shape, 0.0
     for i in range(d):
         trace += P[i, i]
-    chosen, top = leader, means[leader] + deviations * np.sqrt(max(form(Z[leader], P), 0.0))
+    chosen, top = (
+        leader,
+        means[leader] + deviations * np.sqrt(max(form(Z[leader], P), 0.0)),
+    )
     for k in range(K):
         size = 0.0
         for i in range(d):

@@ -94,15 +94,29 @@ class Past:
             raise InputError("a past needs logs or moments")
         self.logs, self.windows = logs, windows
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.actions, self.suggested_window, self.baseline = actions, suggested_window, baseline
+        self.actions, self.suggested_window, self.baseline = (
+            actions,
+            suggested_window,
+            baseline,
+        )
         self.known_noise_scale, self._arm_statistics = noise_scale, arm_statistics
-        known = {"moments": moments, "decomposition": decomposition, "noise_scale": noise_scale}
+        known = {
+            "moments": moments,
+            "decomposition": decomposition,
+            "noise_scale": noise_scale,
+        }
         known |= {"feature_bound": feature_bound, "confidence": confidence}
-        vars(self).update({name: value for name, value in known.items() if value is not None})
+        vars(self).update(
+            {name: value for name, value in known.items() if value is not None}
+        )
 
     @classmethod
     def from_feedback(
-        cls, feedback: Feedback, horizon: int | None = None, windows: int = DEFAULT_WINDOWS, edges: Any = None
+        cls,
+        feedback: Feedback,
+        horizon: int | None = None,
+        windows: int = DEFAULT_WINDOWS,
+        edges: Any = None,
     ) -> Past:
         """Create a Past object from logged rounds, with their mean reward as the baseline to subtract.
 
@@ -112,9 +126,14 @@ class Past:
         labelled = feedback.arm_features is not None
         baseline = 0.0 if labelled else float(feedback.rewards.mean())
         shifted = feedback.shifted(baseline)
-        moments = shifted.moments(windows) if edges is None else shifted.moments(edges=edges)
+        moments = (
+            shifted.moments(windows) if edges is None else shifted.moments(edges=edges)
+        )
         least, most = int(feedback.counts.min()), int(feedback.counts.max())
-        norms = (float(np.sqrt((part.offered**2).sum(axis=1).max())) for part in feedback.parts())
+        norms = (
+            float(np.sqrt((part.offered**2).sum(axis=1).max()))
+            for part in feedback.parts()
+        )
         return cls(
             logs=shifted,
             moments=moments,
@@ -124,7 +143,9 @@ class Past:
             baseline=baseline,
             suggested_window=max(moments.rounds // moments.windows, 1),
             feature_bound=max(*norms, 1e-6),
-            arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
+            arm_statistics=partial(_of_arms, feedback, windows, edges)
+            if labelled
+            else None,
         )
 
     def in_windows(self, windows: int) -> Past:
@@ -132,11 +153,19 @@ class Past:
         (periods).
         """
         if self.logs is None:
-            raise InputError("windows: the logged rounds are not at hand, only their moments")
+            raise InputError(
+                "windows: the logged rounds are not at hand, only their moments"
+            )
         past = copy(self)
         past.windows = windows
         estimated = ("noise_scale",) if self.known_noise_scale is None else ()
-        for computed in ("moments", "decomposition", "arm_statistics", "drift_prior", *estimated):
+        for computed in (
+            "moments",
+            "decomposition",
+            "arm_statistics",
+            "drift_prior",
+            *estimated,
+        ):
             vars(past).pop(computed, None)
         if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
             past._arm_statistics = partial(_of_arms, self.logs, windows, None)
@@ -145,11 +174,18 @@ class Past:
     def needed_horizon(self, option: str) -> int:
         """Return the horizon, or raise an InputError that asks for the missing `option`."""
         if self.horizon is None:
-            raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
+            raise InputError(
+                f"{option} is missing: the past does not say how many rounds will be played"
+            )
         return self.horizon
 
     def memory_length(
-        self, option: str, length: int | str | None, *, share: float, warm: bool | int = False
+        self,
+        option: str,
+        length: int | str | None,
+        *,
+        share: float,
+        warm: bool | int = False,
     ) -> int:
         """Return how many rounds a policy that forgets remembers, or warn if it would forget nothing.
 
@@ -176,11 +212,15 @@ class Past:
         self.warn_if_nothing_is_forgotten(option, asked, warm)
         return asked
 
-    def warn_if_nothing_is_forgotten(self, option: str, length: int, warm: bool | int = False) -> None:
+    def warn_if_nothing_is_forgotten(
+        self, option: str, length: int, warm: bool | int = False
+    ) -> None:
         """Warn if a memory of so many rounds holds all rounds that will be played."""
         if self._holds_all(length, warm):
             run = f"{option} is {length:,} rounds and only {self.horizon:,} will be played"
-            shorter = f"give a shorter one, or {option}={WHOLE_HORIZON!r} if this is meant"
+            shorter = (
+                f"give a shorter one, or {option}={WHOLE_HORIZON!r} if this is meant"
+            )
             message = f"{run}, so that nothing is ever forgotten: {shorter}"
             warnings.warn(message, ForgetsNothingWarning, stacklevel=4)
 
@@ -190,7 +230,9 @@ class Past:
             return False
         learned = 0
         if warm is not False:
-            learned = self.moments.rounds if warm is True else min(warm, self.moments.rounds)
+            learned = (
+                self.moments.rounds if warm is True else min(warm, self.moments.rounds)
+            )
         return length >= self.horizon + learned
 
     # -- what follows --
@@ -222,7 +264,9 @@ class Past:
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             intercept = self._arm_statistics is None  # labelled arms have levels
             names = getattr(getattr(self.logs, "arm_features", None), "names", None)
-            decomposition = InvariantSubspaceDecomposition(intercept=intercept, feature_names=names)
+            decomposition = InvariantSubspaceDecomposition(
+                intercept=intercept, feature_names=names
+            )
             return decomposition.fit(self.moments)
 
     @cached_property
@@ -238,7 +282,9 @@ class Past:
 
         By default this probability is 1/horizon, or 0.01 if the horizon is not known.
         """
-        return DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
+        return (
+            DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
+        )
 
     @cached_property
     def noise_scale(self) -> float:
@@ -260,10 +306,19 @@ class Past:
 
     def settings(self) -> dict[str, float]:
         """What every published linear policy is given: noise_scale, feature_bound and confidence."""
-        return {name: getattr(self, name) for name in ("noise_scale", "feature_bound", "confidence")}
+        return {
+            name: getattr(self, name)
+            for name in ("noise_scale", "feature_bound", "confidence")
+        }
 
 
 def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
-    cut = windows if edges is None else place_times(feedback.rounds, feedback.times, np.asarray(edges))
-    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, cut)
+    cut = (
+        windows
+        if edges is None
+        else place_times(feedback.rounds, feedback.times, np.asarray(edges))
+    )
+    return ArmStatistics.from_features(
+        feedback.arm_features, feedback.features, feedback.rewards, cut
+    )

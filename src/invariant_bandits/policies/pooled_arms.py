@@ -20,7 +20,9 @@ from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 SHARED = "shared."
 OUTLIER = 10.0
 """Standard deviations beyond which an error counts as so many, as in the filters."""
-NO_LEVELS = ArmLevels(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), spread=0.0, step=0.0)
+NO_LEVELS = ArmLevels(
+    np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0), spread=0.0, step=0.0
+)
 ARRAYS: Mapping[str, ArraySpec] = {
     "levels": ArraySpec(("A",), least=-LARGEST_MEAN, most=LARGEST_MEAN),
     "variances": ArraySpec(("A",), least=0.0, most=LARGEST_VARIANCE),
@@ -91,7 +93,9 @@ class PooledArms(ReasoningPolicy):
             needed = f"from 0 to {self.arms - 1}, got {rows[:, 0].tolist()[:5]}"
             raise InputError(f"features must begin with the place of an arm, {needed}")
         rows[:, 0] = 1.0
-        walked = self.step * (self.rounds - self.learned[codes])  # since they were learned last
+        walked = self.step * (
+            self.rounds - self.learned[codes]
+        )  # since they were learned last
         return rows, self.levels[codes], self.variances[codes] + walked
 
     def _choose(self, features: Any) -> tuple[int, int]:
@@ -101,10 +105,17 @@ class PooledArms(ReasoningPolicy):
                 return self.shared._choose(features)
             rows, level, variance = self._taken_apart(features)
             mean, _ = self.shared._predict(rows)
-            z = np.column_stack([rows, np.ones(len(rows))])[:, : len(self.shared.mixture.filters.mean)]
+            z = np.column_stack([rows, np.ones(len(rows))])[
+                :, : len(self.shared.mixture.filters.mean)
+            ]
             left_open = self.shared.mixture.left_open()
-            width = np.sqrt(np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance)
-            chosen, best = int(np.argmax(mean + level + width)), int(np.argmax(mean + level))
+            width = np.sqrt(
+                np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance
+            )
+            chosen, best = (
+                int(np.argmax(mean + level + width)),
+                int(np.argmax(mean + level)),
+            )
             return chosen, kernels.GREEDY if chosen == best else kernels.EXPLORATION
 
     def scores(self, features: Any) -> Scores:
@@ -121,7 +132,14 @@ class PooledArms(ReasoningPolicy):
 
     # -- learning --
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the chosen arm with features (p,)."""
         with self._lock:
             if not self.arms:
@@ -135,10 +153,17 @@ class PooledArms(ReasoningPolicy):
             self.shared.learn_beside(rows[0], reward, level, doubt)
             error, total = reward - mean - level, spread + doubt + noise
             if self.shared.link == "logit":
-                error, total, _, _ = kernels.click_evidence(reward, mean + level, spread + doubt, 1.0)
-            error = float(np.clip(error, -OUTLIER * np.sqrt(total), OUTLIER * np.sqrt(total)))
+                error, total, _, _ = kernels.click_evidence(
+                    reward, mean + level, spread + doubt, 1.0
+                )
+            error = float(
+                np.clip(error, -OUTLIER * np.sqrt(total), OUTLIER * np.sqrt(total))
+            )
             code, gain = int(chosen[0]), doubt / total
-            self.levels[code], self.variances[code] = level + gain * error, doubt * (1.0 - gain)
+            self.levels[code], self.variances[code] = (
+                level + gain * error,
+                doubt * (1.0 - gain),
+            )
             self.learned[code] = self.rounds
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
@@ -146,17 +171,24 @@ class PooledArms(ReasoningPolicy):
         features say is in the shared part.
         """
         if not self.arms:
-            raise InputError("this policy knows no labelled arms: it was not started with levels")
+            raise InputError(
+                "this policy knows no labelled arms: it was not started with levels"
+            )
         with self._lock:
             grown = self.from_state(self.settings(), self.arrays())
-        grown.levels, grown.variances = np.append(grown.levels, 0.0), np.append(grown.variances, self.spread)
+        grown.levels, grown.variances = (
+            np.append(grown.levels, 0.0),
+            np.append(grown.variances, self.spread),
+        )
         grown.learned = np.append(grown.learned, grown.rounds)
         return grown
 
     def __getattr__(self, name: str) -> Any:
         """What else the policy of the shared part can do or say, such as `explain`, `prior` and `alarm`."""
         if name.startswith("_") or name in ("shared", "levels"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+            )
         return getattr(self.shared, name)
 
     # -- storing --
@@ -168,20 +200,31 @@ class PooledArms(ReasoningPolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Levels, variances, when each was learned last, spread and step; and those of the shared part."""
         with self._lock:
-            own = {name: getattr(self, name).copy() for name in ("levels", "variances", "learned")}
+            own = {
+                name: getattr(self, name).copy()
+                for name in ("levels", "variances", "learned")
+            }
             sizes = np.array([self.spread, self.step])
             return {**own, "sizes": sizes, **prefixed(SHARED, self.shared.arrays())}
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """The numbers of A arms, and the arrays of the shared part."""
-        shared = AutoISD.state_schema(settings, list(under(dict.fromkeys(names), SHARED)))
+        shared = AutoISD.state_schema(
+            settings, list(under(dict.fromkeys(names), SHARED))
+        )
         return StateSchema(ARRAYS, parts={SHARED: shared})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
-        known = NO_LEVELS._replace(levels=arrays["levels"], variances=arrays["variances"])
+        known = NO_LEVELS._replace(
+            levels=arrays["levels"], variances=arrays["variances"]
+        )
         spread, step = arrays["sizes"].tolist()
         shared = AutoISD.from_state(settings, under(arrays, SHARED))
         made = cls(shared, known._replace(spread=spread, step=step))

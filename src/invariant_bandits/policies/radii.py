@@ -16,7 +16,13 @@ from functools import cache
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
-from invariant_bandits.checks import InputError, number_between, one_of, probability, whole_number
+from invariant_bandits.checks import (
+    InputError,
+    number_between,
+    one_of,
+    probability,
+    whole_number,
+)
 
 CORRECTED, PAPER = CONSTANTS = "corrected", "paper"
 
@@ -45,7 +51,11 @@ class Logs(NamedTuple):
 
 
 def lemma1_radius(
-    log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
+    log_volume: float,
+    confidence: float,
+    noise_scale: float,
+    ridge: float,
+    norm_bound: float,
 ) -> float:
     """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
     Theorem 2).
@@ -55,21 +65,33 @@ def lemma1_radius(
 
         σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
     """
-    return noise_scale * sqrt(-2.0 * log(confidence) + log_volume) + sqrt(ridge) * norm_bound
+    return (
+        noise_scale * sqrt(-2.0 * log(confidence) + log_volume)
+        + sqrt(ridge) * norm_bound
+    )
 
 
-def lemma1_trace_bound(rounds: float, dim: int, ridge: float, feature_bound: float) -> float:
+def lemma1_trace_bound(
+    rounds: float, dim: int, ridge: float, feature_bound: float
+) -> float:
     """Lemma 1, second part: log det A/det λI ≤ p·log(1 + tL²/(λp))."""
-    return 0.0 if dim == 0 else dim * log(1.0 + rounds * feature_bound**2 / (ridge * dim))
+    return (
+        0.0 if dim == 0 else dim * log(1.0 + rounds * feature_bound**2 / (ridge * dim))
+    )
 
 
 def sliding_window_radius(dim: int, window: int, assumed: Assumptions) -> float:
     """Cheung, Simchi-Levi & Zhu (2019), Theorem 2: σ√(d·log((1 + wL²/λ)/η)) + √λ·M."""
-    inside = dim * (log(1.0 + window * assumed.feature_bound**2 / assumed.ridge) - log(assumed.confidence))
+    inside = dim * (
+        log(1.0 + window * assumed.feature_bound**2 / assumed.ridge)
+        - log(assumed.confidence)
+    )
     return assumed.noise_scale * sqrt(inside) + sqrt(assumed.ridge) * assumed.norm_bound
 
 
-def discounted_radius(rounds: int, dim: int, discount: float, assumed: Assumptions) -> float:
+def discounted_radius(
+    rounds: int, dim: int, discount: float, assumed: Assumptions
+) -> float:
     """Russac, Vernade & Cappé (2019), Theorem 1, for the norm of A⁻¹ṼA⁻¹.
 
     √λ·M + σ√(2 log(1/η) + d·log(1 + L²(1 − γ^{2t})/(λd(1 − γ²)))).
@@ -78,7 +100,9 @@ def discounted_radius(rounds: int, dim: int, discount: float, assumed: Assumptio
     return theorem1_residual_radius(weight, dim, assumed)
 
 
-def thompson_scale(rounds: int, dim: int, confidence: float, noise_scale: float) -> float:
+def thompson_scale(
+    rounds: int, dim: int, confidence: float, noise_scale: float
+) -> float:
     """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from
     1.
     """
@@ -94,7 +118,9 @@ def disjoint_radius(confidence: float) -> float:
 # ----------------------------------------------------------------------------------------------
 
 
-def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumptions) -> float:
+def theorem1_residual_radius(
+    rounds: float, residual_dim: int, assumed: Assumptions
+) -> float:
     """Return the confidence radius of the drifting coefficients if the stable ones are known (the paper's
     Theorem 1).
 
@@ -103,12 +129,18 @@ def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumpti
 
         log(det A / det λI) ≤ p_res·log(1 + tL²/(λ·p_res))
     """
-    volume = lemma1_trace_bound(rounds, residual_dim, assumed.ridge, assumed.feature_bound)
+    volume = lemma1_trace_bound(
+        rounds, residual_dim, assumed.ridge, assumed.feature_bound
+    )
     return lemma1_radius(volume, *assumed[:4])
 
 
 def theorem2_invariant_radius(
-    invariant_dim: int, min_eigenvalue: float, assumed: Assumptions, *, constants: str = CORRECTED
+    invariant_dim: int,
+    min_eigenvalue: float,
+    assumed: Assumptions,
+    *,
+    constants: str = CORRECTED,
 ) -> float:
     """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
     Theorem 2).
@@ -133,18 +165,26 @@ def theorem2_invariant_radius(
     ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
         least = sqrt(invariant_dim * min_eigenvalue)
-        raise InputError(f"feature_bound must be at least {least:g}, got {assumed.feature_bound:g}")
+        raise InputError(
+            f"feature_bound must be at least {least:g}, got {assumed.feature_bound:g}"
+        )
     if constants == PAPER:
         squared = -2.0 * log(assumed.confidence) + invariant_dim * log(ratio)
     else:
         # Lemma 1 with the regulariser λ0·T0·I; it at most doubles the Gram matrix, which costs the factor 2.
-        squared = 2.0 * (-2.0 * log(assumed.confidence) + invariant_dim * log(1.0 + ratio))
+        squared = 2.0 * (
+            -2.0 * log(assumed.confidence) + invariant_dim * log(1.0 + ratio)
+        )
     noise = assumed.noise_scale * sqrt(squared)
-    crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
+    crossing = sqrt(
+        2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence))
+    )
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
 
-def lemma2_invariant_radius(logs: Logs, assumed: Assumptions, *, constants: str = CORRECTED) -> float:
+def lemma2_invariant_radius(
+    logs: Logs, assumed: Assumptions, *, constants: str = CORRECTED
+) -> float:
     """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
     paper's Lemma 2).
 
@@ -156,7 +196,9 @@ def lemma2_invariant_radius(logs: Logs, assumed: Assumptions, *, constants: str 
     The parameter `constants` is that of `theorem2_invariant_radius`: "paper" does not hold. The stable
     directions must not have been chosen by the noise in the logged rewards.
     """
-    exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed, constants=constants)
+    exact = theorem2_invariant_radius(
+        logs.invariant_dim, logs.min_eigenvalue, assumed, constants=constants
+    )
     tilt = sqrt(logs.invariant_dim) + assumed.feature_bound / sqrt(logs.min_eigenvalue)
     length = assumed.feature_bound * assumed.norm_bound
     return exact + sqrt(logs.logged_rounds) * logs.subspace_error * length * tilt
@@ -164,11 +206,18 @@ def lemma2_invariant_radius(logs: Logs, assumed: Assumptions, *, constants: str 
 
 def component_error(radius: float, logs: Logs, norm_bound: float) -> float:
     """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M, by Assumption 2 and because Π̂β differs from β by at most ΔΠ·M."""
-    return radius / sqrt(logs.min_eigenvalue * logs.logged_rounds) + logs.subspace_error * norm_bound
+    return (
+        radius / sqrt(logs.min_eigenvalue * logs.logged_rounds)
+        + logs.subspace_error * norm_bound
+    )
 
 
 def lemma3_residual_radius(
-    rounds: int, residual_dim: int, component_error: float, subspace_error: float, assumed: Assumptions
+    rounds: int,
+    residual_dim: int,
+    component_error: float,
+    subspace_error: float,
+    assumed: Assumptions,
 ) -> float:
     """Return the confidence radius of the drifting coefficients if the stable ones are estimated (the paper's
     Lemma 3).
@@ -181,7 +230,9 @@ def lemma3_residual_radius(
     it comes from a radius with the corrected constants.
     """
     exact = theorem1_residual_radius(rounds, residual_dim, assumed)
-    carried = assumed.feature_bound * (assumed.norm_bound * subspace_error + component_error)
+    carried = assumed.feature_bound * (
+        assumed.norm_bound * subspace_error + component_error
+    )
     return exact + carried * sqrt(residual_dim * rounds)
 
 
@@ -233,7 +284,9 @@ def _regret_of_exploration(
     """
     one_of("constants", constants, CONSTANTS)
     length = assumed.feature_bound * assumed.norm_bound
-    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, assumed.feature_bound)
+    volume = lemma1_trace_bound(
+        horizon, residual_dim, assumed.ridge, assumed.feature_bound
+    )
     if constants == PAPER:
         return 2.0 * max(length, 1.0) * radius * sqrt(horizon * volume)
     return 2.0 * max(length, radius) * sqrt(2.0 * horizon * volume)
@@ -282,11 +335,15 @@ def theorem3_regret_bound(
     With constants="paper" the bound is as printed, and does not hold: Theorem 2's radius is too small, LM·ΔΠ
     is counted once instead of twice, and the last term is that of the paper's Theorem 1.
     """
-    assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
+    assumed = Assumptions(
+        1.0 / (11.0 * horizon) if confidence is None else confidence, **scales
+    )
     L, M = assumed.feature_bound, assumed.norm_bound
     invariant = lemma2_invariant_radius(logs, assumed, constants=constants)
     error = component_error(invariant, logs, M)
-    radius = lemma3_residual_radius(horizon, residual_dim, error, logs.subspace_error, assumed)
+    radius = lemma3_residual_radius(
+        horizon, residual_dim, error, logs.subspace_error, assumed
+    )
     # The best and the played action may each be misjudged by LM·ΔΠ: the sets hold Π̂γ, not γ.
     tilted_actions = 1.0 if constants == PAPER else 2.0
     per_round = 2.0 * invariant / sqrt(logs.min_eigenvalue * logs.logged_rounds)
@@ -353,12 +410,20 @@ def logs_needed(
     eta = 1.0 / (11.0 * horizon)
 
     def bound(logged: float) -> float:
-        tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
+        tilt = min(
+            1.0,
+            subspace_constant
+            * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged),
+        )
         logs = Logs(invariant_dim, min_eigenvalue, logged, tilt)
-        return theorem3_regret_bound(horizon, residual_dim, logs, constants=constants, **scales)
+        return theorem3_regret_bound(
+            horizon, residual_dim, logs, constants=constants, **scales
+        )
 
     goal = (1.0 + share) * bound(1e300)
     high = 2
     while bound(high) > goal:
         high *= 2
-    return 1 + bisect_left(range(1, high), True, key=lambda logged: bound(logged) <= goal)
+    return 1 + bisect_left(
+        range(1, high), True, key=lambda logged: bound(logged) <= goal
+    )

@@ -11,7 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    one_of,
+    whole_number,
+)
 from invariant_bandits.policies import base
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, learn_from
 from invariant_bandits.policies.past import Past
@@ -78,15 +84,25 @@ class Randomised(BasePolicy):
         seed: Seed = 0,
     ) -> None:
         self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
-        needed = ("select", "update", "dim", "rounds", *(["scores"] if kind == INVERSE_GAP else []))
+        needed = (
+            "select",
+            "update",
+            "dim",
+            "rounds",
+            *(["scores"] if kind == INVERSE_GAP else []),
+        )
         missing = [name for name in needed if not hasattr(policy, name)]
         if missing:
             name = getattr(policy, "__name__", type(policy).__name__)
-            raise InputError(f"policy must be a policy, got {name}, which lacks {', '.join(missing)}")
+            raise InputError(
+                f"policy must be a policy, got {name}, which lacks {', '.join(missing)}"
+            )
         self.policy = policy
         self._share_lock()
         self.dim: int = policy.dim
-        self.floor = base.not_negative("floor", DEFAULT_FLOOR[kind] if floor is None else floor, 1.0)
+        self.floor = base.not_negative(
+            "floor", DEFAULT_FLOOR[kind] if floor is None else floor, 1.0
+        )
         self.sharpness = base.positive("sharpness", sharpness)
         self._draws: Draws = Draws(seed)
 
@@ -131,8 +147,13 @@ class Randomised(BasePolicy):
         features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
         with self._lock:
-            shares, own = self._shares(features), base.own_propensities(self.policy, features)
-            propensities = np.asarray(shares + max(0.0, 1.0 - fsum(shares.tolist())) * own)  # in any order
+            shares, own = (
+                self._shares(features),
+                base.own_propensities(self.policy, features),
+            )
+            propensities = np.asarray(
+                shares + max(0.0, 1.0 - fsum(shares.tolist())) * own
+            )  # in any order
             return self._drawn(features, propensities, number), propensities
 
     def select(self, features: Any) -> int:
@@ -144,9 +165,13 @@ class Randomised(BasePolicy):
 
         The first action is the one that `select` returns for the first round.
         """
-        features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
+        features = np.ascontiguousarray(
+            finite_array("features", features, ("N", "K", self.dim))
+        )
         with self._lock:
-            actions = [self.choose(offered, draw=n)[0] for n, offered in enumerate(features)]
+            actions = [
+                self.choose(offered, draw=n)[0] for n, offered in enumerate(features)
+            ]
         return np.array(actions, dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
@@ -174,26 +199,41 @@ class Randomised(BasePolicy):
 
     def _drawn(self, features: Array, propensities: Array, draw: int) -> int:
         """The action that the stream of this state, these features and this number draws."""
-        content = blake2b(features.tobytes(), digest_size=8, key=draw.to_bytes(8, "little")).digest()
-        place = self._draws.at(self.rounds, STREAM, int.from_bytes(content, "little")).random()
+        content = blake2b(
+            features.tobytes(), digest_size=8, key=draw.to_bytes(8, "little")
+        ).digest()
+        place = self._draws.at(
+            self.rounds, STREAM, int.from_bytes(content, "little")
+        ).random()
         steps = list(accumulate(propensities.tolist()))
         return bisect_right(steps, min(place * steps[-1], np.nextafter(steps[-1], 0.0)))
 
     # -- learning --
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Pass the round to the wrapped policy, which learns from it."""
         with self._lock:
             learn_from(self.policy)(features, reward, offered=offered, action=action)
 
-    def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
+    def update_many(
+        self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None
+    ) -> None:
         """Pass N rounds to the wrapped policy, which learns all of them or, if one is invalid, none.
 
         The method `LinearPolicy.update_many` documents the parameters.
         """
         with self._lock:
             if isinstance(self.policy, BasePolicy):
-                self.policy.update_many(features, rewards, offered=offered, actions=actions)
+                self.policy.update_many(
+                    features, rewards, offered=offered, actions=actions
+                )
             else:
                 super().update_many(features, rewards, offered=offered, actions=actions)
 
@@ -203,7 +243,9 @@ class Randomised(BasePolicy):
         What makes another policy of it, with an arm more or less, makes another one wrapped like this.
         """
         if name.startswith("_") or name == "policy":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+            )
         attribute = getattr(self.policy, name)
         if name not in ("with_arm", "without_arm"):
             return attribute
@@ -217,7 +259,10 @@ class Randomised(BasePolicy):
         number.
         """
         with self._lock:
-            wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}
+            wrapped = {
+                "policy": name_of(self.policy),
+                "settings": self.policy.settings(),
+            }
         return super().settings() | wrapped
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -226,13 +271,17 @@ class Randomised(BasePolicy):
             return prefixed(INNER, self.policy.arrays())
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """Nothing but the arrays of the wrapped policy, which its class describes."""
         inner = base.state_schema(settings, list(under(dict.fromkeys(names), INNER)))
         return StateSchema(parts={INNER: inner})
 
     @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Self:
         """The policy that had these settings and arrays."""
         own = {name: settings[name] for name in cls.options}
         return cls(base.from_state(settings, under(arrays, INNER)), **own)

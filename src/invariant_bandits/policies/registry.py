@@ -54,14 +54,23 @@ class RegisteredPolicy:
     def with_options(self, options: Mapping[str, Any]) -> RegisteredPolicy:
         """The same policy with these options, as part of its name."""
         self.check(options)
-        words = ",".join(f"{name}={_option_word(value)}" for name, value in options.items())
-        return replace(self, name=f"{self.name},{words}", options={**self.options, **options})
+        words = ",".join(
+            f"{name}={_option_word(value)}" for name, value in options.items()
+        )
+        return replace(
+            self, name=f"{self.name},{words}", options={**self.options, **options}
+        )
 
     def kinds(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
         """Its class, and those of the policies that it wraps if it is given these options."""
         if self.wraps is None:
             return (self.kind,)
-        return (self.kind, *find_policy({**options, **self.options}.get("policy", self.wraps)).kinds({}))
+        return (
+            self.kind,
+            *find_policy({**options, **self.options}.get("policy", self.wraps)).kinds(
+                {}
+            ),
+        )
 
     @property
     def keeps_baseline(self) -> bool:
@@ -77,9 +86,20 @@ class RegisteredPolicy:
                 return start(self.kind, past, **{**options, **self.options})
         except InputError:
             raise
-        except (TypeError, ValueError, OverflowError, AttributeError, MemoryError) as error:
-            words = ", ".join(f"{name}={value!r:.80}" for name, value in options.items()) or "no options"
-            raise InputError(f"policy {self.name!r} cannot be made with {words}: {error}") from error
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            AttributeError,
+            MemoryError,
+        ) as error:
+            words = (
+                ", ".join(f"{name}={value!r:.80}" for name, value in options.items())
+                or "no options"
+            )
+            raise InputError(
+                f"policy {self.name!r} cannot be made with {words}: {error}"
+            ) from error
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not
@@ -92,23 +112,40 @@ class RegisteredPolicy:
         unknown = sorted(name for name in options if not self.takes(name))
         if unknown:
             known = ", ".join(sorted(self.open_options())) or "none"
-            raise InputError(f"policy {self.name!r} has no option {unknown[0]!r}; it has {known}")
+            raise InputError(
+                f"policy {self.name!r} has no option {unknown[0]!r}; it has {known}"
+            )
 
     def open_options(self) -> set[str]:
         """Names of the options that can be given: keywords of `from_past` and, as far as it hands others on,
         of the constructors behind it.
         """
-        names: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
+        names: set[str] = (
+            set() if self.wraps is None else find_policy(self.wraps).open_options()
+        )
         starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
-        behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
+        behind = [
+            base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)
+        ]
         for function in (*starts, *behind):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
             if not starts:
-                names |= {each.name for each in parameters if each.kind in OPTIONS} - {"self", "dim"}
+                names |= {each.name for each in parameters if each.kind in OPTIONS} - {
+                    "self",
+                    "dim",
+                }
             optional = [each for each in parameters if each.default is not each.empty]
-            names |= {each.name for each in parameters if each.kind is each.KEYWORD_ONLY or each in optional}
-            others = [option for option in parameters if option.kind is option.VAR_KEYWORD]
-            listed = [kind for option in others for kind in get_args(option.annotation)]  # Unpack[Common]
+            names |= {
+                each.name
+                for each in parameters
+                if each.kind is each.KEYWORD_ONLY or each in optional
+            }
+            others = [
+                option for option in parameters if option.kind is option.VAR_KEYWORD
+            ]
+            listed = [
+                kind for option in others for kind in get_args(option.annotation)
+            ]  # Unpack[Common]
             names |= {name for kind in listed for name in kind.__annotations__}
             if not others or listed:
                 break
@@ -118,7 +155,9 @@ class RegisteredPolicy:
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
 
 
-def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
+def policy(
+    name: str, *, wraps: str | None = None, **options: Any
+) -> Callable[[Kind], Kind]:
     """Register a class of policies under a name, by which commands and results refer to the class.
 
     The class needs the methods `select(features)` and `update(features, reward)`, which `ib.Policy`
@@ -150,7 +189,9 @@ def policy(name: str, *, wraps: str | None = None, **options: Any) -> Callable[[
     >>> POLICIES.remove("linucb-bold")
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise InputError(f"name must be lower case words joined by hyphens, like 'my-linucb', got {name!r}")
+        raise InputError(
+            f"name must be lower case words joined by hyphens, like 'my-linucb', got {name!r}"
+        )
 
     def registered(kind: Kind) -> Kind:
         POLICIES.add(RegisteredPolicy(name, kind, options, wraps))
@@ -174,7 +215,9 @@ def find_policy(name: str) -> RegisteredPolicy:
             if entry.kind.__name__ == name:
                 return entry
         for entry in sorted(POLICIES, key=lambda entry: -len(entry.name)):
-            if entry.wraps is not None and str(name).lower().startswith(f"{entry.name}-"):
+            if entry.wraps is not None and str(name).lower().startswith(
+                f"{entry.name}-"
+            ):
                 return entry.around(find_policy(name[len(entry.name) + 1 :]))
     return POLICIES.find(name)
 
@@ -192,7 +235,9 @@ def _parse_options(text: str) -> dict[str, Any]:
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key.isidentifier() and equals and value):
-            raise InputError(f"options of a policy must be like 'linucb,exploration=0.3', got {part!r}")
+            raise InputError(
+                f"options of a policy must be like 'linucb,exploration=0.3', got {part!r}"
+            )
         try:
             options[key] = None if value.lower() == NONE else json.loads(value)
         except json.JSONDecodeError:
@@ -204,7 +249,9 @@ def name_of(policy: Any) -> str:
     """The name under which the class of a policy is registered, the one without options first."""
     names = [entry for entry in POLICIES if entry.kind is type(policy)]
     if not names:
-        raise InputError(f"policy must be of a registered class, got {type(policy).__name__}")
+        raise InputError(
+            f"policy must be of a registered class, got {type(policy).__name__}"
+        )
     return min(names, key=lambda entry: len(entry.options)).name
 
 
@@ -226,7 +273,11 @@ class Contender:
     @property
     def label(self) -> str:
         """Name and options in one word, as `find_policy` reads it."""
-        return find_policy(self.kind).with_options(self.options).name if self.options else self.kind
+        return (
+            find_policy(self.kind).with_options(self.options).name
+            if self.options
+            else self.kind
+        )
 
 
 OPTIONS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -255,8 +306,12 @@ def build_policy(maker: Any, past: Any) -> Any:
     takes_nothing = not inspect.signature(make).parameters
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         made = make() if takes_nothing else make(past)
-    if not all(callable(getattr(made, method, None)) for method in ("select", "update")):
-        raise InputError(f"its maker must return a policy with select, update, got {type(made).__name__}")
+    if not all(
+        callable(getattr(made, method, None)) for method in ("select", "update")
+    ):
+        raise InputError(
+            f"its maker must return a policy with select, update, got {type(made).__name__}"
+        )
     return made
 
 
@@ -276,15 +331,21 @@ def checked_makers(policies: Any) -> dict[str, Maker]:
     names, which keep the spelling they were asked with, or of contenders.
     """
     if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
-        raise InputError(f"policies must map names to makers, or list names, got {type(policies).__name__}")
+        raise InputError(
+            f"policies must map names to makers, or list names, got {type(policies).__name__}"
+        )
     if not policies:
         raise InputError("policies is empty: at least one name and maker are needed")
     if not isinstance(policies, Mapping):
         policies = {_label(policy): policy for policy in policies}
     makers: dict[str, Maker] = {}
     for label, maker in policies.items():
-        makers[str(label)] = Contender(find_policy(maker).name) if isinstance(maker, str) else maker
+        makers[str(label)] = (
+            Contender(find_policy(maker).name) if isinstance(maker, str) else maker
+        )
         if not callable(makers[str(label)]):
             needed = f"must be callable, past -> policy, or a registered name, got {type(maker).__name__}"
-            raise InputError(f"policies[{label!r}] {needed}: every run needs a fresh policy")
+            raise InputError(
+                f"policies[{label!r}] {needed}: every run needs a fresh policy"
+            )
     return makers

@@ -14,7 +14,14 @@ from invariant_bandits.policies.base import ComposedPolicy
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, counters, prefixed, under
+from invariant_bandits.storage import (
+    ANYTHING,
+    ArraySpec,
+    StateSchema,
+    counters,
+    prefixed,
+    under,
+)
 
 NARROW, WIDE = "narrow.", "wide."
 CHANGE_LEVEL = 1e-3
@@ -60,7 +67,10 @@ class SequentialLinUCB(ComposedPolicy):
 
     def __init__(self, dim: int, *, task: int, rank: int = 2, **common: Any) -> None:
         self.dim = whole_number("dim", dim, 1)
-        self.task, self.rank = whole_number("task", task, 2), whole_number("rank", rank, 1)
+        self.task, self.rank = (
+            whole_number("task", task, 2),
+            whole_number("rank", rank, 1),
+        )
         self.rounds, self.tasks = 0, 0
         self._common = common
         self._moment = np.zeros((self.dim, self.dim))
@@ -89,13 +99,24 @@ class SequentialLinUCB(ComposedPolicy):
     def _begin_task(self) -> None:
         self._wide = LinUCB(self.dim, **self._common)
         axes = self.representation
-        self._narrow = None if axes is None else AffineLinUCB(np.zeros(self.dim), axes, **self._common)
+        self._narrow = (
+            None
+            if axes is None
+            else AffineLinUCB(np.zeros(self.dim), axes, **self._common)
+        )
 
     @property
     def _playing(self) -> Any:
         return self._wide if self._narrow is None else self._narrow
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
         """Learn the reward of the played action, and after each task update the estimate of the subspace that
         all tasks share.
         """
@@ -105,7 +126,10 @@ class SequentialLinUCB(ComposedPolicy):
                 self._narrow.update(features, reward)
             self.rounds += 1
             inside = self.rounds % self.task
-            if self._narrow is not None and inside % max(self.task // LOOKS, self.dim) == 0:
+            if (
+                self._narrow is not None
+                and inside % max(self.task // LOOKS, self.dim) == 0
+            ):
                 self._look()
             if inside == 0:
                 self._end_task()
@@ -134,12 +158,19 @@ class SequentialLinUCB(ComposedPolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The sum over tasks, the counters, and the regressions of the present task."""
         with self._lock:
-            own = {"moment": self._moment.copy(), "counters": np.array([self.rounds, self.tasks])}
-            narrow = {} if self._narrow is None else prefixed(NARROW, self._narrow.arrays())
+            own = {
+                "moment": self._moment.copy(),
+                "counters": np.array([self.rounds, self.tasks]),
+            }
+            narrow = (
+                {} if self._narrow is None else prefixed(NARROW, self._narrow.arrays())
+            )
             return own | prefixed(WIDE, self._wide.arrays()) | narrow
 
     @classmethod
-    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    def state_schema(
+        cls, settings: Mapping[str, Any], names: Collection[str]
+    ) -> StateSchema:
         """Sum over tasks, counters, and the two regressions."""
         own = {"moment": ArraySpec(("p", "p")), "counters": counters(2)}
         sizes = {"p": whole_number("dim", settings["dim"], 1)}
@@ -150,6 +181,10 @@ class SequentialLinUCB(ComposedPolicy):
         self._moment[...] = arrays["moment"]
         self._wide._restore(under(arrays, WIDE))
         narrow = under(arrays, NARROW)
-        self._narrow = AffineLinUCB(narrow["center"], narrow["axes"], **self._common) if narrow else None
+        self._narrow = (
+            AffineLinUCB(narrow["center"], narrow["axes"], **self._common)
+            if narrow
+            else None
+        )
         if self._narrow is not None:
             self._narrow._restore(narrow)

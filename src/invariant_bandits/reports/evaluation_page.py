@@ -9,7 +9,16 @@ from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.evaluation.propensities import Calibration
 from invariant_bandits.reports import page, values
-from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, as_page, as_text, number
+from invariant_bandits.reports.page import (
+    WIDTH,
+    Cell,
+    Columns,
+    Mark,
+    Section,
+    as_page,
+    as_text,
+    number,
+)
 
 TEXTS = page.TEXTS["evaluation"]
 TITLE = "Would it have helped?"
@@ -32,7 +41,9 @@ def headline(result: Comparison) -> str:
     return " ".join(result.headline())
 
 
-def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False) -> Iterator[Section]:
+def sections(
+    result: Comparison, read: LoggedFeedback, *, pictures: bool = False
+) -> Iterator[Section]:
     """Yield verdicts with a picture, all estimates, the propensities, and what the numbers rest on."""
     said = values.of_comparison(result, read)
     yield _verdicts(said["verdicts"], result, pictures)
@@ -46,7 +57,9 @@ def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False
     yield Section("Data quality", read.quality.describe().splitlines())
 
 
-def _verdicts(verdicts: list[dict[str, Any]], result: Comparison, pictures: bool) -> Section:
+def _verdicts(
+    verdicts: list[dict[str, Any]], result: Comparison, pictures: bool
+) -> Section:
     kinds = {"yes": "good", "no": "bad"}
     columns: Columns = {
         "policy": lambda of: result.with_settings(of["policy"]),
@@ -54,18 +67,26 @@ def _verdicts(verdicts: list[dict[str, Any]], result: Comparison, pictures: bool
             "" if of["agreement"] is None else f"{100.0 * of['agreement']:.0f} %"
         ),
         "by": lambda of: of["estimator"] or "",
-        "would it have helped?": lambda of: Mark(of["words"], kinds.get(of["answer"], "unsure")),
+        "would it have helped?": lambda of: Mark(
+            of["words"], kinds.get(of["answer"], "unsure")
+        ),
     }
     picture = ""
     if pictures and any(verdict["answer"] != "unknown" for verdict in verdicts):
         drawing = page.svg_of(result.plot().figure)
-        picture = page.picture(drawing, "differences", "Gain per round over the log", TEXTS["differences"])
+        picture = page.picture(
+            drawing, "differences", "Gain per round over the log", TEXTS["differences"]
+        )
     return Section.of_records("Verdicts", [], columns, verdicts, picture)
 
 
 def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Section:
     def cell(estimate: dict[str, Any]) -> Cell:
-        return UNKNOWN if estimate["value"] is None else number(INTERVAL.format(**estimate))
+        return (
+            UNKNOWN
+            if estimate["value"] is None
+            else number(INTERVAL.format(**estimate))
+        )
 
     columns: Columns = {
         "policy": "{policy}",
@@ -75,13 +96,21 @@ def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Sectio
     }
     if reference is not None:
         columns[f"against {reference}"] = lambda line: (
-            number("") if line["policy"] == reference else cell(line["against_reference"])
+            number("")
+            if line["policy"] == reference
+            else cell(line["against_reference"])
         )
-    columns["effective rounds"] = lambda line: number(f"{line['value']['effective_rounds']:,.0f}")
-    return Section.of_records("All estimates", [TEXTS["estimators"]], columns, estimates)
+    columns["effective rounds"] = lambda line: number(
+        f"{line['value']['effective_rounds']:,.0f}"
+    )
+    return Section.of_records(
+        "All estimates", [TEXTS["estimators"]], columns, estimates
+    )
 
 
 def _calibration(calibration: Calibration) -> Section:
     words = [TEXTS["calibration"], f"The verdict: {calibration.words}."]
     records = [vars(check) | {"z": check.z} for check in calibration.checks]
-    return Section.of_records("Propensities", words, page.TEXTS["columns"]["checks"], records)
+    return Section.of_records(
+        "Propensities", words, page.TEXTS["columns"]["checks"], records
+    )

@@ -22,7 +22,16 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.reports import page, values
-from invariant_bandits.reports.page import WIDTH, Cell, Columns, Mark, Section, as_page, as_text, number
+from invariant_bandits.reports.page import (
+    WIDTH,
+    Cell,
+    Columns,
+    Mark,
+    Section,
+    as_page,
+    as_text,
+    number,
+)
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.arms import ArmTable
@@ -36,13 +45,23 @@ MOST_LEVELS = 20
 
 def report(model: Model, update: Update | None = None) -> str:
     """Return the HTML page, self-contained; what an update changed comes first."""
-    return as_page(_title(model), headline(model), sections(model, update, pictures=True))
+    return as_page(
+        _title(model), headline(model), sections(model, update, pictures=True)
+    )
 
 
-def text(model: Model, update: Update | None = None, *, columns: bool = True, width: int = WIDTH) -> str:
+def text(
+    model: Model,
+    update: Update | None = None,
+    *,
+    columns: bool = True,
+    width: int = WIDTH,
+) -> str:
     """Return the same for a terminal of this width, without the list of columns where it was just shown."""
     shown = list(sections(model, update))
-    return as_text(_title(model), headline(model), shown if columns else shown[:-1], width)
+    return as_text(
+        _title(model), headline(model), shown if columns else shown[:-1], width
+    )
 
 
 def _title(model: Model) -> str:
@@ -57,26 +76,39 @@ def headline(model: Model) -> str:
     else:
         finding = _effects_in_words(effect_paths(model), model.arms)
     said = str(TEXTS["headline"].format(finding=finding, model=model))
-    return said if model.shared_slopes is None else f"{in_sentence(model.shared_slopes)} {said}"
+    return (
+        said
+        if model.shared_slopes is None
+        else f"{in_sentence(model.shared_slopes)} {said}"
+    )
 
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
     names = [effect.title for effect in effects if effect.drifts]
-    named = f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})" if names else ""
+    named = (
+        f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})"
+        if names
+        else ""
+    )
     untested = sum(np.isnan(effect.p_value) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
     drift = f"{len(names)} of {len(effects)} effects drift{named}{rest}"
     return f"{drift}; {len(arms)} arms, {len(arms.active)} of them active"
 
 
-def sections(model: Model, update: Update | None = None, *, pictures: bool = False) -> Iterator[Section]:
+def sections(
+    model: Model, update: Update | None = None, *, pictures: bool = False
+) -> Iterator[Section]:
     """Yield everything there is to say, the most important first."""
     policy = unwrapped(model.policy)
     if update is not None:
         yield _changes(update)
     yield Section("Read this first", values.warnings(model))
     if isinstance(policy, AutoISD | PooledArms) and policy.rounds:
-        yield Section("What the policy believes now", str(policy.explain(model.names)).splitlines())
+        yield Section(
+            "What the policy believes now",
+            str(policy.explain(model.names)).splitlines(),
+        )
     if model.arms is None:
         yield blocks(model.decomposition, _overview(model) if pictures else "")
         yield _features(model.decomposition)
@@ -108,19 +140,27 @@ def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
         return number(p_value_words(block["log_p_value"]))
 
     columns = COLUMNS["blocks"] | {"verdict": _verdict, "p-value": p_value}
-    return Section.of_records("Directions", [TEXTS["blocks"]], columns, values.blocks(fit), picture)
+    return Section.of_records(
+        "Directions", [TEXTS["blocks"]], columns, values.blocks(fit), picture
+    )
 
 
 def _features(fit: InvariantSubspaceDecomposition) -> Section:
     def last_window(feature: dict[str, Any]) -> Mark:
         known = feature["last_error"] is not None
-        return number("{last_coefficient:+.3g} ± {last_error:.2g}".format(**feature) if known else "silent")
+        return number(
+            "{last_coefficient:+.3g} ± {last_error:.2g}".format(**feature)
+            if known
+            else "silent"
+        )
 
     def share(feature: dict[str, Any]) -> Mark:
         return number(f"{100.0 * feature['stable_share']:.0f} %")
 
     columns = COLUMNS["features"] | {"stable share": share, "last window": last_window}
-    return Section.of_records("Features", [TEXTS["features"]], columns, values.features(fit))
+    return Section.of_records(
+        "Features", [TEXTS["features"]], columns, values.features(fit)
+    )
 
 
 def _levels(policy: PooledArms, arms: ArmTable) -> Section:
@@ -156,7 +196,9 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
         from invariant_bandits.reports import plots
 
         plays_of = np.array([arm.plays for arm in arms.arms[: len(mean)]])
-        figure = plots.arm_rewards(mean, error, plays_of, arms.labels, edges=model.moments.edges)
+        figure = plots.arm_rewards(
+            mean, error, plays_of, arms.labels, edges=model.moments.edges
+        )
         name = "Mean reward of every arm over the windows"
         drawing = page.picture(page.svg_of(figure), "arms", name, TEXTS["arms"])
     headings = ("arm", "", "plays", "first use", "last use", "recent mean reward")
@@ -166,20 +208,36 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
 def _effects(model: Model, pictures: bool) -> Section:
     def p_value(effect: dict[str, Any]) -> Mark:
         tested = not np.isnan(effect["p_value"])
-        return number(p_value_words(float(np.log(max(effect["p_value"], 1e-300)))) if tested else "")
+        return number(
+            p_value_words(float(np.log(max(effect["p_value"], 1e-300))))
+            if tested
+            else ""
+        )
 
     def detectable(effect: dict[str, Any]) -> Mark:
-        return number("" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}")
+        return number(
+            "" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}"
+        )
 
     columns: Columns = {} if model.arms is None else {"arm": "{arm}"}
-    columns |= COLUMNS["effects"] | {"verdict": _verdict, "detectable": detectable, "p-value": p_value}
-    columns["from what to what, when"] = lambda effect: effect["words"] if effect["drifts"] else ""
+    columns |= COLUMNS["effects"] | {
+        "verdict": _verdict,
+        "detectable": detectable,
+        "p-value": p_value,
+    }
+    columns["from what to what, when"] = lambda effect: (
+        effect["words"] if effect["drifts"] else ""
+    )
     rows, drawing = values.effects(model), ""
     if pictures and model.arms is not None:  # the overview has those of rows
         drifting_effects = sum(row["drifts"] for row in rows)
-        axes = model.plot(most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1)))
+        axes = model.plot(
+            most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1))
+        )
         name = f"{drifting_effects} drifting effects over the windows"
-        drawing = page.picture(page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"])
+        drawing = page.picture(
+            page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"]
+        )
     words = [TEXTS["effects" if model.arms is not None else "directions"]]
     undetected = [row for row in rows if row["verdict"] == NOT_DETECTED]
     if not pictures and len(undetected) > MOST_UNDETECTED:
@@ -190,15 +248,25 @@ def _effects(model: Model, pictures: bool) -> Section:
 
 def _expected_value(model: Model) -> Section:
     value = model.value
-    words = [] if model.arms is not None else [_explained(model.decomposition, model.moments)]
+    words = (
+        []
+        if model.arms is not None
+        else [_explained(model.decomposition, model.moments)]
+    )
     if value is None:
-        words.append("What the policy would have earned was not asked for when fitting.")
+        words.append(
+            "What the policy would have earned was not asked for when fitting."
+        )
         return Section("Expected value", words)
     if not value["known"]:
-        return Section("Expected value", [*words, *values.sentences([str(value["reason"])])])
+        return Section(
+            "Expected value", [*words, *values.sentences([str(value["reason"])])]
+        )
     words.append(TEXTS["value"].format(**{"windows": "as many", **value}))
     columns: Columns = COLUMNS["value"] | {
-        "gain": lambda line: number("?" if line["gain"] is None else GAIN.format(**line))
+        "gain": lambda line: number(
+            "?" if line["gain"] is None else GAIN.format(**line)
+        )
     }
     return Section.of_records("Expected value", words, columns, value["lines"])
 
@@ -211,7 +279,10 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     gram, cross = moments.gram.sum(axis=0), moments.cross.sum(axis=0)
 
     def share(coefficients: Array) -> float:
-        return float(2.0 * coefficients @ cross - coefficients @ gram @ coefficients) / total
+        return (
+            float(2.0 * coefficients @ cross - coefficients @ gram @ coefficients)
+            / total
+        )
 
     freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
     noise = float(fit.window_noise_ @ freedom / freedom.sum())
@@ -230,12 +301,18 @@ def _exploration(policy: AutoISD | PooledArms) -> Section:
     tested = f"are tested {limits.get(policy.caution, spent)}"
     if isinstance(policy, PooledArms):
         tested = "are not tested: there are too many arms"
-    return Section("How it will explore", [TEXTS["explores"].format(tested=tested), alarm])
+    return Section(
+        "How it will explore", [TEXTS["explores"].format(tested=tested), alarm]
+    )
 
 
 def _windows(moments: WindowedMoments) -> Section:
     def begins(window: dict[str, Any]) -> str:
-        return "" if window["begins"] is None else str(window["begins"])[:19].replace("T", " ")
+        return (
+            ""
+            if window["begins"] is None
+            else str(window["begins"])[:19].replace("T", " ")
+        )
 
     columns = COLUMNS["windows"] | {"begins": begins}
     return Section.of_records("Windows", [], columns, values.windows(moments))
@@ -244,22 +321,32 @@ def _windows(moments: WindowedMoments) -> Section:
 def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
-    drawing = page.svg_of(plots.overview(model.decomposition, edges=model.moments.edges))
+    drawing = page.svg_of(
+        plots.overview(model.decomposition, edges=model.moments.edges)
+    )
     split = model.decomposition.split_
     name = f"Overview: {split.residual_dim} of {split.dim} dimensions drift"
     return page.picture(drawing, "overview", name, TEXTS["overview"])
 
 
 def _changes(update: Update) -> Section:
-    columns = COLUMNS["moves"] | {"": lambda move: Mark("moved", "bad") if move["moved"] else ""}
-    return Section.of_records("What changed since", _changes_in_words(update), columns, values.moves(update))
+    columns = COLUMNS["moves"] | {
+        "": lambda move: Mark("moved", "bad") if move["moved"] else ""
+    }
+    return Section.of_records(
+        "What changed since", _changes_in_words(update), columns, values.moves(update)
+    )
 
 
 def _changes_in_words(update: Update) -> list[str]:
     """How much was added, whether what showed no drift moved, what drifts, and where rewards went."""
     before, after, p_value = update.before, update.model, update.stable_p_value
     more = after.moments.windows - before.moments.windows
-    added = f"{more} window{'s' * (more > 1)} more" if more > 0 else "added to the last window"
+    added = (
+        f"{more} window{'s' * (more > 1)} more"
+        if more > 0
+        else "added to the last window"
+    )
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
     if update.alarm:
         alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
@@ -274,9 +361,15 @@ def _changes_in_words(update: Update) -> list[str]:
         f" {'as' if drifts_before == drifts else drifts_before} before.",
         TEXTS["mean_reward"].format(before=mean_before, now=mean_now, z=z),
     ]
-    strange = [reason for reason in update.quality.problems if reason.startswith("unknown category")]
+    strange = [
+        reason
+        for reason in update.quality.problems
+        if reason.startswith("unknown category")
+    ]
     if strange:
-        lines.append(f"The new log has values that the model does not know: {', '.join(strange)}.")
+        lines.append(
+            f"The new log has values that the model does not know: {', '.join(strange)}."
+        )
     gone = set(before.names) - set(after.names)
     if gone:
         lines.append(f"No longer estimated: {', '.join(sorted(gone))}.")

@@ -58,28 +58,38 @@ def paragraph(words: str, soft: bool = False) -> str:
 def contents(entries: Mapping[str, str]) -> str:
     """Links to the anchors of this page: anchor -> words."""
     items = "".join(
-        f'<li><a href="#{escape(anchor)}">{escape(words)}</a></li>' for anchor, words in entries.items()
+        f'<li><a href="#{escape(anchor)}">{escape(words)}</a></li>'
+        for anchor, words in entries.items()
     )
     return f"<nav><ul>{items}</ul></nav>"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> str:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = ""
+) -> str:
     """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the
     right.
     """
     rows = list(rows)
     kinds = ["number" if numeric else "" for numeric in numeric_columns(headings, rows)]
-    top = "".join(_cell(Mark(words, kind), "th") for words, kind in zip(headings, kinds, strict=True))
+    top = "".join(
+        _cell(Mark(words, kind), "th")
+        for words, kind in zip(headings, kinds, strict=True)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
     inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
     return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
 
 
-def numeric_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
+def numeric_columns(
+    headings: Sequence[str], rows: Sequence[Sequence[Cell]]
+) -> list[bool]:
     """Return which columns hold nothing but numbers and are aligned to the right."""
     numeric = [[getattr(cell, "kind", "") == "number" for cell in row] for row in rows]
-    return [all(column) for column in zip(*numeric, strict=True)] or [False] * len(headings)
+    return [all(column) for column in zip(*numeric, strict=True)] or [False] * len(
+        headings
+    )
 
 
 def _cell(cell: Cell, tag: str = "td") -> str:
@@ -95,7 +105,9 @@ def preformatted(words: str) -> str:
 
 def details(summary: str, parts: Iterable[str]) -> str:
     """Parts that open on demand."""
-    return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}\n</details>"
+    return (
+        f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}\n</details>"
+    )
 
 
 def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str:
@@ -109,7 +121,9 @@ def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str
     drawing = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
     for name_in_theme, colour in THEMES["light"].items():
         drawing = drawing.replace(colour, f"var(--{name_in_theme})")
-    drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1)
+    drawing = drawing.replace(
+        "<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1
+    )
     words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure><div class="scroll">{drawing}</div>{words}</figure>'
 
@@ -151,7 +165,10 @@ class Section:
         >>> Section.of_records("Prices", [], columns, [{"name": "tea", "price": 3}]).rows
         [['tea', Mark(words='3.00', kind='number')]]
         """
-        rows = [[_formatted(cell, record) for cell in columns.values()] for record in records]
+        rows = [
+            [_formatted(cell, record) for cell in columns.values()]
+            for record in records
+        ]
         return cls(title, words, tuple(columns), rows, picture)
 
 
@@ -176,17 +193,24 @@ def as_page(title: str, headline: str, sections: Iterable[Section]) -> str:
         body += [heading(section.title, anchor=anchor), *map(paragraph, section.words)]
         body += [section.picture] if section.picture else []
         body += [table(section.headings, section.rows)] if section.rows else []
-    return page(title, [heading(title, level=1), paragraph(headline), contents(links), *body])
+    return page(
+        title, [heading(title, level=1), paragraph(headline), contents(links), *body]
+    )
 
 
-def as_text(title: str, headline: str, sections: Iterable[Section], width: int = WIDTH) -> str:
+def as_text(
+    title: str, headline: str, sections: Iterable[Section], width: int = WIDTH
+) -> str:
     """The same for a terminal of this width; long tables are cut, and say so."""
     lines = [title, "=" * len(title), filled(headline, width)]
     for section in sections:
         lines += ["", section.title, "-" * len(section.title)]
         lines += [filled(words, width) for words in section.words]
         if section.rows:
-            lines += ["", *table_lines(section.headings, section.rows[:FIRST_ROWS], width)]
+            lines += [
+                "",
+                *table_lines(section.headings, section.rows[:FIRST_ROWS], width),
+            ]
         if len(section.rows) > FIRST_ROWS:
             lines.append(f"  … and {len(section.rows) - FIRST_ROWS} more")
     return "\n".join(lines)
@@ -194,10 +218,14 @@ def as_text(title: str, headline: str, sections: Iterable[Section], width: int =
 
 def filled(words: str, width: int = WIDTH) -> str:
     """A paragraph of lines at most so wide, all but the first indented."""
-    return textwrap.fill(words, width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
+    return textwrap.fill(
+        words, width, subsequent_indent=" " * INDENT, break_on_hyphens=False
+    )
 
 
-def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = WIDTH) -> list[str]:
+def table_lines(
+    headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = WIDTH
+) -> list[str]:
     """Lines of a table, at most so wide: long words are wrapped, then columns go below, the first ones
     repeated.
 
@@ -215,12 +243,20 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
     ]
     right = numeric_columns(headings, rows)
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
-    wrappable = [j for j in sorted(range(len(headings)), key=lambda j: -widths[j]) if not right[j]]
+    wrappable = [
+        j
+        for j in sorted(range(len(headings)), key=lambda j: -widths[j])
+        if not right[j]
+    ]
     for least, j in [(least, j) for least in (READABLE, NARROWEST) for j in wrappable]:
         too_much = sum(widths) + INDENT * len(widths) - width
         widths[j] = max(widths[j] - max(too_much, 0), min(widths[j], least))
     lines: list[str] = []
-    keys = [j for j in range(min(2, len(widths))) if j == 0 or (not right[j] and widths[j] <= NARROWEST)]
+    keys = [
+        j
+        for j in range(min(2, len(widths)))
+        if j == 0 or (not right[j] and widths[j] <= NARROWEST)
+    ]
     for columns in _pages(keys, widths, width):
         lines += [""] if lines else []
         for row in texts:
@@ -228,7 +264,9 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
     return lines
 
 
-def _pages(keys: Sequence[int], widths: Sequence[int], width: int) -> Iterator[list[int]]:
+def _pages(
+    keys: Sequence[int], widths: Sequence[int], width: int
+) -> Iterator[list[int]]:
     """Which columns are shown together; those of `keys`, the first ones, always are."""
     first = INDENT * len(keys) + sum(widths[j] for j in keys)
     page, used = list(keys), first
@@ -243,7 +281,10 @@ def _pages(keys: Sequence[int], widths: Sequence[int], width: int) -> Iterator[l
 
 def _row_lines(cells: Sequence[tuple[str, int, bool]]) -> Iterator[str]:
     """One row of (text, width, whether to the right), in several lines where a cell is wrapped."""
-    wrapped = [textwrap.wrap(text, max(width, 1), break_on_hyphens=False) for text, width, _ in cells]
+    wrapped = [
+        textwrap.wrap(text, max(width, 1), break_on_hyphens=False)
+        for text, width, _ in cells
+    ]
     for line in range(max(1, *map(len, wrapped))):
         padded = [
             f"{lines[line] if line < len(lines) else '':{'>' if right else '<'}{width}}"

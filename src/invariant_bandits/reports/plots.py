@@ -21,8 +21,18 @@ from matplotlib.patches import Rectangle
 from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, principal_directions
-from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, canvas, curves, literal, one_line_each
+from invariant_bandits.decomposition.estimator import (
+    InvariantSubspaceDecomposition,
+    principal_directions,
+)
+from invariant_bandits.plotting import (
+    PATH_COLOURS,
+    PATH_STYLES,
+    canvas,
+    curves,
+    literal,
+    one_line_each,
+)
 from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
@@ -45,7 +55,9 @@ SERIES_ORDER = (5, 4, 2, 0, 1, 3)
 """Of PATH_COLOURS: grey first, for what the others are compared with."""
 
 
-def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
+def save(
+    figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")
+) -> list[Path]:
     """Write a figure as `stem`.png, .svg and .pdf; returns the paths."""
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -53,8 +65,15 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     for path in paths:
         drawn = io.BytesIO()
         suffix = path.suffix[1:]
-        with plt.rc_context({"svg.hashsalt": "invariant-bandits"}):  # the same picture is the same file
-            figure.savefig(drawn, format=suffix, bbox_inches="tight", metadata=UNSTAMPED.get(suffix))
+        with plt.rc_context(
+            {"svg.hashsalt": "invariant-bandits"}
+        ):  # the same picture is the same file
+            figure.savefig(
+                drawn,
+                format=suffix,
+                bbox_inches="tight",
+                metadata=UNSTAMPED.get(suffix),
+            )
         replace_file(path, drawn.getvalue())
     plt.close(figure)
     return paths
@@ -67,7 +86,10 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
     """
     directions = min(fit.n_features_in_, 12)
     features = min(fit.n_features_in_, MOST_FEATURES)
-    above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
+    above, below = (
+        max(3.6, 0.8 + 0.16 * features),
+        ROW_HEIGHT * -(-directions // COLUMNS) + 0.3,
+    )
     with plotting.theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
         top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[above, below]))
@@ -75,10 +97,20 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
         columns = min(COLUMNS, directions)
-        axes = bottom.subplots(-(-directions // columns), columns, squeeze=False, sharex=True)
-        curves(direction_effects(fit)[:directions], edges, axes=axes, theme_name=theme_name)
-        hidden = f" ({directions} of {fit.n_features_in_} shown)" if directions < fit.n_features_in_ else ""
-        bottom.suptitle(page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0)
+        axes = bottom.subplots(
+            -(-directions // columns), columns, squeeze=False, sharex=True
+        )
+        curves(
+            direction_effects(fit)[:directions], edges, axes=axes, theme_name=theme_name
+        )
+        hidden = (
+            f" ({directions} of {fit.n_features_in_} shown)"
+            if directions < fit.n_features_in_
+            else ""
+        )
+        bottom.suptitle(
+            page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0
+        )
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
@@ -101,28 +133,53 @@ def regret_chart(
     policies = list(dict.fromkeys(name for row in rows.values() for name in row))
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
-            raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
+            raise InputError(
+                f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}"
+            )
         colours_of = [PATH_COLOURS[theme_name][place] for place in SERIES_ORDER]
-        looks = dict(zip(policies, zip(colours_of, SERIES_MARKERS, strict=True), strict=False))
+        looks = dict(
+            zip(policies, zip(colours_of, SERIES_MARKERS, strict=True), strict=False)
+        )
     step = 0.72 / len(policies)
     tall = 1.1 + 0.12 * (1 + len(policies)) * len(rows)
     with canvas(None, theme_name, 7.4, tall) as (axis, colours):
         for k, name in enumerate(policies):
             colour, marker = looks[name]
-            places = np.array([place for place, row in enumerate(rows.values()) if name in row])
-            mean, worst = np.array([row[name] for row in rows.values() if name in row]).T
+            places = np.array(
+                [place for place, row in enumerate(rows.values()) if name in row]
+            )
+            mean, worst = np.array(
+                [row[name] for row in rows.values() if name in row]
+            ).T
             height = places + (k - (len(policies) - 1) / 2) * step
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
             size = 9 if marker == "*" else 5.5
-            axis.plot(mean, height, ls="", marker=marker, ms=size, color=colour, label=literal(name))
+            axis.plot(
+                mean,
+                height,
+                ls="",
+                marker=marker,
+                ms=size,
+                color=colour,
+                label=literal(name),
+            )
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
-        axis.set(xscale="log", xlabel="cumulative regret: mean (mark) and worst run (end of line)")
+        axis.set(
+            xscale="log",
+            xlabel="cumulative regret: mean (mark) and worst run (end of line)",
+        )
         axis.xaxis.set_major_formatter("{x:g}")
         one_line_each(axis, list(rows), colours)
         figure: Figure = axis.figure
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
+        figure.legend(
+            loc="outside upper left",
+            ncols=3,
+            frameon=False,
+            handletextpad=0.2,
+            columnspacing=1.4,
+        )
     return figure
 
 
@@ -138,15 +195,30 @@ def arm_rewards(
     palette = PATH_COLOURS["light"]
     with canvas(None, "light", 8.4, 3.4) as (axis, colours):
         for order, arm in enumerate(sorted(shown)):
-            colour, style = palette[order % len(palette)], PATH_STYLES[order // len(palette)]
+            colour, style = (
+                palette[order % len(palette)],
+                PATH_STYLES[order // len(palette)],
+            )
             bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
-            axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
+            axis.errorbar(
+                time,
+                mean[arm],
+                **bars,
+                color=colour,
+                ls=style,
+                label=literal(labels[arm], 24),
+            )
         most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
-        axis.set(ylabel="mean reward", xlabel="window" if edges is None else "begin of the window")
+        axis.set(
+            ylabel="mean reward",
+            xlabel="window" if edges is None else "begin of the window",
+        )
         limits = plotting.readable_range(mean, 1.96 * error, zero=False)
         axis.set(ylim=limits, title=f"Mean reward by arm over the windows{most}")
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+        axis.legend(
+            loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8
+        )
         figure: Figure = axis.figure
     return figure
 
@@ -154,7 +226,9 @@ def arm_rewards(
 def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
     m = len(fit.window_covariances_)
     shown = np.unique(np.linspace(0, m - 1, min(WINDOWS_SHOWN, m)).round().astype(int))
-    palette = LinearSegmentedColormap.from_list("signed", ["#9a6dd7", colours["paper"], "#1b9e77"])
+    palette = LinearSegmentedColormap.from_list(
+        "signed", ["#9a6dd7", colours["paper"], "#1b9e77"]
+    )
     axes = figure.subplots(2, len(shown), squeeze=False)
     basis = principal_directions(fit)
     image = None
@@ -163,14 +237,18 @@ def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
         for row, matrix in enumerate((raw, basis.T @ raw @ basis)):
             root = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
             axis = axes[row, column]
-            image = axis.imshow(matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0)
+            image = axis.imshow(
+                matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0
+            )
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(True)
         axes[0, column].set_title(f"window {window + 1}")
         for block, varies in zip(fit.blocks_, fit.varies_, strict=True):
             frame = colours["varies"] if varies else colours["stable"]
             corner = (block[0] - 0.5, block[0] - 0.5)
-            axes[1, column].add_patch(Rectangle(corner, len(block), len(block), fill=False, ec=frame, lw=1.8))
+            axes[1, column].add_patch(
+                Rectangle(corner, len(block), len(block), fill=False, ec=frame, lw=1.8)
+            )
     axes[0, 0].set_ylabel("features as logged")
     axes[1, 0].set_ylabel("in the found basis")
     bar = figure.colorbar(image, ax=axes, shrink=0.75, pad=0.01)
@@ -178,13 +256,22 @@ def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
     bar.outline.set_visible(False)
 
 
-def _draw_stability(axis: Any, fit: Fit, features: int, colours: dict[str, str]) -> None:
+def _draw_stability(
+    axis: Any, fit: Fit, features: int, colours: dict[str, str]
+) -> None:
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
     names = fit.names(fit.n_features_in_)
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
-    axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
+    axis.barh(
+        place,
+        1.0 - share[order],
+        left=share[order],
+        color=colours["varies"],
+        height=0.72,
+        alpha=0.85,
+    )
     labels = [literal(names[j], LONGEST_NAME) for j in order]
     axis.set_yticks(place, labels, fontsize=9.0 if len(order) <= 14 else 7.5)
     axis.invert_yaxis()
@@ -192,5 +279,11 @@ def _draw_stability(axis: Any, fit: Fit, features: int, colours: dict[str, str])
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])
     axis.tick_params(length=0)
     axis.spines[["left", "bottom"]].set_visible(False)
-    hidden = f"\n{features} of {len(names)} shown, the least stable" if features < len(names) else ""
-    axis.set_title(f"share of each feature: stable | drifting{hidden}", fontsize=8.5, loc="right")
+    hidden = (
+        f"\n{features} of {len(names)} shown, the least stable"
+        if features < len(names)
+        else ""
+    )
+    axis.set_title(
+        f"share of each feature: stable | drifting{hidden}", fontsize=8.5, loc="right"
+    )

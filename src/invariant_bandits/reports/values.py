@@ -40,7 +40,10 @@ NOTABLE = 4.0
 def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
     """Return what `fit` and `inspect` say about a model and, after an update, what changed."""
     if model.arms is None:
-        structure = {"blocks": blocks(model.decomposition), "features": features(model.decomposition)}
+        structure = {
+            "blocks": blocks(model.decomposition),
+            "features": features(model.decomposition),
+        }
     else:
         structure = {"arms": [asdict(arm) for arm in model.arms.arms]}
     drifts, dimensions = drifting(model)
@@ -65,8 +68,13 @@ def _of_log(read: Model | LoggedFeedback, quality: QualityReport) -> dict[str, A
     return {
         "quality": quality.to_dict() | {"imputed": quality.imputed},
         "schema": read.schema.to_dict(),
-        "columns": [dict(zip(("role", "column", "why"), row, strict=True)) for row in read.schema.rows()],
-        "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
+        "columns": [
+            dict(zip(("role", "column", "why"), row, strict=True))
+            for row in read.schema.rows()
+        ],
+        "left_out": [
+            {"feature": feature.name, "why": str(feature)} for feature in read.dropped
+        ],
     }
 
 
@@ -88,7 +96,10 @@ def _of_update(update: Update) -> dict[str, Any]:
 
 def moves(update: Update) -> list[dict[str, Any]]:
     """Return every coefficient before and in the new rounds, and whether it moved."""
-    return [asdict(move) | {"z": move.z, "moved": abs(move.z) > NOTABLE} for move in update.moves]
+    return [
+        asdict(move) | {"z": move.z, "moved": abs(move.z) > NOTABLE}
+        for move in update.moves
+    ]
 
 
 def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
@@ -136,7 +147,9 @@ def features(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
             "stable_share": float(fit.feature_stability_[j]),
             "coefficient": float(mean[j]),
             "error": float(error[j]),
-            "last_coefficient": None if uninformed[j] else float(fit.coefficients_[-1, j]),
+            "last_coefficient": None
+            if uninformed[j]
+            else float(fit.coefficients_[-1, j]),
             "last_error": None if uninformed[j] else float(last_error[j]),
         }
         for j in np.argsort(fit.feature_stability_, kind="stable")
@@ -165,9 +178,15 @@ def effects(model: Model) -> list[dict[str, Any]]:
     paths, edges = effect_paths(model), model.moments.edges
     rows = []
     for path, row in zip(paths, effect_rows(paths, edges), strict=True):
-        curve = zip(path.values.tolist(), path.low.tolist(), path.high.tolist(), strict=True)
-        named = [dict(zip(("value", "low", "high"), window, strict=True)) for window in curve]
-        rows.append(row | {"of": row["effect"], "words": path.in_words(edges), "windows": named})
+        curve = zip(
+            path.values.tolist(), path.low.tolist(), path.high.tolist(), strict=True
+        )
+        named = [
+            dict(zip(("value", "low", "high"), window, strict=True)) for window in curve
+        ]
+        rows.append(
+            row | {"of": row["effect"], "words": path.in_words(edges), "windows": named}
+        )
     return rows
 
 
@@ -178,12 +197,18 @@ def arm_rewards(model: Model) -> tuple[Array, Array, Array]:
     encoding, sums = model.feature_map, model.moments.chosen
     assert isinstance(encoding, ArmFeatures)
     own = encoding.own
-    added = (encoding.dim - model.moments.dim) // own  # arms that came later are not in the moments
+    added = (
+        encoding.dim - model.moments.dim
+    ) // own  # arms that came later are not in the moments
     levels = np.arange(len(encoding.labels) - added) * own
     whole = sums.products()
     plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
     played = np.where(plays > 0.5, plays, np.nan)
-    return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played), plays
+    return (
+        whole[:, levels, -1].T / played,
+        np.sqrt(sums.covariance()[:, -1, -1] / played),
+        plays,
+    )
 
 
 def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Array]:
@@ -195,24 +220,35 @@ def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Arra
     weight = np.where(np.isfinite(mean) & (ahead < RECENT_PLAYS), plays, 0.0)
     total = np.where(weight.sum(axis=1) > 0.0, weight.sum(axis=1), np.nan)
     recent = (weight * np.nan_to_num(mean)).sum(axis=1) / total
-    return recent, np.sqrt((weight * np.nan_to_num(error)) ** 2 @ np.ones(weight.shape[1])) / total
+    return recent, np.sqrt(
+        (weight * np.nan_to_num(error)) ** 2 @ np.ones(weight.shape[1])
+    ) / total
 
 
 def warnings(model: Model) -> list[str]:
     """Return what to be careful about, or a sentence that nothing speaks against the fit."""
-    cautions, quality = [*filter(None, [model.shared_slopes]), *model.notes], model.quality
+    cautions, quality = (
+        [*filter(None, [model.shared_slopes]), *model.notes],
+        model.quality,
+    )
     if model.arms is None:
         cautions = [*model.decomposition.findings_, *cautions]
     if quality.left_out:
         share = quality.left_out / max(quality.left_out + quality.rounds, 1)
-        cautions.append(f"{quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
+        cautions.append(
+            f"{quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality"
+        )
     if quality.imputed:
         cautions.append(f"missing values were filled in: {_filled_in(model)}")
     split = None if model.arms is not None else model.decomposition.split_
     if split is not None and split.residual_dim == 0:
-        cautions.append("no drift was found: either there is none, or the log is too short to show it")
+        cautions.append(
+            "no drift was found: either there is none, or the log is too short to show it"
+        )
     if split is not None and split.invariant_dim == 0:
-        cautions.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
+        cautions.append(
+            "nothing is stable: what was learned long ago does not help, only recent rounds do"
+        )
     cautions += [f"left out: {words}" for words in model.dropped]
     return sentences(cautions) or ["Nothing speaks against this fit."]
 
@@ -246,10 +282,15 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "verdicts": [_verdict(result, name) for name in result.policies],
         "estimates": [
             {"policy": line.policy, "estimator": line.estimator}
-            | {part: _estimate(getattr(line, part)) for part in ("value", "against_log", "against_reference")}
+            | {
+                part: _estimate(getattr(line, part))
+                for part in ("value", "against_log", "against_reference")
+            }
             for line in result.lines
         ],
-        "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
+        "propensities": None
+        if checked is None
+        else {"flagged": checked.flagged, "p_value": checked.p_value},
         **_of_log(read, read.quality),
         "notes": [*result.notes, *read.notes],
     }
@@ -282,7 +323,11 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     """The numbers of an estimate that concludes, or only the reasons why it does not."""
-    known = (estimate.value, estimate.low, estimate.high) if estimate.concludes else (None, None, None)
+    known = (
+        (estimate.value, estimate.low, estimate.high)
+        if estimate.concludes
+        else (None, None, None)
+    )
     return {
         **dict(zip(("value", "low", "high"), known, strict=True)),
         "effective_rounds": estimate.effective_sample,
@@ -308,4 +353,8 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    return (
+        value
+        if value is None or isinstance(value, str | int | float | bool)
+        else str(value)
+    )

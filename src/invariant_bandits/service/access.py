@@ -29,7 +29,9 @@ WRONG_TOKENS = (1.0, 10.0)
 MOST_REMEMBERED = 10_000
 """Tokens and addresses whose rates are remembered."""
 NEEDED = f"read, decide or admin, then a token of {SHORTEST} or more ASCII letters, digits and signs"
-LINE = re.compile(rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?")
+LINE = re.compile(
+    rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?"
+)
 
 
 def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
@@ -98,16 +100,33 @@ class Access:
             return ANYONE
         token, address = _token(request), request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if digest not in self._trusted and not self._take(address, *WRONG_TOKENS, cost=0.0):
-            raise RefusedError(429, "this address sent too many wrong tokens", headers={"Retry-After": "1"})
+        if digest not in self._trusted and not self._take(
+            address, *WRONG_TOKENS, cost=0.0
+        ):
+            raise RefusedError(
+                429,
+                "this address sent too many wrong tokens",
+                headers={"Retry-After": "1"},
+            )
         # all are compared, so that the time does not show which
-        roles = [role for known, role in self.tokens.items() if hmac.compare_digest(known, digest)]
+        roles = [
+            role
+            for known, role in self.tokens.items()
+            if hmac.compare_digest(known, digest)
+        ]
         if not roles:
             self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
-            words = "the token is not known" if token else "a token is needed: Authorization: Bearer TOKEN"
+            words = (
+                "the token is not known"
+                if token
+                else "a token is needed: Authorization: Bearer TOKEN"
+            )
             raise RefusedError(401, words, headers={"WWW-Authenticate": "Bearer"})
         if RANKS[roles[0]] < RANKS[needed]:
-            raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {roles[0]!r}")
+            raise RefusedError(
+                403,
+                f"this needs a token with the role {needed!r}, this one has {roles[0]!r}",
+            )
         self._trusted.add(digest)
         caller = f"{roles[0]} token {digest[:8]}"
         self._slow_down(caller)
@@ -141,9 +160,17 @@ def _refuse_other_sites(request: Request) -> None:
 
     Browsers say which site asks (Origin, Sec-Fetch-Site). Names of this service are checked elsewhere.
     """
-    origin, own = request.headers.get("origin"), f"{request.url.scheme}://{request.url.netloc}"
-    if origin not in (None, own) or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-        raise RefusedError(403, "a page of another site may not ask a service without tokens")
+    origin, own = (
+        request.headers.get("origin"),
+        f"{request.url.scheme}://{request.url.netloc}",
+    )
+    if origin not in (None, own) or request.headers.get("sec-fetch-site") in (
+        "cross-site",
+        "same-site",
+    ):
+        raise RefusedError(
+            403, "a page of another site may not ask a service without tokens"
+        )
 
 
 def is_loopback(host: str) -> bool:

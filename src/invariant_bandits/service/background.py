@@ -43,9 +43,20 @@ from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands, history, learners, replay
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decode_event
+from invariant_bandits.service.events import (
+    ArmAdded,
+    ArmRetired,
+    Closed,
+    Decided,
+    decode_event,
+)
 from invariant_bandits.service.history import Decisions
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
+from invariant_bandits.service.learners import (
+    FittedLearner,
+    Learner,
+    OpenLearner,
+    learner_from_bytes,
+)
 from invariant_bandits.service.state import ConflictError, State, record_of, teach
 from invariant_bandits.service.store.open_store import LOWEST_PRIORITY, open_store
 from invariant_bandits.service.store.sql import UnavailableError
@@ -63,7 +74,9 @@ PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
 
 
-def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
+def made_from(
+    learner: Learner, decisions: Decisions, count: int
+) -> tuple[Learner, str]:
     """Return a new learner, and a description of what it was fitted to.
 
     Parameters
@@ -80,19 +93,27 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
         if isinstance(learner, FittedLearner):
             return _updated(learner, decisions, count)
         assert isinstance(learner, OpenLearner)
-        return _fitted_to_arms(learner, decisions, count) or _fitted(learner, decisions, count)
+        return _fitted_to_arms(learner, decisions, count) or _fitted(
+            learner, decisions, count
+        )
 
 
 # -- models that were fitted --
 
 
-def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
+def _updated(
+    learner: FittedLearner, decisions: Decisions, count: int
+) -> tuple[Learner, str]:
     """The model with the new decisions as further windows, by their number: times of the old log may be
     of any kind.
     """
     own, layout = learner.model, history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
-    timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
+    timeless = replace(
+        own,
+        schema=layout.schema_like(own.schema),
+        moments=replace(own.moments, edges=None),
+    )
     windows = max(round(count * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
@@ -104,13 +125,18 @@ def _updated(learner: FittedLearner, decisions: Decisions, count: int) -> tuple[
             made.add_arm(label, None)
         if not active and made.arms[label]:
             made.retire_arm(label)
-    return made, f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had"
+    return (
+        made,
+        f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had",
+    )
 
 
 # -- models that began empty --
 
 
-def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
+def _fitted(
+    learner: OpenLearner, decisions: Decisions, count: int
+) -> tuple[Learner, str]:
     """AutoISD over the most frequent named features, those that cannot be estimated left out."""
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
@@ -118,20 +144,34 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
         for decided, reward, _ in decisions():
             yield history.numbers_of(decided, decided.place), reward
 
-    uses = Counter(name for numbers, _ in chosen() for name, value in numbers.items() if value)
-    names = tuple(name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES)
+    uses = Counter(
+        name for numbers, _ in chosen() for name, value in numbers.items() if value
+    )
+    names = tuple(
+        name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES
+    )
     if not names:
         raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
     per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
     windows = min(count // per_window, MOST_WINDOWS)
     if windows < FEWEST_WINDOWS:
         needed = FEWEST_WINDOWS * per_window
-        raise InputError(f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features")
+        raise InputError(
+            f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features"
+        )
     source, parts = chosen(), []
     for window in range(windows):
-        some = list(islice(source, count * (window + 1) // windows - count * window // windows))
-        rows = np.array([[numbers.get(name, 0.0) for name in names] for numbers, _ in some])
-        parts.append(WindowedMoments.from_arrays(rows, np.array([reward for _, reward in some]), windows=1))
+        some = list(
+            islice(source, count * (window + 1) // windows - count * window // windows)
+        )
+        rows = np.array(
+            [[numbers.get(name, 0.0) for name in names] for numbers, _ in some]
+        )
+        parts.append(
+            WindowedMoments.from_arrays(
+                rows, np.array([reward for _, reward in some]), windows=1
+            )
+        )
     moments = reduce(WindowedMoments.followed_by, parts)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
     places = usable.feature_map.names
@@ -139,7 +179,9 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     return learner.with_policy(AutoISD.from_history(usable.moments), places), words
 
 
-def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str] | None:
+def _fitted_to_arms(
+    learner: OpenLearner, decisions: Decisions, count: int
+) -> tuple[Learner, str] | None:
     """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
     there are too few arms or decisions for it.
     """
@@ -149,11 +191,21 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
             return None
         plays[str(decided.action)] += 1
         uses.update(learners.named_numbers(decided.context, "context").keys())
-    arms = [label for label, often in plays.most_common(MOST_FEATURES) if often >= FEWEST_USES]
+    arms = [
+        label
+        for label, often in plays.most_common(MOST_FEATURES)
+        if often >= FEWEST_USES
+    ]
     room = max(MOST_FEATURES // max(len(arms), 1) - 1, 0)
     slopes = [name for name, often in uses.most_common(room) if often >= FEWEST_USES]
-    names = [f"a:{label}{part}" for label in arms for part in ("", *(f"|{slope}" for slope in slopes))]
-    windows = min(count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS)
+    names = [
+        f"a:{label}{part}"
+        for label in arms
+        for part in ("", *(f"|{slope}" for slope in slopes))
+    ]
+    windows = min(
+        count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS
+    )
     if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
         return None
     contexts, played, rewards = array("d"), array("q"), array("d")
@@ -163,7 +215,11 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
-    rounds = np.array(contexts).reshape(len(played), -1), np.array(played), np.array(rewards)
+    rounds = (
+        np.array(contexts).reshape(len(played), -1),
+        np.array(played),
+        np.array(rewards),
+    )
     statistics = ArmStatistics.from_rounds(*rounds, windows=windows, link="identity")
     words = f"{len(arms)} arms, {len(slopes)} of {len(uses)} features"
     words = f"{count:,} decisions in {windows} windows, {words}"
@@ -171,7 +227,12 @@ def _fitted_to_arms(learner: OpenLearner, decisions: Decisions, count: int) -> t
 
 
 def follow(
-    learner: Learner, store: Any, model: str, first: int, last: int, judge: Judge | None = None
+    learner: Learner,
+    store: Any,
+    model: str,
+    first: int,
+    last: int,
+    judge: Judge | None = None,
 ) -> None:
     """Teach a learner the events of a model from number `first` to before `last`; a judge sees them before.
 
@@ -182,7 +243,9 @@ def follow(
             if judge is not None:
                 judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
-        with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
+        with suppress(
+            InputError
+        ):  # as when it serves: a round that it cannot take is not learned
             if isinstance(event, Closed) and event.value is not None:
                 if judge is not None:
                     judge.settled(event.id, event.value)
@@ -231,23 +294,32 @@ class Judge:
 
     def decided(self, learner: Learner, event: Decided) -> None:
         """Compare a decision of the running version with what the new one would have done."""
-        is_own = event.version == (self.version or event.version) and event.group != "holdout"
+        is_own = (
+            event.version == (self.version or event.version)
+            and event.group != "holdout"
+        )
         if not is_own or len(self._waiting) >= MOST_WAITING:
             return
         self.compared += 1
         try:
-            round = learner.round_of(event.context, () if event.all_arms else event.labels, event.actions)
+            round = learner.round_of(
+                event.context, () if event.all_arms else event.labels, event.actions
+            )
             mine, means = learner.expect(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
             return
         logged = event.propensities
-        if list(round.labels) != event.labels:  # other arms: what they would earn cannot be known
+        if (
+            list(round.labels) != event.labels
+        ):  # other arms: what they would earn cannot be known
             self.changed += 1
             return
         self.changed += mine.index(max(mine)) != logged.index(max(logged))
-        difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
+        difference = sum(
+            (p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True)
+        )
         weight = mine[event.place] / logged[event.place]
         self._waiting[event.id] = (weight, difference, means[event.place])
 
@@ -261,9 +333,14 @@ class Judge:
         weights, differences, expected, rewards = np.array(self._seen).reshape(-1, 4).T
         effective, reasons = support(weights) if len(weights) else (0.0, ())
         if len(weights) < FEWEST_JUDGED:
-            reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
+            reasons = (
+                f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",
+            )
         if self.refused is not None:
-            reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
+            reasons = (
+                f"it refuses what the running version decides: {self.refused}",
+                *reasons,
+            )
         return estimated(
             differences + (weights - 1.0) * (rewards - expected),
             ones(len(weights)),
@@ -283,7 +360,9 @@ class Judge:
         known = gain.concludes
         return {
             "decisions": gain.rounds,
-            "earned": float(np.mean([seen[3] for seen in self._seen])) if self._seen else None,
+            "earned": float(np.mean([seen[3] for seen in self._seen]))
+            if self._seen
+            else None,
             "gain": float(gain.value) if np.isfinite(gain.value) else None,
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
@@ -326,11 +405,23 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         `changed`; `differences` in words, empty if it can answer these requests.
     """
     served, store = engine.state.model(model), engine.store
-    differences = engine.call(commands.inspect(lambda state: state.model(model).learner.differences(learner)))
-    judge, end, rewards = Judge(None, served.configuration.floor), time.monotonic() + LONGEST_TRIAL, []
+    differences = engine.call(
+        commands.inspect(lambda state: state.model(model).learner.differences(learner))
+    )
+    judge, end, rewards = (
+        Judge(None, served.configuration.floor),
+        time.monotonic() + LONGEST_TRIAL,
+        [],
+    )
     last = store.head().seq
-    rows = history.latest_decisions(store, max(store.start().seq, last - MOST_SCANNED), last)
-    own = (row for row, event in rows if event.model == model and row.seq not in engine.state.aside)
+    rows = history.latest_decisions(
+        store, max(store.start().seq, last - MOST_SCANNED), last
+    )
+    own = (
+        row
+        for row, event in rows
+        if event.model == model and row.seq not in engine.state.aside
+    )
     for row in islice(own, MOST_REPLAYED):
         record = record_of(decode_event(later.event) for later in store.of_key(row.key))
         if record is None or record.decided is None or time.monotonic() > end:
@@ -341,15 +432,27 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
             judge.settled(record.decided.id, record.closed.value)
         time.sleep(PAUSE)
     if judge.refused is not None:
-        differences += [f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"]
-    if rewards and learner.link == "logit" and not 0.0 <= min(rewards) <= max(rewards) <= 1.0:
-        differences += [f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"]
+        differences += [
+            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
+        ]
+    if (
+        rewards
+        and learner.link == "logit"
+        and not 0.0 <= min(rewards) <= max(rewards) <= 1.0
+    ):
+        differences += [
+            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
+        ]
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
         mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
         if abs(mean - logged) > FAR * deviation:
             words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
             differences.append(f"rewards: {words} ± {deviation:.2g}")
-    counts = {"replayed": judge.compared, "refused": judge.refusals, "changed": judge.changed}
+    counts = {
+        "replayed": judge.compared,
+        "refused": judge.refusals,
+        "changed": judge.changed,
+    }
     return {"differences": differences, "evaluation": {**judge.evaluation(), **counts}}
 
 
@@ -422,7 +525,9 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
     evaluation = judge.evaluation()
     note, content = f"{words}; {in_words(evaluation)}", learner.to_bytes()
-    return RefitResult(learner.kind, content, base.version, through, upto, note, first_fit, evaluation)
+    return RefitResult(
+        learner.kind, content, base.version, through, upto, note, first_fit, evaluation
+    )
 
 
 def main() -> None:
@@ -452,7 +557,9 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
     from invariant_bandits.model.fit import fit_logs
 
     def progress(rows: int, total: int | None, seconds: float) -> None:
-        path.with_name(PROGRESS).write_text(f"{rows:,} rows read" + (f" of {total:,}" if total else ""))
+        path.with_name(PROGRESS).write_text(
+            f"{rows:,} rows read" + (f" of {total:,}" if total else "")
+        )
 
     learner = FittedLearner(fit_logs(path, progress=progress), seed)
     note = f"{path.name}: {learner.model.moments.rounds:,} rounds in {learner.model.moments.windows} windows"
@@ -462,7 +569,9 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
 Activation = Literal["better", "always", "never"]
 CLOSE = 256
 """A new version that lacks so few events is handed to the engine, which teaches it the rest."""
-ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+ONE_THREAD = {
+    f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")
+}
 """Environment of the process that fits."""
 
 log = logging.getLogger("invariant_bandits.service")
@@ -498,13 +607,23 @@ class RefitSchedule:
         waits = [] if self.every is None else [self.every]
         if self.at is not None:
             today = datetime.datetime.fromtimestamp(moment)
-            then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0, fold=0)
-            days = (then + datetime.timedelta(day) for day in (0, 1, 2))  # of the clock on the wall
-            waits.append(next(day.timestamp() - moment for day in days if day.timestamp() > moment))
+            then = today.replace(
+                hour=self.at[0], minute=self.at[1], second=0, microsecond=0, fold=0
+            )
+            days = (
+                then + datetime.timedelta(day) for day in (0, 1, 2)
+            )  # of the clock on the wall
+            waits.append(
+                next(
+                    day.timestamp() - moment for day in days if day.timestamp() > moment
+                )
+            )
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
-def add_caught_up(engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any) -> str:
+def add_caught_up(
+    engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any
+) -> str:
     """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
 
     `about` are further arguments of `commands.add_version`.
@@ -518,7 +637,9 @@ def add_caught_up(engine: Engine, model: str, learner: Learner, upto: int, base:
         follow(learner, state.store, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
         active = state.model(model).version == base
-        return commands.add_version(model, learner, "background", active=active, **about)(state, batch)
+        return commands.add_version(
+            model, learner, "background", active=active, **about
+        )(state, batch)
 
     return engine.call(command, alone=True)
 
@@ -536,7 +657,11 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
-    about: dict[str, Any] = {"note": f"{version}, caught up; {added.note}", "by": by, "why": "by hand"}
+    about: dict[str, Any] = {
+        "note": f"{version}, caught up; {added.note}",
+        "by": by,
+        "why": "by hand",
+    }
     about |= {"through": added.through, "evaluation": added.evaluation}
     learner = learner_from_bytes(added.learner, content, version)
     return add_caught_up(engine, model, learner, upto, served.version, **about)
@@ -554,10 +679,14 @@ class Learning:
     plan : RefitSchedule
     """
 
-    def __init__(self, engine: Engine, store: str, plan: RefitSchedule | None = None) -> None:
+    def __init__(
+        self, engine: Engine, store: str, plan: RefitSchedule | None = None
+    ) -> None:
         self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
         self._outcomes: dict[str, dict[str, Any]] = {}
-        self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = (
+            queue.SimpleQueue()
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._guard, self._ending = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
@@ -579,7 +708,11 @@ class Learning:
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._outcomes[model] = {"status": "running", "began": time.time(), "log": log}
+            self._outcomes[model] = {
+                "status": "running",
+                "began": time.time(),
+                "log": log,
+            }
         self._requests.put((model, by, log))
 
     def outcome(self, model: str) -> dict[str, Any]:
@@ -597,14 +730,18 @@ class Learning:
         due = time.time() + wait
         while not self._ending:
             try:
-                request = self._requests.get(timeout=min(max(due - time.time(), 0.0), wait))
+                request = self._requests.get(
+                    timeout=min(max(due - time.time(), 0.0), wait)
+                )
                 if request is not None:
                     self._learn(*request)
             except queue.Empty:
                 for model in list(self.engine.state.models):
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                moment = max(time.time(), due)  # a timer that is early must not ring twice
+                moment = max(
+                    time.time(), due
+                )  # a timer that is early must not ring twice
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
@@ -613,13 +750,19 @@ class Learning:
         try:
             refit = self._fit(model, log_file)
             not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
-            outcome = not_learned if isinstance(refit, str) else self._add(model, by, refit)
+            outcome = (
+                not_learned if isinstance(refit, str) else self._add(model, by, refit)
+            )
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
             shutil.rmtree(log_file.parent, ignore_errors=True)
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
-        self._outcomes[model] = {**outcome, "began": began, "seconds": time.time() - began}
+        self._outcomes[model] = {
+            **outcome,
+            "began": began,
+            "seconds": time.time() - began,
+        }
 
     def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
         """Return what the process that fits answers: a new version, or why there is none."""
@@ -628,8 +771,15 @@ class Learning:
                 raise UnavailableError("the service is ending")
             program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
             environment = {**os.environ, **ONE_THREAD}
-            self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, env=environment)
-        order = {"store": self.store, "model": model, "log": str(log or ""), "seed": self.engine.store.seed}
+            self._process = subprocess.Popen(
+                program, stdin=pipe, stdout=pipe, env=environment
+            )
+        order = {
+            "store": self.store,
+            "model": model,
+            "log": str(log or ""),
+            "seed": self.engine.store.seed,
+        }
         content, _ = self._process.communicate(msgspec.json.encode(order))
         code, self._process = self._process.returncode, None
         if code:
@@ -646,9 +796,13 @@ class Learning:
             why = f"learned from its own history, activated {self.plan.activate}"
             about = {**shown, "by": by, "through": refit.through, "why": why}
             base = refit.base if self._activates(refit) else ""
-            version = add_caught_up(self.engine, model, learner, refit.upto, base, **about)
+            version = add_caught_up(
+                self.engine, model, learner, refit.upto, base, **about
+            )
         else:
-            command = commands.add_version(model, learner, "logs", note=refit.note, by=by, first=True)
+            command = commands.add_version(
+                model, learner, "logs", note=refit.note, by=by, first=True
+            )
             version = self.engine.call(command, alone=True)
         active = self.engine.state.model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
@@ -659,7 +813,10 @@ class Learning:
             return self.plan.activate == "always"
         evaluation = refit.evaluation
         known = not evaluation["unknown_because"]
-        return bool(evaluation["better"] or (refit.first_fit and known and not evaluation["worse"]))
+        return bool(
+            evaluation["better"]
+            or (refit.first_fit and known and not evaluation["worse"])
+        )
 
 
 if __name__ == "__main__":

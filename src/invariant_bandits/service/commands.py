@@ -17,8 +17,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events, learners, replay, settings
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key
-from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Closed,
+    Decided,
+    Rewarded,
+    decision_key,
+)
+from invariant_bandits.service.state import (
+    ConflictError,
+    NotFoundError,
+    Record,
+    ServedModel,
+    State,
+)
 from invariant_bandits.service.store.sql import Cut, StoreError
 
 LARGEST_REWARD = 1e9
@@ -67,7 +79,9 @@ class EventBatch:
 
     def add(self, state: State, proposed: Sequence[AnyEvent]) -> None:
         """Propose these events as well."""
-        stored = [_stored(event) for event in proposed]  # fails here, if at all, for one request only
+        stored = [
+            _stored(event) for event in proposed
+        ]  # fails here, if at all, for one request only
         self.stored += stored
         self.events += proposed
         for event, (key, _) in zip(proposed, stored, strict=True):
@@ -103,8 +117,12 @@ class EventBatch:
         """Count the cost of a decision; InputError if the command costs too much."""
         self.cost += cost
         if self.cost > MOST_COST:
-            what = "arms: features × arms, over all decisions of a request, may be at most"
-            raise InputError(f"{what} {MOST_COST:,} numbers, got {self.cost:,.0f} or more")
+            what = (
+                "arms: features × arms, over all decisions of a request, may be at most"
+            )
+            raise InputError(
+                f"{what} {MOST_COST:,} numbers, got {self.cost:,.0f} or more"
+            )
 
     def tick(self) -> float:
         """Return a unique time for the next event."""
@@ -133,7 +151,9 @@ def returns_command(
     """Turn a function of (state, batch, …) into one that takes the other arguments and returns a command."""
 
     @wraps(function)
-    def make(*arguments: Parameters.args, **options: Parameters.kwargs) -> Command[Answer]:
+    def make(
+        *arguments: Parameters.args, **options: Parameters.kwargs
+    ) -> Command[Answer]:
         return lambda state, batch: function(state, batch, *arguments, **options)
 
     return make
@@ -167,8 +187,12 @@ def resolve_all(items: Sequence[QueuedCommand]) -> None:
     """Give all callers their answers; each event loop is woken once."""
     for loop in {item.loop for item in items}:
         waiting = [item for item in items if item.loop is loop]
-        with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
-            _resolve_each(waiting) if loop is None else loop.call_soon_threadsafe(_resolve_each, waiting)
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop was closed: no caller waits any more
+            _resolve_each(waiting) if loop is None else loop.call_soon_threadsafe(
+                _resolve_each, waiting
+            )
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
@@ -216,19 +240,29 @@ class DecisionCommand:
     def __call__(self, state: State, batch: EventBatch) -> Decided:
         """Propose the decision; nothing if its id was decided before."""
         moment, served = batch.tick(), state.model(self.model)
-        known = None if self.id is None else state.record(self.id, self.model, batch.pending)
-        if known is not None and (known.decided is not None or known.grouped is not None):
+        known = (
+            None
+            if self.id is None
+            else state.record(self.id, self.model, batch.pending)
+        )
+        if known is not None and (
+            known.decided is not None or known.grouped is not None
+        ):
             if known.decided is None or not self._is_about(known.decided):
                 before = f"{self.model!r} has decided under {self.id!r} already"
                 raise ConflictError(f"id: {before}, with another context or other arms")
             return known.decided
         if len(served.waiting) >= MOST_WAITING:
-            raise InputError(f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
+            raise InputError(
+                f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards"
+            )
         batch.spend(served.learner.cost(self.context, self.labels, self.actions))
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
-        early = [] if known is None else known.rewards  # they came before their decision
+        early = (
+            [] if known is None else known.rewards
+        )  # they came before their decision
         was_shown = known is not None and known.shown
         if self.deferred and was_shown:
             proposed.append(events.Activated(moment, decided.id, served.name))
@@ -241,16 +275,22 @@ class DecisionCommand:
             and (was_shown or not self.deferred)
             and state.at is None
         ):
-            proposed.append(served.close(moment, decided.id, [reward.value for reward in early]))
+            proposed.append(
+                served.close(moment, decided.id, [reward.value for reward in early])
+            )
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
         return decided
 
-    def _decide(self, state: State, served: ServedModel, moment: float, drawn: int) -> Decided:
+    def _decide(
+        self, state: State, served: ServedModel, moment: float, drawn: int
+    ) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
         id = self.id or _new_id(moment)
         draw = served.counts.decisions + drawn
-        if state.at is not None:  # processes that know nothing of each other share a draw only by chance
+        if (
+            state.at is not None
+        ):  # processes that know nothing of each other share a draw only by chance
             key = decision_key(id, served.name).encode(errors="surrogatepass")
             draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
         rules, unit = served.configuration, self.unit or id
@@ -259,11 +299,23 @@ class DecisionCommand:
         group, bucket = rules.group_of(served.name, unit)
         about = (self.context, self.labels, self.actions, draw, group)
         version, round, choice, means = served.choose(*about)
-        learner, why = served.learners[version], "holdout" if group == "holdout" else "first"
+        learner, why = (
+            served.learners[version],
+            "holdout" if group == "holdout" else "first",
+        )
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
         return Decided(
-            *(moment, id, served.name, version, draw, self.context, list(round.labels), self.actions),
+            *(
+                moment,
+                id,
+                served.name,
+                version,
+                draw,
+                self.context,
+                list(round.labels),
+                self.actions,
+            ),
             *choice,
             means=means,
             deferred=self.deferred,
@@ -286,7 +338,12 @@ class DecisionCommand:
         if not self._means_all_arms and (decided.labels, decided.actions) != offered:
             return False
         own = (self._means_all_arms, self.context, self.deferred, self.extra)
-        return (decided.all_arms, decided.context, decided.deferred, decided.extra) == own
+        return (
+            decided.all_arms,
+            decided.context,
+            decided.deferred,
+            decided.extra,
+        ) == own
 
 
 @dataclass(slots=True)
@@ -313,22 +370,36 @@ class RewardCommand:
         """Propose the reward, and the settlement of its decision unless that waits for more."""
         moment, value = batch.tick(), self.value
         if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
-            raise InputError(f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}")
+            raise InputError(
+                f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}"
+            )
         served = state.owner(self.id, self.model, batch.pending)
         record = state.record(self.id, served.name, batch.pending) or Record()
         single = served.configuration.aggregation == "earliest"
         if any(self._is_repeated(reward, record, single) for reward in record.rewards):
             return "unchanged"
         if record.decided is None:
-            batch.add(state, [Rewarded(moment, self.id, served.name, value, "unknown", self.request)])
+            batch.add(
+                state,
+                [
+                    Rewarded(
+                        moment, self.id, served.name, value, "unknown", self.request
+                    )
+                ],
+            )
             return "unknown"
         if single and (earlier := record.joined()):
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
-            batch.add(state, [Rewarded(moment, self.id, served.name, value, "late", self.request)])
+            batch.add(
+                state,
+                [Rewarded(moment, self.id, served.name, value, "late", self.request)],
+            )
             return "late"
-        proposed: list[AnyEvent] = [Rewarded(moment, self.id, served.name, value, "joined", self.request)]
+        proposed: list[AnyEvent] = [
+            Rewarded(moment, self.id, served.name, value, "joined", self.request)
+        ]
         status = "waiting"
         if record.activated and state.at is None and not served.awaits(record.decided):
             closed = served.close(moment, self.id, [value])
@@ -361,7 +432,12 @@ def _new_id(moment: float) -> str:
 
 @returns_command
 def activate(
-    state: State, batch: EventBatch, id: str, model: str | None = None, *, early: bool = False
+    state: State,
+    batch: EventBatch,
+    id: str,
+    model: str | None = None,
+    *,
+    early: bool = False,
 ) -> bool:
     """Activate a deferred decision; the answer is whether that is new.
 
@@ -392,9 +468,14 @@ def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
         return
     record = state.records.find(decision_key(id, model))
     if record is None or record.decided is None:
-        raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
+        raise StoreError(
+            f"decision {id!r} waits for rewards, and its event is not in the store"
+        )
     closed = Closed(moment, id, model, None, "not activated")
-    batch.add(state, [served.close(moment, id, record.joined()) if record.activated else closed])
+    batch.add(
+        state,
+        [served.close(moment, id, record.joined()) if record.activated else closed],
+    )
 
 
 @returns_command
@@ -422,7 +503,9 @@ def add_version(
     is not given.
     """
     if model not in state.models and not re.fullmatch(settings.MODEL_NAME, model):
-        raise InputError(f"model: a name has 1 to 64 letters, digits, '.', '_' and '-', got {model[:80]!r}")
+        raise InputError(
+            f"model: a name has 1 to 64 letters, digits, '.', '_' and '-', got {model[:80]!r}"
+        )
     if first and model in state.models:
         raise InputError(f"model: {model!r} exists already")
     content = learner.to_bytes()
@@ -437,39 +520,65 @@ def add_version(
     batch.contents.append(content)
     batch.add(state, [events.VersionAdded(batch.tick(), *about)])
     if active:
-        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
+        batch.add(
+            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
+        )
     return version
 
 
 @returns_command
 def activate_version(
-    state: State, batch: EventBatch, model: str, version: str, *, why: str = "", by: str = ""
+    state: State,
+    batch: EventBatch,
+    model: str,
+    version: str,
+    *,
+    why: str = "",
+    by: str = "",
 ) -> str:
     """Have a version decide from now on; to be done alone."""
     served = state.model(model)
     served.check_version(version)
     if version != served.version:
-        batch.add(state, [events.VersionActivated(batch.tick(), model, version, why, by)])
+        batch.add(
+            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
+        )
     return version
 
 
 @returns_command
 def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
     """Return to the version before the active one, exactly as it was left; to be done alone."""
-    return activate_version(model, state.model(model).previous(), why="roll back", by=by)(state, batch)
+    return activate_version(
+        model, state.model(model).previous(), why="roll back", by=by
+    )(state, batch)
 
 
 @returns_command
 def configure(
-    state: State, batch: EventBatch, model: str, configuration: settings.Configuration, *, by: str = ""
+    state: State,
+    batch: EventBatch,
+    model: str,
+    configuration: settings.Configuration,
+    *,
+    by: str = "",
 ) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
     served, to = state.model(model), configuration.holdout_to
     arms = served.learner.arms
     if configuration.holdout and to == served.version:
-        raise InputError(f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm")
-    if configuration.holdout and to != settings.UNIFORM and arms and to not in (*arms, *served.versions):
-        raise InputError(f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}")
+        raise InputError(
+            f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm"
+        )
+    if (
+        configuration.holdout
+        and to != settings.UNIFORM
+        and arms
+        and to not in (*arms, *served.versions)
+    ):
+        raise InputError(
+            f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}"
+        )
     if served.configuration != configuration:
         batch.add(state, [events.Configured(batch.tick(), model, configuration, by)])
     return configuration
@@ -515,11 +624,19 @@ def remove_log(state: State, batch: EventBatch, *, by: str = "") -> int:
 @returns_command
 def retain(state: State, batch: EventBatch, first: int) -> None:
     """Remove what a rule does not keep, all before event `first`; to be done alone."""
-    batch.cut = replay.plan_cut(state.store, state, first, reversed(state.store.snapshot_seqs()))
+    batch.cut = replay.plan_cut(
+        state.store, state, first, reversed(state.store.snapshot_seqs())
+    )
 
 
 @returns_command
-def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]], *, by: str = "") -> int:
+def erase(
+    state: State,
+    batch: EventBatch,
+    decisions: Sequence[tuple[str, str]],
+    *,
+    by: str = "",
+) -> int:
     """Erase all events of decisions, given as (id, model), also of those made together under an id; to be
     done alone. The answer is how many were erased.
 
@@ -531,7 +648,9 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
     for id, model in keys:
         record = state.records.find(decision_key(id, model))
         if record is not None and record.grouped is not None:
-            keys += [(events.id_in_group(id, slot), model) for slot in record.grouped.slots]
+            keys += [
+                (events.id_in_group(id, slot), model) for slot in record.grouped.slots
+            ]
         rows += state.store.of_key(decision_key(id, model))
         after.forget_refusal(id, model)
         if model in after.models:
@@ -545,7 +664,9 @@ def erase(state: State, batch: EventBatch, decisions: Sequence[tuple[str, str]],
 
 
 @returns_command
-def all_or_none(state: State, batch: EventBatch, commands: Sequence[Command[Answer]]) -> list[Answer]:
+def all_or_none(
+    state: State, batch: EventBatch, commands: Sequence[Command[Answer]]
+) -> list[Answer]:
     """Do all of several commands or none; the answer is the list of theirs."""
     return [part(state, batch) for part in commands]
 

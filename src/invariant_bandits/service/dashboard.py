@@ -36,9 +36,13 @@ def exploration_of(served: ServedModel) -> Shown:
     """
     counts, rules = served.counts, served.configuration
     return {
-        "floor": served.learner.floor_of(rules.floor) if rules.mode == "online" else 0.0,
+        "floor": served.learner.floor_of(rules.floor)
+        if rules.mode == "online"
+        else 0.0,
         "share": counts.explored / counts.decisions if counts.decisions else None,
-        "cost": counts.chance_cost / counts.chance_measured if counts.chance_measured else None,
+        "cost": counts.chance_cost / counts.chance_measured
+        if counts.chance_measured
+        else None,
         "measured": counts.chance_measured,
     }
 
@@ -63,7 +67,9 @@ def arms_of(served: ServedModel) -> Shown:
     known = registered or served.plays
     most = nlargest(MOST_ARMS, known, key=lambda label: served.plays.get(label, 0))
     return {
-        "registered": {label: registered[label] for label in most if label in registered},
+        "registered": {
+            label: registered[label] for label in most if label in registered
+        },
         "plays": {label: served.plays.get(label, 0) for label in most},
         "count": len(known),
     }
@@ -91,7 +97,12 @@ class Dashboard:
         """Return the part of a view that shows models."""
         for name, served in state.models.items():
             known = self._shown.get(name)
-            if served.activations and (known is None or known[0] is not served or name in state.changed):
+            if served.activations and (
+                known is None or known[0] is not served or name in state.changed
+            ):
                 self._shown[name] = served, show(served)
         state.changed.clear()
-        return {"since": self.since, "models": {name: shown for name, (_, shown) in self._shown.items()}}
+        return {
+            "since": self.since,
+            "models": {name: shown for name, (_, shown) in self._shown.items()},
+        }

@@ -21,12 +21,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.commands import Answer, Command, EventBatch, QueuedCommand, resolve_all
+from invariant_bandits.service.commands import (
+    Answer,
+    Command,
+    EventBatch,
+    QueuedCommand,
+    resolve_all,
+)
 from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import ConflictError, State, UnappliableError
 from invariant_bandits.service.store.open_store import Verification
-from invariant_bandits.service.store.sql import OvertakenError, Row, StoreError, UnavailableError
+from invariant_bandits.service.store.sql import (
+    OvertakenError,
+    Row,
+    StoreError,
+    UnavailableError,
+)
 
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
@@ -61,7 +72,11 @@ STEADY = 300.0
 
 def uptime() -> float:
     """Return seconds that no one can set; time in which the machine slept counts where that is known."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return (
+        time.clock_gettime(time.CLOCK_BOOTTIME)
+        if hasattr(time, "CLOCK_BOOTTIME")
+        else time.monotonic()
+    )
 
 
 class ServiceClock:
@@ -85,7 +100,9 @@ class ServiceClock:
         How often it jumped.
     """
 
-    def __init__(self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]) -> None:
+    def __init__(
+        self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]
+    ) -> None:
         self.clock, self.ticks = clock, ticks
         self.offset, self.jumps = 0.0, 0
         self._time, self._read_at = max(latest, clock()), ticks()
@@ -104,7 +121,9 @@ class ServiceClock:
         if self._jumped is None or abs(self.offset - self._jumped[0]) > JUMP:
             self._jumped, self.jumps = (self.offset, read_at), self.jumps + 1
             later = "no wait ends by that, and it is followed if it stays so for"
-            log.warning("the clock jumped by %+.0f s: %s %.0f s", self.offset, later, STEADY)
+            log.warning(
+                "the clock jumped by %+.0f s: %s %.0f s", self.offset, later, STEADY
+            )
         self._time = expected
         return expected
 
@@ -114,7 +133,9 @@ class ServiceClock:
 
     def steady_jump(self) -> float | None:
         """Return by how much the clock has jumped, if it has stayed there for long enough."""
-        is_steady = self._jumped is not None and self._read_at - self._jumped[1] >= STEADY
+        is_steady = (
+            self._jumped is not None and self._read_at - self._jumped[1] >= STEADY
+        )
         return self.offset if is_steady else None
 
     def follow(self, by: float) -> None:
@@ -144,7 +165,9 @@ class Retention:
         first = max(start, end - self.events) if self.events is not None else start
         if self.days is not None:
             last = min(start + MOST_REMOVED + 1, end)
-            first = max(first, replay.first_since(store, moment - self.days * DAY, start, last))
+            first = max(
+                first, replay.first_since(store, moment - self.days * DAY, start, last)
+            )
         return min(first, start + MOST_REMOVED)
 
 
@@ -186,7 +209,11 @@ class Engine:
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at, self._published_at, self._tried_at = self.state.seq, 0.0, -math.inf
+        self._snapshot_at, self._published_at, self._tried_at = (
+            self.state.seq,
+            0.0,
+            -math.inf,
+        )
         self._viewed_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -270,7 +297,10 @@ class Engine:
         self._busy_since = time.monotonic()
         self._try_again()
         while self._pending:
-            alone = next((n for n, item in enumerate(self._pending) if item.alone), len(self._pending))
+            alone = next(
+                (n for n, item in enumerate(self._pending) if item.alone),
+                len(self._pending),
+            )
             part = self._pending[: alone or 1]
             self._serve(part)
             self._pending = self._pending[len(part) :]
@@ -289,10 +319,16 @@ class Engine:
             except UnavailableError as error:
                 self._mark_unavailable(error)
         if due := self.state.due(moment, LARGEST_BATCH):
-            self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
+            self._serve(
+                [QueuedCommand(commands.settle(model, id)) for model, id in due]
+            )
         by = self._time.steady_jump()
         if by is not None:  # all waits and later events follow the clock
-            moved = QueuedCommand(lambda state, batch: batch.add(state, [ClockMoved(batch.tick() + by, by)]))
+            moved = QueuedCommand(
+                lambda state, batch: batch.add(
+                    state, [ClockMoved(batch.tick() + by, by)]
+                )
+            )
             self._serve([moved])
             if moved.error is None:
                 self._time.follow(by)
@@ -309,8 +345,13 @@ class Engine:
         """Remove a part of what is not kept any longer."""
         if self._time.ticks() - self._retained_at >= RETAIN_EVERY:
             self._retained_at = self._time.ticks()
-            first, start = rule.first_kept(self.store, moment, self.state.seq), self.store.start().seq
-            if first - start >= min(MOST_REMOVED, (self.state.seq - first) // PARTS + 1):
+            first, start = (
+                rule.first_kept(self.store, moment, self.state.seq),
+                self.store.start().seq,
+            )
+            if first - start >= min(
+                MOST_REMOVED, (self.state.seq - first) // PARTS + 1
+            ):
                 self._serve([QueuedCommand(commands.retain(first), alone=True)])
 
     def _follow(self, rows: Iterable[Row]) -> None:
@@ -363,7 +404,9 @@ class Engine:
                 for place, error in batch.refused.items():
                     queued[place].error = error
                 if any(item.alone for item in queued):
-                    self._published_at = -math.inf  # processes that decide elsewhere shall know at once
+                    self._published_at = (
+                        -math.inf
+                    )  # processes that decide elsewhere shall know at once
         except UnavailableError as error:
             for item in queued:
                 item.error = item.error or error
@@ -398,7 +441,9 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except UnavailableError as error:  # what was stored all the same is followed when it is there again
+        except (
+            UnavailableError
+        ) as error:  # what was stored all the same is followed when it is there again
             self._mark_unavailable(error)
             raise
         return True
@@ -408,7 +453,9 @@ class Engine:
         log.error("the store cannot take events: %s", error)
 
     def _append(self, batch: EventBatch) -> None:
-        rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut)
+        rows = self.store.append(
+            batch.stored, batch.contents, seen=self.state.seq, cut=batch.cut
+        )
         if rows and rows[0].seq != self.state.seq:
             raise StoreError(f"event {self.state.seq} was written by another process")
         self.store.follow(rows)
@@ -427,7 +474,9 @@ class Engine:
         except UnappliableError as error:
             self._take_back(batch, first, error)
 
-    def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
+    def _take_back(
+        self, batch: EventBatch, first: int, error: UnappliableError
+    ) -> None:
         """Set aside all events of commands of which one could not be applied, as if these had not been asked.
 
         The state is made again from the newest snapshot, since a learner that raised may be half changed. If
@@ -437,19 +486,44 @@ class Engine:
         known, failed = self.state.aside.keys(), {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
-            aside = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
+            aside = {
+                first + n: error.why
+                for n, owner in enumerate(batch.owners)
+                if owner in owners
+            }
             try:
                 self.state = replay.restore(self.store, aside)
             except UnavailableError as gone:
-                raise StoreError(f"the state is half changed by event {error.seq}: {gone}") from error
+                raise StoreError(
+                    f"the state is half changed by event {error.seq}: {gone}"
+                ) from error
             if (lost := min(self.state.aside.keys() - known)) < first:
-                raise StoreError(f"event {lost} was applied and no longer can be: {self.state.aside[lost]}")
-            failed = {owner for n, owner in enumerate(batch.owners) if first + n in self.state.aside}
-        log.error("%d requests could not be done: %s", len(owners), error.why, exc_info=error.__cause__)
+                raise StoreError(
+                    f"event {lost} was applied and no longer can be: {self.state.aside[lost]}"
+                )
+            failed = {
+                owner
+                for n, owner in enumerate(batch.owners)
+                if first + n in self.state.aside
+            }
+        log.error(
+            "%d requests could not be done: %s",
+            len(owners),
+            error.why,
+            exc_info=error.__cause__,
+        )
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
         with contextlib.suppress(UnavailableError):
             self._snapshot()
-        self._serve([QueuedCommand(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]))])
+        self._serve(
+            [
+                QueuedCommand(
+                    lambda state, batch: batch.add(
+                        state, [SetAside(batch.tick(), aside)]
+                    )
+                )
+            ]
+        )
 
     def _try_again(self) -> None:
         """Connect anew to a store that has failed, from time to time."""
@@ -470,28 +544,48 @@ class Engine:
 
     def _snapshot(self) -> None:
         self._published_at = time.monotonic()
-        self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
-        kept = self.state.seq - self.store.start().seq if self.retention is not None else math.inf
-        self.store.save_snapshot(self.state.seq, self.state.to_bytes(), gap=kept / PARTS)
+        self._snapshot_at = (
+            self.state.seq
+        )  # also if it fails: the next one comes in its turn
+        kept = (
+            self.state.seq - self.store.start().seq
+            if self.retention is not None
+            else math.inf
+        )
+        self.store.save_snapshot(
+            self.state.seq, self.state.to_bytes(), gap=kept / PARTS
+        )
 
     def _update_view(self, moment: float) -> None:
         """Publish a new view of the state for readers."""
         if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
             self._viewed_at = self._time.ticks()
-            view: dict[str, Any] = {"time": moment, "seq": self.state.seq, "available": self.available}
+            view: dict[str, Any] = {
+                "time": moment,
+                "seq": self.state.seq,
+                "available": self.available,
+            }
             view["gauges"] = self.gauges()
             for part in self.on_view:
                 try:
                     view.update(part(self.state))
-                except Exception as error:  # a page that cannot be drawn must not cost a decision
+                except (
+                    Exception
+                ) as error:  # a page that cannot be drawn must not cost a decision
                     log.error("a view could not be made: %s", error)
             self.view = view
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return metrics of the engine: name -> help text and value."""
         return {
-            "clock_offset_seconds": ("How far the machine's clock is ahead of events.", self._time.offset),
-            "clock_jumps": ("Jumps of the machine's clock that were not followed at once.", self._time.jumps),
+            "clock_offset_seconds": (
+                "How far the machine's clock is ahead of events.",
+                self._time.offset,
+            ),
+            "clock_jumps": (
+                "Jumps of the machine's clock that were not followed at once.",
+                self._time.jumps,
+            ),
         }
 
     def _refuse_rest(self) -> None:
@@ -529,7 +623,9 @@ class Decider(Engine):
         self._current_at = time.monotonic()
         store.know(self.state.seq)
         self._stopping = threading.Event()
-        self._watcher = threading.Thread(target=self._watch_published, name="published states", daemon=True)
+        self._watcher = threading.Thread(
+            target=self._watch_published, name="published states", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to serve."""
@@ -554,13 +650,20 @@ class Decider(Engine):
                 self._current_at, is_readable = time.monotonic(), True
             except Exception as error:  # it may be whole, or there, the next time
                 if is_readable and not isinstance(error, UnavailableError):
-                    log.error("the newest published state cannot be read, and is tried again: %s", error)
+                    log.error(
+                        "the newest published state cannot be read, and is tried again: %s",
+                        error,
+                    )
                 is_readable = False
 
     def problem(self) -> str | None:
         """Say why no decision can be made, or why it would be made from an old state."""
         age = time.monotonic() - self._current_at
-        stale = f"no newer state could be read for {age:.0f} s" if age > MOST_STALE else None
+        stale = (
+            f"no newer state could be read for {age:.0f} s"
+            if age > MOST_STALE
+            else None
+        )
         return super().problem() or stale
 
     def gauges(self) -> dict[str, tuple[str, float]]:
@@ -571,7 +674,9 @@ class Decider(Engine):
 
     def _put(self, item: QueuedCommand) -> None:
         if item.alone:
-            raise ConflictError("role: this process only decides; changes are made where the learner listens")
+            raise ConflictError(
+                "role: this process only decides; changes are made where the learner listens"
+            )
         super()._put(item)
 
     def _do_periodic_work(self, moment: float) -> None:
@@ -601,7 +706,11 @@ class Decider(Engine):
 
     def _append(self, batch: EventBatch) -> None:
         keys = list(batch.pending)
-        self.store.follow(self.store.append(batch.stored, batch.contents, seen=self._head_seq, keys=keys))
+        self.store.follow(
+            self.store.append(
+                batch.stored, batch.contents, seen=self._head_seq, keys=keys
+            )
+        )
 
     def _recover(self) -> None:
         """Do nothing: a decider follows no events."""

@@ -20,7 +20,12 @@ ASIDE, REMOVED, CLOCK = "\x01set aside", "\x01removed", "\x01clock"
 """Keys of events that set others aside, say what was removed, or that the clock was moved; ids have printable
 characters only."""
 ClosedBecause = Literal[
-    "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
+    "reward",
+    "aggregate",
+    "default",
+    "no reward",
+    "not activated",
+    "not learned in this mode",
 ]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
@@ -245,9 +250,15 @@ class ClockMoved(AnyEvent, frozen=True, array_like=True, tag="clock"):
     by: float
 
 
-_MARKS: dict[type[AnyEvent], str] = {SetAside: ASIDE, Removed: REMOVED, ClockMoved: CLOCK}
+_MARKS: dict[type[AnyEvent], str] = {
+    SetAside: ASIDE,
+    Removed: REMOVED,
+    ClockMoved: CLOCK,
+}
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(reduce(or_, AnyEvent.__subclasses__()))
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    reduce(or_, AnyEvent.__subclasses__())
+)
 
 
 def encode_event(event: AnyEvent) -> bytes:

@@ -18,7 +18,14 @@ from typing import Any, Literal, NamedTuple
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.schema import NAMES, Schema
 from invariant_bandits.service import learners
-from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decode_event, key_of
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Closed,
+    Configured,
+    Decided,
+    decode_event,
+    key_of,
+)
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
 from invariant_bandits.service.state import Record, Records, set_aside_events
@@ -42,7 +49,9 @@ Decisions = Callable[[], Iterable[SettledDecision]]
 """Gives settled decisions from the first on, whenever it is called."""
 
 
-def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, AnyEvent, Record]]:
+def events_of(
+    store: Any, model: str, first: int, last: int
+) -> Iterator[tuple[int, AnyEvent, Record]]:
     """Yield number and event of what happened to a model from `first` to before `last`, unless it was set
     aside, and the record of the decision it is about, which is empty if there is none.
     """
@@ -58,7 +67,9 @@ def events_of(store: Any, model: str, first: int, last: int) -> Iterator[tuple[i
         yield row.seq, event, record
 
 
-def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> Iterator[tuple[Row, Decided]]:
+def latest_decisions(
+    store: Any, first: int, last: int, text: bytes = b""
+) -> Iterator[tuple[Row, Decided]]:
     """Yield decisions between two numbers, the latest first: all in whose stored form this text occurs."""
     for end in range(last, first, -SCANNED_TOGETHER):
         for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
@@ -67,7 +78,12 @@ def latest_decisions(store: Any, first: int, last: int, text: bytes = b"") -> It
 
 
 def settled_decisions(
-    store: Any, model: str, rules: Configuration | None = None, *, first: int = 0, last: int | None = None
+    store: Any,
+    model: str,
+    rules: Configuration | None = None,
+    *,
+    first: int = 0,
+    last: int | None = None,
 ) -> Iterator[SettledDecision]:
     """Yield decisions of a model that were settled between two events, in the order in which they were.
 
@@ -85,10 +101,16 @@ def settled_decisions(
     for seq, event, record in events_of(store, model, first, end):
         if isinstance(event, Configured) and rules is not None:
             rules = event.configuration
-        if isinstance(event, Closed) and record.decided is not None:  # else it was removed
+        if (
+            isinstance(event, Closed) and record.decided is not None
+        ):  # else it was removed
             reward, values = event.value, record.joined()
             if event.why == "not learned in this mode" and rules is not None:
-                reward = AGGREGATES[rules.aggregation](values) if values else rules.default_reward
+                reward = (
+                    AGGREGATES[rules.aggregation](values)
+                    if values
+                    else rules.default_reward
+                )
             if reward is not None:
                 yield SettledDecision(record.decided, reward, seq)
 
@@ -101,7 +123,9 @@ MOST_COLUMNS = 500
 MOST_COUNTED = 50_000
 TAKEN = {word for words in NAMES.values() for word in words.split()}
 """Names that a reader takes for something else than a feature."""
-ROLES = {name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")}
+ROLES = {
+    name: name for name in ("reward", "time", "propensity", "arms_offered", "chosen")
+}
 ROLES |= {"arm": "action", "round": "decision_id"}
 """Usual names of the columns beside the features, by their role in a schema."""
 
@@ -143,8 +167,15 @@ class Layout:
         at.
         """
         roles, features = self.roles, schema.features or self.columns
-        like = Schema(schema.reward, features, propensity=roles["propensity"], categorical=schema.categorical)
-        like = replace(like, minimise=bool(schema.minimise), reward_offset=schema.reward_offset)
+        like = Schema(
+            schema.reward,
+            features,
+            propensity=roles["propensity"],
+            categorical=schema.categorical,
+        )
+        like = replace(
+            like, minimise=bool(schema.minimise), reward_offset=schema.reward_offset
+        )
         if self.chosen_only:
             return like
         if self.rows:
@@ -162,11 +193,20 @@ class Layout:
         if not self.named:
             return [dict(context)]
         named = learners.leaves(context, "context")
-        return [{f"context.{name}" if name.lower() in TAKEN else name: value for name, value in named}]
+        return [
+            {
+                f"context.{name}" if name.lower() in TAKEN else name: value
+                for name, value in named
+            }
+        ]
 
     def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
         own = None if decided.actions is None else decided.actions[place]
-        return own if isinstance(own, Mapping) else dict(zip(self.columns, own or (), strict=False))
+        return (
+            own
+            if isinstance(own, Mapping)
+            else dict(zip(self.columns, own or (), strict=False))
+        )
 
 
 def numbers_of(decided: Decided, place: int) -> dict[str, float]:
@@ -176,11 +216,15 @@ def numbers_of(decided: Decided, place: int) -> dict[str, float]:
     own = None if decided.actions is None else decided.actions[place]
     label = decided.labels[place] if decided.labels else None
     context = learners.named_numbers(decided.context, "context")
-    numbers = learners.action_numbers(context, label, learners.named_numbers(own, "arms"))
+    numbers = learners.action_numbers(
+        context, label, learners.named_numbers(own, "arms")
+    )
     return {name: value for name, value in numbers.items() if name != learners.CONSTANT}
 
 
-def layout_of(decisions: Decisions, learner: learners.Learner, *, rows: bool = False) -> Layout:
+def layout_of(
+    decisions: Decisions, learner: learners.Learner, *, rows: bool = False
+) -> Layout:
     """The layout that fits all decisions: one row each, unless that is not asked for or does not do.
 
     Parameters
@@ -194,7 +238,9 @@ def layout_of(decisions: Decisions, learner: learners.Learner, *, rows: bool = F
         empty = Layout(rows, False, _roles(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
     for settled in decisions():
-        if not rows and (settled.decided.actions is not None or not settled.decided.labels):
+        if not rows and (
+            settled.decided.actions is not None or not settled.decided.labels
+        ):
             return layout_of(decisions, learner, rows=True)
         for row in empty.rows_of(settled.decided):
             for name, value in row.items():
@@ -210,7 +256,10 @@ def _roles(schema: Schema) -> dict[str, str]:
     """Return names of columns as a schema has them; else the usual ones, unless these are features."""
     known = {role: getattr(schema, role) for role in ROLES}
     known["arm"] = known["arm"] or schema.action
-    other = {role: f"served_{name}" if name in schema.features else name for role, name in ROLES.items()}
+    other = {
+        role: f"served_{name}" if name in schema.features else name
+        for role, name in ROLES.items()
+    }
     return {role: known[role] or other[role] for role in ROLES}
 
 
@@ -227,7 +276,9 @@ BATCH_ROUNDS = 8_192
 """Decisions that are written at once."""
 
 
-def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecision]) -> tuple[int, int]:
+def write_parquet(
+    path: Path, layout: Layout, decisions: Iterable[SettledDecision]
+) -> tuple[int, int]:
     """Write decisions as rows, a few thousand at a time; how many decisions and rows there were."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -239,11 +290,18 @@ def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecisio
         roles["time"]: pa.timestamp("us", tz="UTC"),
         "version_id": text,
         roles["arm"]: text,
-        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_() if layout.rows else pa.list_(text),
+        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_()
+        if layout.rows
+        else pa.list_(text),
         roles["reward"]: number,
         roles["propensity"]: number,
     }
-    schema = pa.schema([*known.items(), *((name, kinds[kind]) for name, kind in layout.features.items())])
+    schema = pa.schema(
+        [
+            *known.items(),
+            *((name, kinds[kind]) for name, kind in layout.features.items()),
+        ]
+    )
     written, rows, source = 0, 0, iter(decisions)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while some := list(islice(source, BATCH_ROUNDS)):
@@ -262,12 +320,17 @@ def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
         is_chosen = place == decided.place
         if layout.chosen_only and not is_chosen:
             continue
-        yield {name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()} | {
+        yield {
+            name: _value(features.get(name, absent), kind)
+            for name, kind in layout.features.items()
+        } | {
             roles["round"]: decided.id,
             roles["time"]: when,
             "version_id": decided.version,
             roles["arm"]: decided.labels[place] if decided.labels else str(place),
-            roles["chosen" if layout.rows else "arms_offered"]: is_chosen if layout.rows else decided.labels,
+            roles["chosen" if layout.rows else "arms_offered"]: is_chosen
+            if layout.rows
+            else decided.labels,
             roles["reward"]: reward if is_chosen else None,
             roles["propensity"]: decided.propensities[place],
         }
@@ -327,7 +390,9 @@ def export(
         raise InputError(f"OUT: {out} is there already; --force replaces it")
     state = restore(store)
     if model is None and len(state.models) != 1:
-        raise InputError(f"model: is needed; there are {', '.join(sorted(state.models)) or 'none'}")
+        raise InputError(
+            f"model: is needed; there are {', '.join(sorted(state.models)) or 'none'}"
+        )
     served = state.model(model or next(iter(state.models)))
 
     def decisions() -> Iterator[SettledDecision]:
@@ -338,5 +403,7 @@ def export(
         layout = layout_of(decisions, served.learner)
         done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
         if not done.decisions:
-            raise InputError(f"model: {served.name!r} has no settled decisions in this time")
+            raise InputError(
+                f"model: {served.name!r} has no settled decisions in this time"
+            )
     return done

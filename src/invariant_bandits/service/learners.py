@@ -75,7 +75,9 @@ class Choice(NamedTuple):
         return cls(place, [float(other == place) for other in range(actions)])
 
     @classmethod
-    def drawn(cls, propensities: list[float], seed: int, draw: int, features: Array) -> Choice:
+    def drawn(
+        cls, propensities: list[float], seed: int, draw: int, features: Array
+    ) -> Choice:
         """Return the action that seed, number `draw` and features (K, p) draw with these probabilities (K,).
 
         The features are part of it, so that models with the same seed draw independently of each other.
@@ -84,7 +86,9 @@ class Choice(NamedTuple):
         digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
         steps = list(accumulate(propensities))
         point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
-        return cls(min(bisect_right(steps, point), bisect_left(steps, steps[-1])), propensities)
+        return cls(
+            min(bisect_right(steps, point), bisect_left(steps, steps[-1])), propensities
+        )
 
 
 class Learner(ABC):
@@ -149,7 +153,9 @@ class Learner(ABC):
         if not labels and actions is None:
             count = sum(self.arms.values())
         if count > MOST_OFFERED:
-            raise InputError(f"arms: {count:,} would be offered, at most {MOST_OFFERED} can be: name some")
+            raise InputError(
+                f"arms: {count:,} would be offered, at most {MOST_OFFERED} can be: name some"
+            )
         policy = unwrapped(self.policy_over())
         products: int = getattr(policy, "members", 1) * policy.dim**2
         return count * (self._count_numbers(context, actions) + products / NUMBER_WORTH)
@@ -158,22 +164,37 @@ class Learner(ABC):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         """How many numbers describe an offered action, about."""
 
-    def why(self, round: Round, choice: Choice, means: Sequence[float], floor: float) -> str:
+    def why(
+        self, round: Round, choice: Choice, means: Sequence[float], floor: float
+    ) -> str:
         """Why an action was chosen, see `Decided.why`."""
         propensity = choice.propensities[choice.place]
         if propensity < max(choice.propensities):
-            drawn_by_floor = propensity <= self.floor_of(floor) / len(means) * (1.0 + 1e-9)
+            drawn_by_floor = propensity <= self.floor_of(floor) / len(means) * (
+                1.0 + 1e-9
+            )
             return "floor" if drawn_by_floor else "exploration"
         if means[choice.place] == max(means):
             return "greedy"
         policy = unwrapped(self.policy_over(round.features.shape[1]))
-        return policy.why(round.features) if isinstance(policy, AutoISD | PooledArms) else "exploration"
+        return (
+            policy.why(round.features)
+            if isinstance(policy, AutoISD | PooledArms)
+            else "exploration"
+        )
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
 
     @abstractmethod
-    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self,
+        context: Context,
+        labels: Labels,
+        actions: Actions,
+        place: int,
+        reward: float,
+    ) -> None:
         """Learn the reward of the action at `place`; a round that was seen before can be learned."""
 
     # -- arms --
@@ -204,12 +225,24 @@ class Learner(ABC):
             if getattr(self, what) != getattr(other, what)
         ]
         columns = (self.input_columns, other.input_columns)
-        arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
+        arms = (
+            {label: _ACTIVITY[on] for label, on in learner.arms.items()}
+            for learner in (self, other)
+        )
         for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
-            words += [f"{what} {name!r} is missing" for name in own if name not in others]
+            words += [
+                f"{what} {name!r} is missing" for name in own if name not in others
+            ]
             words += [f"{what} {name!r} is new" for name in others if name not in own]
-            changed = {name: others[name] for name in own if others.get(name, own[name]) != own[name]}
-            words += [f"{what} {name!r} is {becomes}, was {own[name]}" for name, becomes in changed.items()]
+            changed = {
+                name: others[name]
+                for name in own
+                if others.get(name, own[name]) != own[name]
+            }
+            words += [
+                f"{what} {name!r} is {becomes}, was {own[name]}"
+                for name, becomes in changed.items()
+            ]
         return words
 
     # -- telling and storing --
@@ -308,23 +341,46 @@ class FittedLearner(Learner, kind="model"):
         self.model, self.seed, self.baseline = model, seed, model.baseline
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
-        self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
+        self.plain = (
+            features if isinstance(features, FeatureMap) and features.is_plain else None
+        )
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
-        if self.plain is not None and actions and not context and not labels and type(actions[0]) is list:
+        if (
+            self.plain is not None
+            and actions
+            and not context
+            and not labels
+            and type(actions[0]) is list
+        ):
             with suppress(ValueError):  # rows of several lengths
                 numbers = np.array(actions)
-                if numbers.dtype.kind in "fi" and numbers.shape[1:] == (len(self.plain.columns),):
-                    return Round((), self.plain.apply_numbers(numbers.astype(np.float64, copy=False)))
+                if numbers.dtype.kind in "fi" and numbers.shape[1:] == (
+                    len(self.plain.columns),
+                ):
+                    return Round(
+                        (),
+                        self.plain.apply_numbers(
+                            numbers.astype(np.float64, copy=False)
+                        ),
+                    )
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
-                raise InputError("arms: this model takes feature rows, one per offered action, not labels")
-            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
+                raise InputError(
+                    "arms: this model takes feature rows, one per offered action, not labels"
+                )
+            rows = (
+                None
+                if actions is None
+                else [self._row(place, row) for place, row in enumerate(actions)]
+            )
             return Round(*self.model.round_of(context, rows))
         if actions is not None:
-            raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
+            raise InputError(
+                "arms: this model knows its arms by label; rows of features cannot be offered"
+            )
         return Round(*self.model.round_of(context, list(labels) if labels else None))
 
     def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
@@ -333,7 +389,11 @@ class FittedLearner(Learner, kind="model"):
         if isinstance(offered, list | tuple) and len(offered) == len(names):
             offered = dict(zip(names, offered, strict=True))
         if not isinstance(offered, Mapping):
-            size = f"{len(offered)} values" if isinstance(offered, list) else type(offered).__name__
+            size = (
+                f"{len(offered)} values"
+                if isinstance(offered, list)
+                else type(offered).__name__
+            )
             needed = f"must be {len(names)} values, or a mapping of columns"
             raise InputError(f"arms[{place}]: {needed}, got {size}")
         self._check_numbers(f"arms[{place}]", offered)
@@ -345,9 +405,15 @@ class FittedLearner(Learner, kind="model"):
             value = values.get(column.name)
             if value is None or column.categories is not None:
                 continue
-            for number in value if column.width is not None and isinstance(value, list) else [value]:
+            for number in (
+                value
+                if column.width is not None and isinstance(value, list)
+                else [value]
+            ):
                 if not isinstance(number, int | float) or isinstance(number, bool):
-                    raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
+                    raise InputError(
+                        f"{where}.{column.name}: must be a number, got {number!r}"
+                    )
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The model's policy."""
@@ -356,19 +422,32 @@ class FittedLearner(Learner, kind="model"):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         return len(self.model.feature_map.columns)
 
-    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self,
+        context: Context,
+        labels: Labels,
+        actions: Actions,
+        place: int,
+        reward: float,
+    ) -> None:
         """Learn the reward of the action at `place`. Retired arms are learned from as well."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
         else:
-            features = self.model.features({**(context or {}), str(self.model.schema.arm): list(labels)})
+            features = self.model.features(
+                {**(context or {}), str(self.model.schema.arm): list(labels)}
+            )
         gain = self.model.schema.learned_reward(reward) - self.model.baseline
         self.model.policy.update(features[place], gain, offered=features, action=place)
 
     @property
     def arms(self) -> dict[str, bool]:
         """Known arms, and whether they are active."""
-        return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
+        return (
+            {}
+            if self.model.arms is None
+            else {arm.label: arm.active for arm in self.model.arms.arms}
+        )
 
     @property
     def reward_scale(self) -> tuple[float, float]:
@@ -376,12 +455,17 @@ class FittedLearner(Learner, kind="model"):
         moments = self.model.moments
         mean = float(moments.counts @ moments.reward_mean / moments.rounds)
         between = float(moments.counts @ (moments.reward_mean - mean) ** 2)
-        return mean, math.sqrt((float(moments.reward_square.sum()) + between) / moments.rounds)
+        return mean, math.sqrt(
+            (float(moments.reward_square.sum()) + between) / moments.rounds
+        )
 
     @property
     def input_columns(self) -> dict[str, str]:
         """Names of the columns it needs, and what each holds."""
-        return {column.name: _content_of(column) for column in self.model.feature_map.columns}
+        return {
+            column.name: _content_of(column)
+            for column in self.model.feature_map.columns
+        }
 
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Make a new arm known."""
@@ -413,7 +497,9 @@ class FittedLearner(Learner, kind="model"):
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
-        return cls(Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little"))
+        return cls(
+            Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little")
+        )
 
 
 def _content_of(column: Column) -> str:
@@ -445,9 +531,13 @@ def named_numbers(values: Any, what: str) -> dict[str, float]:
         text = leaf if isinstance(leaf, str) else str(leaf).lower()
         is_word = isinstance(leaf, bool | str)
         feature = f"{name}={text}" if is_word else name or CONSTANT
-        numbers[feature] = numbers.get(feature, 0.0) + (1.0 if is_word else _compressed(leaf))
+        numbers[feature] = numbers.get(feature, 0.0) + (
+            1.0 if is_word else _compressed(leaf)
+        )
     if len(numbers) > MOST_NUMBERS:
-        raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
+        raise InputError(
+            f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}"
+        )
     return numbers
 
 
@@ -481,7 +571,11 @@ def _count_leaves(value: Any) -> int:
 
 
 def _compressed(number: float) -> float:
-    return float(number) if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
+    return (
+        float(number)
+        if abs(number) <= 1.0
+        else math.copysign(1.0 + math.log(abs(number)), number)
+    )
 
 
 def action_numbers(
@@ -494,7 +588,11 @@ def action_numbers(
     >>> action_numbers({"hour": 0.5}, "a", {})
     {'1': 1.0, 'a:a': 1.0, 'a:a|hour': 0.5}
     """
-    base = {f"f:{name}": value for name, value in own.items()} if own else {f"a:{label}": 1.0}
+    base = (
+        {f"f:{name}": value for name, value in own.items()}
+        if own
+        else {f"a:{label}": 1.0}
+    )
     numbers = {CONSTANT: 1.0, **base}
     if len(base) * (1 + len(context)) > MOST_NUMBERS:
         crossed = f"{len(context)} features crossed with {len(base)} of an action"
@@ -571,7 +669,9 @@ class OpenLearner(Learner, kind="open"):
             raise InputError(f"settings of the model: {error}") from None
         self._arms, self.seed = dict(checked.arms), checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
-        self.policy: CompletePolicy = LinUCB(SMALLEST, **START) if policy is None else policy
+        self.policy: CompletePolicy = (
+            LinUCB(SMALLEST, **START) if policy is None else policy
+        )
         self._check_policy()
         self._patterns: dict[Any, Array] = {}
         """Where the numbers of a round go, by its labels and the names in its context: rows, places, and of
@@ -585,7 +685,9 @@ class OpenLearner(Learner, kind="open"):
             fits = taken <= LIMIT and policy.dim <= LIMIT + SHARED
         if not fits:
             kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
-            raise InputError(f"policy must be a LinUCB or an AutoISD over these places, got {kind}")
+            raise InputError(
+                f"policy must be a LinUCB or an AutoISD over these places, got {kind}"
+            )
 
     # -- deciding --
 
@@ -594,24 +696,32 @@ class OpenLearner(Learner, kind="open"):
         names = self._offered(labels, actions, self._arms)
         return Round(names, self._encode(context, names, actions, keep=False))
 
-    def _offered(self, labels: Labels, actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
+    def _offered(
+        self, labels: Labels, actions: Actions, arms: Mapping[str, bool]
+    ) -> tuple[str, ...]:
         """Return the labels of a round; InputError unless all are active, where arms are registered."""
         if not labels and actions is None:
             active = tuple(label for label, is_active in arms.items() if is_active)
             if not active:
-                raise InputError("arms: none are registered, so a decision must say what is offered")
+                raise InputError(
+                    "arms: none are registered, so a decision must say what is offered"
+                )
             return active
         names = checked_labels(labels)
         for label in names if arms else ():
             if not arms.get(label, False):
-                raise InputError(f"arms: {label!r} is {'retired' if label in arms else 'not known'}")
+                raise InputError(
+                    f"arms: {label!r} is {'retired' if label in arms else 'not known'}"
+                )
         return names
 
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         own = 1.0 if not actions else _count_leaves(actions) / len(actions)
         return (1 + _count_leaves(context)) * max(own, 1.0)
 
-    def _encode(self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool) -> Array:
+    def _encode(
+        self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool
+    ) -> Array:
         """Return the features (K, p) of a round; `keep` the places that new names take.
 
         Places are never given up: rounds of the same labels and the same names in the context have the same
@@ -622,7 +732,11 @@ class OpenLearner(Learner, kind="open"):
         if key in self._patterns:
             features = np.zeros((len(names), self._room(len(self.places))))
             rows, columns, numbered = self._patterns[key]
-            np.add.at(features, (rows, columns), np.array([1.0, 1.0, *shared.values()])[numbered])
+            np.add.at(
+                features,
+                (rows, columns),
+                np.array([1.0, 1.0, *shared.values()])[numbered],
+            )
             return features
         numbers = self._numbers(shared, names, actions)
         places = self.places if keep else dict(self.places)
@@ -636,7 +750,11 @@ class OpenLearner(Learner, kind="open"):
         for row, own in enumerate(numbers):
             for number, (name, value) in enumerate(own.items()):
                 if name in places or self.grows:
-                    place = places[name] if name in places else LIMIT + crc32(name.encode()) % SHARED
+                    place = (
+                        places[name]
+                        if name in places
+                        else LIMIT + crc32(name.encode()) % SHARED
+                    )
                     features[row, place] += value
                     cells.append((row, place, number))
         if keep and key is not None:
@@ -655,17 +773,26 @@ class OpenLearner(Learner, kind="open"):
         if not names and not all(own):
             raise InputError("arms: an action has neither a label nor features")
         labels: Sequence[str | None] = names or [None] * len(own)
-        return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
+        return [
+            action_numbers(shared, label, numbers)
+            for label, numbers in zip(labels, own, strict=True)
+        ]
 
     @property
     def _takes_arms(self) -> bool:
         """Whether arms that come later start from a prior over arms."""
-        return isinstance(self.policy, AutoISD) and self.policy.prior.population is not None
+        return (
+            isinstance(self.policy, AutoISD)
+            and self.policy.prior.population is not None
+        )
 
     def _place_arm(self, label: str, places: dict[str, int]) -> None:
         """Give a new arm the places that every arm has, after the others, as long as there is room."""
         first, *others = list(self.places)[: self.policy.prior.layout.own]  # type: ignore[attr-defined]
-        if f"a:{label}" not in places and len(places) + 1 + len(others) <= MOST_ARM_PLACES:
+        if (
+            f"a:{label}" not in places
+            and len(places) + 1 + len(others) <= MOST_ARM_PLACES
+        ):
             for name in (first, *others):
                 places[f"a:{label}{name.removeprefix(first)}"] = len(places)
 
@@ -698,7 +825,9 @@ class OpenLearner(Learner, kind="open"):
         settings = {**self.policy.settings(), "dim": places}
         return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})
 
-    def with_policy(self, policy: CompletePolicy | None = None, places: Sequence[str] = ()) -> OpenLearner:
+    def with_policy(
+        self, policy: CompletePolicy | None = None, places: Sequence[str] = ()
+    ) -> OpenLearner:
         """Return a learner of the same arms with another policy, a new one if it is None."""
         return OpenLearner(self._arms, seed=self.seed, places=places, policy=policy)
 
@@ -706,16 +835,28 @@ class OpenLearner(Learner, kind="open"):
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
-        if actions is not None or (tuple(labels), *named_numbers(context, "context")) not in self._patterns:
+        if (
+            actions is not None
+            or (tuple(labels), *named_numbers(context, "context")) not in self._patterns
+        ):
             self._encode_past(context, labels, actions)
 
     def _encode_past(self, context: Context, labels: Labels, actions: Actions) -> Array:
         """Return the features of a round of the past, whose arms may be retired; its names have places."""
-        features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
+        features = self._encode(
+            context, self._offered(labels, actions, {}), actions, keep=True
+        )
         self.policy = self.policy_over(features.shape[1])
         return features
 
-    def learn(self, context: Context, labels: Labels, actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self,
+        context: Context,
+        labels: Labels,
+        actions: Actions,
+        place: int,
+        reward: float,
+    ) -> None:
         """Learn the reward of the action at `place`."""
         features = self._encode_past(context, labels, actions)
         self.policy.update(features[place], reward, offered=features, action=place)
@@ -730,9 +871,13 @@ class OpenLearner(Learner, kind="open"):
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
         if label in self._arms:
-            raise InputError(f"label {label!r} is there already, or was: labels are never used again")
+            raise InputError(
+                f"label {label!r} is there already, or was: labels are never used again"
+            )
         if features is not None:
-            raise InputError("features: arms of a model that began empty have none; send them as actions")
+            raise InputError(
+                "features: arms of a model that began empty have none; send them as actions"
+            )
         self._arms[label] = True
 
     def retire_arm(self, label: str) -> None:
@@ -745,7 +890,10 @@ class OpenLearner(Learner, kind="open"):
 
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
-        names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
+        names = [
+            *self.places,
+            *(f"free {j}" for j in range(len(self.places), self.policy.dim)),
+        ]
         return {
             "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
@@ -757,15 +905,22 @@ class OpenLearner(Learner, kind="open"):
         """The whole state."""
         settings = OpenSettings(self._arms, self.seed, list(self.places))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
-        return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
+        return storage.encode(
+            KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()}
+        )
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
         arrays, about = storage.decode(content, KIND, name, _schema)
         try:
-            settings = msgspec.structs.asdict(msgspec.json.decode(about["said"], type=OpenSettings))
-            return cls(**settings, policy=policy_base.from_bytes(arrays["policy"].tobytes(), name))
+            settings = msgspec.structs.asdict(
+                msgspec.json.decode(about["said"], type=OpenSettings)
+            )
+            return cls(
+                **settings,
+                policy=policy_base.from_bytes(arrays["policy"].tobytes(), name),
+            )
         except FileError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -46,9 +46,17 @@ def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
     (None, None)
     """
     host = header.decode("latin-1").lower()
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if not {"*", name} & {*names} and name not in ("", "localhost") and address_of(name) is None:
-        raise RefusedError(403, "host: not a name of this service; --allow-host NAME allows it")
+    name = (
+        host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    )
+    if (
+        not {"*", name} & {*names}
+        and name not in ("", "localhost")
+        and address_of(name) is None
+    ):
+        raise RefusedError(
+            403, "host: not a name of this service; --allow-host NAME allows it"
+        )
 
 
 # -- logs --
@@ -66,7 +74,9 @@ def log_request(scope: Scope, status: int, seconds: float) -> None:
         "status": status,
         "milliseconds": round(1e3 * seconds, 3),
     }
-    access_log.log(level, "%s", " ".join(map(str, about.values())), extra={"request": about})
+    access_log.log(
+        level, "%s", " ".join(map(str, about.values())), extra={"request": about}
+    )
 
 
 class LogFormatter(logging.Formatter):
@@ -85,20 +95,27 @@ class LogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; as text, a traceback follows it."""
         about = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         if self.as_json:
-            about |= {"level": record.levelname.lower(), **getattr(record, "request", {})}
+            about |= {
+                "level": record.levelname.lower(),
+                **getattr(record, "request", {}),
+            }
             return json.dumps(about | {"traceback": trace} if trace else about)
         line = escape_line(" ".join(about.values()))
         return f"{line}\n{escape_control_chars(trace)}" if trace else line
 
 
-def log_to_stderr(level: str = "info", *, as_json: bool = False, access: bool = False) -> None:
+def log_to_stderr(
+    level: str = "info", *, as_json: bool = False, access: bool = False
+) -> None:
     """Send the logs of a service to standard error, those of this level and above; with `access` a line
     for every request.
     """
@@ -167,12 +184,20 @@ class GuardedProtocol(HttpToolsProtocol):
         """Close the connections that have waited longest, a sixteenth of what is allowed, of the
         address that has most of them; or this one if all are busy.
         """
-        others = [each for each in self.connections if isinstance(each, GuardedProtocol)]
+        others = [
+            each for each in self.connections if isinstance(each, GuardedProtocol)
+        ]
         address, count = Counter(each.address for each in others).most_common(1)[0]
         if count <= MOST_PER_ADDRESS and len(others) <= most_connections():
             return
-        slow = [each for each in others if each.address == address and each is not self and not each.is_busy]
-        slow.sort(key=lambda each: (each.cycle is not None, each.since or 0.0))  # first who never asked
+        slow = [
+            each
+            for each in others
+            if each.address == address and each is not self and not each.is_busy
+        ]
+        slow.sort(
+            key=lambda each: (each.cycle is not None, each.since or 0.0)
+        )  # first who never asked
         for each in slow[: most_connections() // 16] or [self]:
             each.drop()
 
@@ -187,7 +212,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.received += len(data)
         super().data_received(data)
         if self.in_headers and self.received > LONGEST_HEADER:
-            self.send_400_response(f"The headers must have at most {LONGEST_HEADER} bytes.")
+            self.send_400_response(
+                f"The headers must have at most {LONGEST_HEADER} bytes."
+            )
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
@@ -205,7 +232,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """
         if not self.flow.write_paused:
             self.read_at = moment
-        allowed = HEADER_SECONDS if self.in_headers else BODY_SECONDS + self.received / SLOWEST_BODY
+        allowed = (
+            HEADER_SECONDS
+            if self.in_headers
+            else BODY_SECONDS + self.received / SLOWEST_BODY
+        )
         is_late = self.since is not None and moment - self.since > allowed
         return is_late or moment - self.read_at > READ_SECONDS
 
@@ -218,7 +249,11 @@ def most_connections() -> int:
     if 0 <= soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
+    return (
+        MOST_CONNECTIONS
+        if soft < 0
+        else max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
+    )
 
 
 class Listener(Server):
@@ -236,10 +271,22 @@ class Listener(Server):
     """
 
     def __init__(
-        self, app: ASGIApp, has_failed: Callable[[], bool], say: Callable[[str], None], **where: Any
+        self,
+        app: ASGIApp,
+        has_failed: Callable[[], bool],
+        say: Callable[[str], None],
+        **where: Any,
     ) -> None:
-        where |= {"timeout_keep_alive": IDLE_SECONDS, "timeout_graceful_shutdown": END_SECONDS}
-        where |= {"log_config": None, "log_level": "warning", "access_log": False, "server_header": False}
+        where |= {
+            "timeout_keep_alive": IDLE_SECONDS,
+            "timeout_graceful_shutdown": END_SECONDS,
+        }
+        where |= {
+            "log_config": None,
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+        }
         super().__init__(Config(app, http=GuardedProtocol, ws="none", **where))
         self.has_failed, self.say = has_failed, say
 
@@ -247,8 +294,12 @@ class Listener(Server):
         """Begin to listen."""
         await super().startup(sockets=sockets)
         if self.started:
-            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-            self.say(f"serving at http://{host}:{self.config.port}{self.config.root_path}")
+            host = (
+                f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            )
+            self.say(
+                f"serving at http://{host}:{self.config.port}{self.config.root_path}"
+            )
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections of clients that are too slow, once per second; return whether to end."""
@@ -262,7 +313,9 @@ class Listener(Server):
     def _drop_slow(self) -> None:
         moment = asyncio.get_running_loop().time()
         for connection in list(self.server_state.connections):
-            if isinstance(connection, GuardedProtocol) and connection.is_too_slow(moment):
+            if isinstance(connection, GuardedProtocol) and connection.is_too_slow(
+                moment
+            ):
                 connection.drop()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -273,7 +326,10 @@ class Listener(Server):
 
     def listen(self) -> bool:
         """Answer requests until asked to end; return whether it ever listened."""
-        for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again after an end in order
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # uvicorn raises them again after an end in order
             signal.signal(number, lambda *_: None)
         self.run()
         return self.started

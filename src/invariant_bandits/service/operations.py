@@ -58,15 +58,25 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self._registry = registry = prometheus.CollectorRegistry()
-        for collector in (prometheus.ProcessCollector, prometheus.PlatformCollector, prometheus.GCCollector):
+        for collector in (
+            prometheus.ProcessCollector,
+            prometheus.PlatformCollector,
+            prometheus.GCCollector,
+        ):
             collector(registry=registry)
         about, labels = "Requests by route and status.", ["route", "status"]
-        self._requests = prometheus.Counter(f"{PREFIX}_requests", about, labels, registry=registry)
+        self._requests = prometheus.Counter(
+            f"{PREFIX}_requests", about, labels, registry=registry
+        )
         name, about = f"{PREFIX}_request_duration_seconds", "How long requests took."
-        self._durations = prometheus.Histogram(name, about, ["route"], buckets=BOUNDS, registry=registry)
+        self._durations = prometheus.Histogram(
+            name, about, ["route"], buckets=BOUNDS, registry=registry
+        )
         registry.register(self)
         self._counts: Counter[str] = Counter()
-        self._recent: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=RECENT))
+        self._recent: dict[str, deque[float]] = defaultdict(
+            partial(deque, maxlen=RECENT)
+        )
 
     def count(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
@@ -82,7 +92,10 @@ class Metrics(Collector):
         summary = {}
         for route, recent in list(self._recent.items()):
             times = sorted(recent)
-            shown = {name: times[int(share * len(times))] for name, share in QUANTILES.items()}
+            shown = {
+                name: times[int(share * len(times))]
+                for name, share in QUANTILES.items()
+            }
             summary[route] = {"count": self._counts[route], **shown}
         return summary
 
@@ -91,7 +104,10 @@ class Metrics(Collector):
         view = self.view()
         numbers = {}
         for model, shown in view.get("models", {}).items():
-            gauges = {"waiting_decisions": shown["waiting"], "alarm": bool(shown["about"].get("alarm"))}
+            gauges = {
+                "waiting_decisions": shown["waiting"],
+                "alarm": bool(shown["about"].get("alarm")),
+            }
             numbers[model] = {**shown["counts"], **gauges}
         for section, kind in FAMILIES.items():
             for name, about in TEXTS[section].items():
@@ -102,8 +118,12 @@ class Metrics(Collector):
         for name, (about, number) in view.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
         available = float(view.get("available", True))
-        yield GaugeMetricFamily(f"{PREFIX}_store_available", "Whether the store takes events.", available)
-        yield GaugeMetricFamily(f"{PREFIX}_events", "Events in the store.", view.get("seq", 0))
+        yield GaugeMetricFamily(
+            f"{PREFIX}_store_available", "Whether the store takes events.", available
+        )
+        yield GaugeMetricFamily(
+            f"{PREFIX}_events", "Events in the store.", view.get("seq", 0)
+        )
 
     def page(self) -> bytes:
         """Return the page in the text format of Prometheus."""
@@ -145,8 +165,15 @@ class Call:
         Name of the model that is meant.
     """
 
-    def __init__(self, request: Request, service: Service, caller: str, model: str) -> None:
-        self.request, self.service, self.caller, self.model = request, service, caller, model
+    def __init__(
+        self, request: Request, service: Service, caller: str, model: str
+    ) -> None:
+        self.request, self.service, self.caller, self.model = (
+            request,
+            service,
+            caller,
+            model,
+        )
         self.path: Mapping[str, Any] = request.path_params
         self.engine, self.query = service.engine, request.query_params
 
@@ -180,7 +207,9 @@ class Call:
 
     async def in_thread(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """Return what a function that reads the store returns, without holding up other requests."""
-        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(
+            None, function, *arguments
+        )
 
 
 def model_of(request: Request) -> str | None:
@@ -256,31 +285,54 @@ class Operation:
 
     def paths(self) -> list[str]:
         """Return its paths."""
-        named = [NAMED_MODEL + self.path.removeprefix(MODEL)] if self.is_about_model else []
+        named = (
+            [NAMED_MODEL + self.path.removeprefix(MODEL)] if self.is_about_model else []
+        )
         return [self.path, *named]
 
     def routes(self) -> list[Route]:
         """Return its routes."""
-        return [Route(path, self.respond, methods=[self.method]) for path in self.paths()]
+        return [
+            Route(path, self.respond, methods=[self.method]) for path in self.paths()
+        ]
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
         caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(request, service, caller, self.model_of(request) or only_model(service.engine.state))
-        answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
+        call = Call(
+            request,
+            service,
+            caller,
+            self.model_of(request) or only_model(service.engine.state),
+        )
+        answer = await (
+            self.handler(call, await self._body(call))
+            if self.bodies
+            else self.handler(call)
+        )
         if answer is None:
             return Response(status_code=self.status)
-        return answer if isinstance(answer, Response) else responses.json_response(answer, self.status)
+        return (
+            answer
+            if isinstance(answer, Response)
+            else responses.json_response(answer, self.status)
+        )
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies
         most = responses.LARGEST_UPLOAD if takes_file else responses.LARGEST_BODY
         body = await responses.read_body(call.request, most)
-        if takes_file and (self.bodies == (bytes,) or "log" in call.query or not responses.is_json(body)):
+        if takes_file and (
+            self.bodies == (bytes,)
+            or "log" in call.query
+            or not responses.is_json(body)
+        ):
             return body
         for kind in self.bodies[1:]:
-            if kind is not bytes and responses.has_field(body, kind.__struct_encode_fields__[0]):
+            if kind is not bytes and responses.has_field(
+                body, kind.__struct_encode_fields__[0]
+            ):
                 return responses.decode(body, kind)
         return responses.decode(body, self.bodies[0])
 
@@ -289,7 +341,9 @@ OPERATIONS: list[Operation] = []
 """All of them; a module registers its own when it is imported."""
 
 
-def operation(method: str, path: str, role: Role | None, *bodies: Any, **options: Any) -> Registering:
+def operation(
+    method: str, path: str, role: Role | None, *bodies: Any, **options: Any
+) -> Registering:
     """Register a handler as an operation; for the parameters see `Operation`."""
 
     def register(handler: Handler) -> Handler:

@@ -14,7 +14,12 @@ from typing import Any
 import msgspec
 
 from invariant_bandits.service import events
-from invariant_bandits.service.events import AnyEvent, Decided, decision_key, decode_event
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Decided,
+    decision_key,
+    decode_event,
+)
 from invariant_bandits.service.state import State, UnappliableError, set_aside_events
 from invariant_bandits.service.store.sql import Cut, Row, StoreError
 from invariant_bandits.storage import FileError
@@ -50,12 +55,20 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
         except UnappliableError as error:
             log.error("event %d is set aside: %s", error.seq, error.why)
             known = {**state.aside, error.seq: error.why}
-            state = _first_state(store) if checkpoint is None else State.from_bytes(checkpoint, store)
+            state = (
+                _first_state(store)
+                if checkpoint is None
+                else State.from_bytes(checkpoint, store)
+            )
             state.aside |= known
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
-    if not least <= state.seq <= (end := store.head().seq):  # others may go on adding events
-        raise StoreError(f"the snapshot holds {state.seq} events, the store {end}: the last ones are lost")
+    if (
+        not least <= state.seq <= (end := store.head().seq)
+    ):  # others may go on adding events
+        raise StoreError(
+            f"the snapshot holds {state.seq} events, the store {end}: the last ones are lost"
+        )
     return state
 
 
@@ -86,7 +99,11 @@ def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
 
 def repair(store: Any) -> dict[int, str]:
     """Set aside for good what cannot be applied; numbers of these events, and why."""
-    aside = {seq: why for seq, why in restore(store).aside.items() if seq not in set_aside_events(store)}
+    aside = {
+        seq: why
+        for seq, why in restore(store).aside.items()
+        if seq not in set_aside_events(store)
+    }
     if aside:
         event = events.SetAside(last_time(store), aside)
         store.append([(events.key_of(event), events.encode_event(event))])
@@ -99,7 +116,9 @@ def last_time(store: Any) -> float:
     return max((decode_event(row.event).time for row in rows), default=0.0)
 
 
-def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
+def replay_all(
+    store: Any, progress: Callable[[int], None] | None = None, end: int | None = None
+) -> State:
     """The state after all events, or the first `end`; every decision is made again and must be the same, bit
     for bit.
 
@@ -113,7 +132,9 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
     first, last_use = state.seq, _published_states(store, state)
-    published = {first: State.from_bytes(state.to_bytes(), store)} if first in last_use else {}
+    published = (
+        {first: State.from_bytes(state.to_bytes(), store)} if first in last_use else {}
+    )
     for _, group in groupby(store.rows(state.seq, end), key=lambda row: row.batch):
         batch = list(group)
         for row in batch:
@@ -124,11 +145,15 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
             follow(state, [row])
             if state.seq in last_use:
                 published[state.seq] = State.from_bytes(state.to_bytes(), store)
-        published = {at: kept for at, kept in published.items() if last_use[at] >= state.seq}
+        published = {
+            at: kept for at, kept in published.items() if last_use[at] >= state.seq
+        }
         if newest is not None and state.seq == newest[0]:
             snapshot = _load(store, newest)
             if snapshot is not None and snapshot.hashes() != state.hashes():
-                raise StoreError(f"the snapshot after {state.seq} events holds another state than its replay")
+                raise StoreError(
+                    f"the snapshot after {state.seq} events holds another state than its replay"
+                )
         if progress is not None:
             progress(state.seq)
     return state
@@ -140,7 +165,11 @@ def _published_states(store: Any, first: State) -> dict[int, int]:
     """
     rows = (row for row in store.rows(first.seq) if row.seq not in first.aside)
     events = ((row.batch, decode_event(row.event)) for row in rows)
-    return {event.at: batch for batch, event in events if isinstance(event, Decided) and event.at is not None}
+    return {
+        event.at: batch
+        for batch, event in events
+        if isinstance(event, Decided) and event.at is not None
+    }
 
 
 def check(state: State | None, event: Decided) -> None:
@@ -148,7 +177,9 @@ def check(state: State | None, event: Decided) -> None:
     aside.
     """
     if state is None:
-        raise StoreError(f"decision {event.id!r} was made from {event.at} events, not a state before it")
+        raise StoreError(
+            f"decision {event.id!r} was made from {event.at} events, not a state before it"
+        )
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
@@ -172,7 +203,9 @@ def compact(store: Any, before: float) -> tuple[int, int]:
     return cut.first - start, end - cut.first
 
 
-def plan_cut(store: Any, state: State, first: int, bases: Iterable[int] = ()) -> Cut | None:
+def plan_cut(
+    store: Any, state: State, first: int, bases: Iterable[int] = ()
+) -> Cut | None:
     """Return how all batches before the one of event `first` can be removed; None if there are none.
 
     A replay begins with the first of the snapshots `bases` after which nothing refers to what is removed, or
@@ -183,9 +216,15 @@ def plan_cut(store: Any, state: State, first: int, bases: Iterable[int] = ()) ->
     """
     start, row = store.start().seq, store.row_from(first)
     first = state.seq if row is None else row.batch
-    needed = {decision_key(id, served.name) for served in state.models.values() for _, id in served.waiting}
+    needed = {
+        decision_key(id, served.name)
+        for served in state.models.values()
+        for _, id in served.waiting
+    }
     if needed:
-        first = next((row.batch for row in store.rows(start, first) if row.key in needed), first)
+        first = next(
+            (row.batch for row in store.rows(start, first) if row.key in needed), first
+        )
     if first <= start:
         return None
     for base in bases:
@@ -208,14 +247,23 @@ def first_event_since(store: Any, time: float, first: int, last: int) -> int:
     """
     if math.isinf(time):
         return first if time < 0.0 else last
-    moves = [(row.seq, decode_event(row.event).time) for row in store.of_key(events.CLOCK)]
+    moves = [
+        (row.seq, decode_event(row.event).time) for row in store.of_key(events.CLOCK)
+    ]
 
     def latest(seq: int) -> float:
         """When an event happened at the latest."""
         row = store.row_from(seq)
         if row is None:
             return math.inf
-        return float(min([decode_event(row.event).time, *(at for move, at in moves if move > row.seq)]))
+        return float(
+            min(
+                [
+                    decode_event(row.event).time,
+                    *(at for move, at in moves if move > row.seq),
+                ]
+            )
+        )
 
     return first + bisect_left(range(first, last), time, key=latest)
 

@@ -37,10 +37,14 @@ LARGEST = 1e12
 """Largest number."""
 
 
-def check_count(items: Sized, most: int, field: str, verb: str = "sent at once") -> None:
+def check_count(
+    items: Sized, most: int, field: str, verb: str = "sent at once"
+) -> None:
     """Refuse a list that is too long."""
     if len(items) > most:
-        raise RefusedError(422, f"{field}: at most {most} can be {verb}, got {len(items)}")
+        raise RefusedError(
+            422, f"{field}: at most {most} can be {verb}, got {len(items)}"
+        )
 
 
 def check_values(value: Any, field: str, depth: int = 0) -> int:
@@ -57,11 +61,16 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
     elif isinstance(value, list) and _are_numbers(value):
         count += len(value)
     elif isinstance(value, list):
-        count += sum(check_values(inner, f"{field}[{place}]", depth + 1) for place, inner in enumerate(value))
+        count += sum(
+            check_values(inner, f"{field}[{place}]", depth + 1)
+            for place, inner in enumerate(value)
+        )
     elif isinstance(value, str) and len(value) > LONGEST:
         problem = f"a text may have at most {LONGEST:,} characters"
     elif isinstance(value, int | float) and not abs(value) <= LARGEST:
-        problem = f"must be a number of at most {LARGEST:g} in size, got {str(value)[:40]}"
+        problem = (
+            f"must be a number of at most {LARGEST:g} in size, got {str(value)[:40]}"
+        )
     if count > MOST_VALUES:
         problem = f"may hold at most {MOST_VALUES:,} values"
     if problem:
@@ -75,14 +84,30 @@ def _are_numbers(values: list[Any]) -> bool:
     """
     if not values or not set(map(type, values)) <= {float, int}:
         return False
-    return min(values) >= -LARGEST and max(values) <= LARGEST and not math.isnan(sum(values))
+    return (
+        min(values) >= -LARGEST
+        and max(values) <= LARGEST
+        and not math.isnan(sum(values))
+    )
 
 
 log = logging.getLogger("invariant_bandits.service")
 Body = TypeVar("Body")
 
-CODES = {400: "malformed", 401: "no token", 403: "not allowed", 404: "not found", 405: "method"}
-CODES |= {409: "conflict", 413: "too large", 415: "media type", 422: "invalid", 429: "too many"}
+CODES = {
+    400: "malformed",
+    401: "no token",
+    403: "not allowed",
+    404: "not found",
+    405: "method",
+}
+CODES |= {
+    409: "conflict",
+    413: "too large",
+    415: "media type",
+    422: "invalid",
+    429: "too many",
+}
 CODES |= {500: "internal", 503: "unavailable"}
 
 
@@ -119,7 +144,9 @@ class RefusedError(Exception):
         self.field = self.field or (head if colon and " " not in head else None)
 
 
-def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(
+    value: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """Return a JSON response."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")
 
@@ -129,12 +156,22 @@ def refusal(error: BaseException) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, UnavailableError):
-        return RefusedError(503, f"nothing was stored: {error}", headers={"Retry-After": "1"})
+        return RefusedError(
+            503, f"nothing was stored: {error}", headers={"Retry-After": "1"}
+        )
     if isinstance(error, HTTPException):
-        return RefusedError(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+        return RefusedError(
+            error.status_code, str(error.detail), headers=dict(error.headers or {})
+        )
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
-        status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422
+        status = (
+            409
+            if isinstance(error, ConflictError)
+            else 404
+            if isinstance(error, NotFoundError)
+            else 422
+        )
         return RefusedError(status, str(error), field)
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "internal error; the service has logged it")
@@ -157,8 +194,15 @@ class ErrorAnswer(msgspec.Struct):
     @classmethod
     def of(cls, refused: RefusedError) -> ErrorAnswer:
         """Return the body."""
-        code, differences = CODES.get(refused.status, "error"), list(map(printable, refused.differences))
-        about = (printable(refused.message), printable(refused.field or ""), differences)
+        code, differences = (
+            CODES.get(refused.status, "error"),
+            list(map(printable, refused.differences)),
+        )
+        about = (
+            printable(refused.message),
+            printable(refused.field or ""),
+            differences,
+        )
         return cls(ErrorDetails(code, *about))
 
 
@@ -208,7 +252,9 @@ def seconds_of(text: str, field: str) -> float:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InputError(f"{field}: must be a time such as 2026-11-01T12:00, got {text[:40]!r}") from None
+        raise InputError(
+            f"{field}: must be a time such as 2026-11-01T12:00, got {text[:40]!r}"
+        ) from None
     if not 1970 <= time.year <= 9000:
         raise InputError(f"{field}: must be of the years 1970 to 9000, got {time.year}")
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -216,15 +262,23 @@ def seconds_of(text: str, field: str) -> float:
 
 def is_json(body: bytes) -> bool:
     """Whether a body is meant as a JSON object rather than a file, whatever its content type says."""
-    return body.lstrip()[:1] == b"{" and b"\0" not in body[:64] and len(body) <= LARGEST_BODY
+    return (
+        body.lstrip()[:1] == b"{"
+        and b"\0" not in body[:64]
+        and len(body) <= LARGEST_BODY
+    )
 
 
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
-    if re.match(rb'\s*{\s*"%s"\s*:' % name.encode(), body):  # its first one: no need to read all
+    if re.match(
+        rb'\s*{\s*"%s"\s*:' % name.encode(), body
+    ):  # its first one: no need to read all
         return True
     try:
-        return f'"{name}"'.encode() in body and name in decode(body, dict[str, msgspec.Raw])
+        return f'"{name}"'.encode() in body and name in decode(
+            body, dict[str, msgspec.Raw]
+        )
     except RefusedError:
         return False
 
@@ -232,5 +286,7 @@ def has_field(body: bytes, name: str) -> bool:
 def check_id(id: str, field: str = "id") -> str:
     """Return an id that can be kept, or refuse it."""
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise RefusedError(422, f"{field}: must have 1 to {LONGEST_ID} printable characters")
+        raise RefusedError(
+            422, f"{field}: must have 1 to {LONGEST_ID} printable characters"
+        )
     return id

@@ -27,17 +27,44 @@ from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands, document
 from invariant_bandits.service.access import Access, is_loopback, read_tokens
-from invariant_bandits.service.background import Learning, RefitSchedule, compare, in_words
+from invariant_bandits.service.background import (
+    Learning,
+    RefitSchedule,
+    compare,
+    in_words,
+)
 from invariant_bandits.service.dashboard import Dashboard
 from invariant_bandits.service.engine import Decider, Engine, Retention
 from invariant_bandits.service.events import Origin
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
-from invariant_bandits.service.listener import HEALTH, Listener, check_host, log_request, route_path
-from invariant_bandits.service.operations import OPERATIONS, TEXTS, Call, Service, operation
+from invariant_bandits.service.listener import (
+    HEALTH,
+    Listener,
+    check_host,
+    log_request,
+    route_path,
+)
+from invariant_bandits.service.operations import (
+    OPERATIONS,
+    TEXTS,
+    Call,
+    Service,
+    operation,
+)
 from invariant_bandits.service.protocols import ofrep, personalizer
-from invariant_bandits.service.responses import ErrorAnswer, RefusedError, json_response, refusal
+from invariant_bandits.service.responses import (
+    ErrorAnswer,
+    RefusedError,
+    json_response,
+    refusal,
+)
 from invariant_bandits.service.routes import decisions, models
-from invariant_bandits.service.store.open_store import FEW, Verification, check_newest, open_store
+from invariant_bandits.service.store.open_store import (
+    FEW,
+    Verification,
+    check_newest,
+    open_store,
+)
 from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError, UnreachableError
 
@@ -67,7 +94,10 @@ class Application(Starlette):
     """
 
     def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
-        super().__init__(routes=[route for each in OPERATIONS for route in each.routes()], lifespan=_lifespan)
+        super().__init__(
+            routes=[route for each in OPERATIONS for route in each.routes()],
+            lifespan=_lifespan,
+        )
         self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
         service.engine.on_view.append(Dashboard())
         service.metrics.view = lambda: service.engine.view
@@ -86,21 +116,31 @@ class Application(Starlette):
             nonlocal status
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
-                own = {name.lower() for name, _ in headers}  # it may have some of them itself
+                own = {
+                    name.lower() for name, _ in headers
+                }  # it may have some of them itself
                 headers += [header for header in HEADERS if header[0] not in own]
             await send(message)
 
         self._under_way += 1
         try:
-            host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+            host = next(
+                (value for name, value in scope["headers"] if name == b"host"), b""
+            )
             check_host(host, self.state.hosts)
             if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-                raise RefusedError(503, "too many requests are in progress", headers={"Retry-After": "1"})
+                raise RefusedError(
+                    503,
+                    "too many requests are in progress",
+                    headers={"Retry-After": "1"},
+                )
             await self.router(scope, receive, send_with_headers)
         except Exception as error:
             if status:
                 raise
-            await _error_response(refusal(error), scope)(scope, receive, send_with_headers)
+            await _error_response(refusal(error), scope)(
+                scope, receive, send_with_headers
+            )
         finally:
             self._under_way -= 1
         name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
@@ -142,13 +182,20 @@ async def ready(call: Call) -> Any:
     if (why := call.engine.problem()) is not None:
         return json_response({"status": "unavailable", "why": why}, 503)
     verified = call.engine.verification is None or call.engine.verification.done
-    return {"status": "ready", "set_aside": len(call.engine.state.aside), "verified": verified}
+    return {
+        "status": "ready",
+        "set_aside": len(call.engine.state.aside),
+        "verified": verified,
+    }
 
 
 @operation("GET", "/metrics", "read", media="text/plain")
 async def metrics(call: Call) -> Response:
     """Show metrics in the text format of Prometheus."""
-    return Response(call.service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(
+        call.service.metrics.page(),
+        media_type="text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 @operation("GET", "/", None, media="text/html")
@@ -182,7 +229,10 @@ async def overview(call: Call) -> dict[str, Any]:
             "latencies": service.metrics.latencies(),
             "may_change": not service.access.tokens or call.caller.startswith("admin"),
         },
-        "models": {model: {"alarm": bool(shown["about"].get("alarm"))} for model, shown in models.items()},
+        "models": {
+            model: {"alarm": bool(shown["about"].get("alarm"))}
+            for model, shown in models.items()
+        },
         "name": name,
         "model": None if name is None else models[name],
     }
@@ -213,14 +263,20 @@ def engine_for(role: FleetRole, address: str, say: Say) -> Engine:
     """
     one_of("role", role, get_args(FleetRole))
     if role != "alone" and not is_address(address):
-        raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
+        raise InputError(
+            f"role: a {role} needs a store that processes can share (--store postgresql://…)"
+        )
     say = cache(say)  # each line once, however long it waits
     if role == "decider":
         return Decider(_open(address, say, role, learning=False))
     wait = partial(_pause, say, "another process is the learner: waiting until it ends")
-    store = _open(address, say, role, check=check_newest, wait=wait if role == "learner" else None)
+    store = _open(
+        address, say, role, check=check_newest, wait=wait if role == "learner" else None
+    )
     try:
-        engine = Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
+        engine = Engine(
+            store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf
+        )
     except BaseException:
         store.close()
         raise
@@ -306,7 +362,11 @@ class ServiceSettings:
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Under which names requests may come: any, if tokens are needed and none is named."""
-        is_open = self.token_file is not None and not self.allow_hosts and not is_loopback(self.host)
+        is_open = (
+            self.token_file is not None
+            and not self.allow_hosts
+            and not is_loopback(self.host)
+        )
         return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
 
 
@@ -314,15 +374,23 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
     """The service with its store checked, its state restored and its models there; not yet listening."""
     tokens = {} if settings.token_file is None else read_tokens(settings.token_file)
     if not tokens and not is_loopback(settings.host):
-        raise InputError(f"host: other machines can reach {settings.host}: tokens are needed (--token-file)")
+        raise InputError(
+            f"host: other machines can reach {settings.host}: tokens are needed (--token-file)"
+        )
     if settings.role == "decider" and (settings.models or settings.logs):
-        raise InputError("role: a decider takes its models from the learner, not from files")
+        raise InputError(
+            "role: a decider takes its models from the learner, not from files"
+        )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
-    say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
+    say(
+        f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}"
+    )
     engine.start()
     try:
-        if settings.empty_model and not (settings.models or settings.logs or engine.state.models):
+        if settings.empty_model and not (
+            settings.models or settings.logs or engine.state.models
+        ):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
@@ -333,7 +401,11 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
     except BaseException:
         engine.stop()
         raise
-    learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
+    learning = (
+        None
+        if settings.role == "decider"
+        else Learning(engine, settings.store, settings.plan)
+    )
     return Service(engine, Access(tokens, settings.rate), learning=learning)
 
 
@@ -345,24 +417,38 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
     """
 
     def add(name: str, model: Model, origin: Origin, note: str) -> None:
-        learner, known = FittedLearner(model, engine.store.seed), engine.state.models.get(name)
+        learner, known = (
+            FittedLearner(model, engine.store.seed),
+            engine.state.models.get(name),
+        )
         about: dict[str, Any] = {"note": note, "unless_known": True}
         if known is not None and not known.has_content(learner.to_bytes()):
             report = compare(engine, name, learner)
-            about |= {"active": not report["differences"], "evaluation": report["evaluation"]}
+            about |= {
+                "active": not report["differences"],
+                "evaluation": report["evaluation"],
+            }
             say(f"{name}: the file has changed; {in_words(report['evaluation'])}")
             for difference in report["differences"]:
                 say(f"{name}: {difference}")
             if report["differences"]:
-                say(f"{name}: the new version was added but does not decide; it can be activated by hand")
-        version = engine.call(commands.add_version(name, learner, origin, **about), alone=True)
-        say(f"{name}: version {engine.state.models[name].version if known else version}")
+                say(
+                    f"{name}: the new version was added but does not decide; it can be activated by hand"
+                )
+        version = engine.call(
+            commands.add_version(name, learner, origin, **about), alone=True
+        )
+        say(
+            f"{name}: version {engine.state.models[name].version if known else version}"
+        )
 
     for name, path in settings.models.items():
         add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
         if name not in engine.state.models:
-            from invariant_bandits.model.fit import fit_logs  # a start without logs saves this second
+            from invariant_bandits.model.fit import (
+                fit_logs,
+            )  # a start without logs saves this second
 
             say(f"{name}: fitting to {log_path}")
             add(name, fit_logs(log_path), "logs", Path(log_path).name)
@@ -374,7 +460,9 @@ def serve(settings: ServiceSettings, say: Say = lambda line: None) -> int:
     The caller has blocked SIGHUP: one that comes before there is a service is answered then.
     """
     service = open_service(settings, say)
-    signal.signal(signal.SIGHUP, lambda *_: _rotate(service.access, settings.token_file))
+    signal.signal(
+        signal.SIGHUP, lambda *_: _rotate(service.access, settings.token_file)
+    )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     return run(service, settings, say)
 
@@ -391,11 +479,17 @@ def _rotate(access: Access, token_file: Path | None) -> None:
         log.error("SIGHUP: the tokens stay as they were: %s", error)
 
 
-def run(service: Service, settings: ServiceSettings, say: Say = lambda line: None) -> int:
+def run(
+    service: Service, settings: ServiceSettings, say: Say = lambda line: None
+) -> int:
     """Listen until asked to end, or until the engine has failed; 0 if it ended in order."""
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(*GARBAGE_EVERY)
     app = Application(service, settings.allowed_hosts)
-    where = {"host": settings.host, "port": settings.port, "root_path": settings.root_path}
+    where = {
+        "host": settings.host,
+        "port": settings.port,
+        "root_path": settings.root_path,
+    }
     listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
     return 0 if listener.listen() and service.engine.failure is None else 1

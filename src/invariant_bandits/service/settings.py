@@ -51,7 +51,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = "online"
     holdout: Share = 0.0
     holdout_to: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = UNIFORM
-    holdout_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    holdout_key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = (
+        None
+    )
 
     @property
     def holds_out(self) -> bool:
@@ -65,7 +67,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         if not self.holds_out:
             return "", 0
-        digest = hashlib.sha256(f"{model}\n{unit}".encode(errors="surrogatepass")).digest()
+        digest = hashlib.sha256(
+            f"{model}\n{unit}".encode(errors="surrogatepass")
+        ).digest()
         held = int.from_bytes(digest[:8]) < self.holdout * 2.0**64
         return "holdout" if held else "model", digest[8] % BUCKETS
 

@@ -19,8 +19,22 @@ import msgspec
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import events
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, Rewarded, decision_key, decode_event
-from invariant_bandits.service.learners import Actions, Choice, Context, Learner, Round, learner_from_bytes
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Closed,
+    Decided,
+    Rewarded,
+    decision_key,
+    decode_event,
+)
+from invariant_bandits.service.learners import (
+    Actions,
+    Choice,
+    Context,
+    Learner,
+    Round,
+    learner_from_bytes,
+)
 from invariant_bandits.service.settings import AGGREGATES, Configuration, Group
 from invariant_bandits.service.store.sql import Row, StoreError, UnavailableError
 from invariant_bandits.service.timeline import Holdout, Timeline
@@ -88,7 +102,11 @@ class Deadlines:
 
 
 def _trace(wait: tuple[float, str]) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(wait).encode(errors="surrogatepass"), digest_size=16).digest())
+    return int.from_bytes(
+        hashlib.blake2b(
+            repr(wait).encode(errors="surrogatepass"), digest_size=16
+        ).digest()
+    )
 
 
 MOST_COUNTED = 10_000
@@ -183,7 +201,9 @@ class ServedModel:
     def check_version(self, version: str) -> None:
         """Raise NotFoundError for a version that does not exist."""
         if version not in self.versions:
-            raise NotFoundError(f"version: {version!r} is not one of {', '.join(self.versions)}")
+            raise NotFoundError(
+                f"version: {version!r} is not one of {', '.join(self.versions)}"
+            )
 
     def has_content(self, content: bytes) -> bool:
         """Return whether a version was added with exactly this content."""
@@ -193,28 +213,44 @@ class ServedModel:
     def previous(self) -> str:
         """The version before the active one."""
         if len(self.activations) < 2:
-            raise InputError(f"model: {self.name!r} has no earlier version to return to")
+            raise InputError(
+                f"model: {self.name!r} has no earlier version to return to"
+            )
         return self.activations[-2]
 
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
         needed = {newest, self.configuration.holdout_to, *self.activations}
-        for name in [name for name, added in self.versions.items() if added.origin == "background"]:
+        for name in [
+            name
+            for name, added in self.versions.items()
+            if added.origin == "background"
+        ]:
             if name not in needed:
                 del self.versions[name], self.learners[name]
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        parts = [self.configuration, self.counts, str(self.waiting.trace), self.activations]
+        parts = [
+            self.configuration,
+            self.counts,
+            str(self.waiting.trace),
+            self.activations,
+        ]
         content.update(msgspec.json.encode(parts))
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
         return content.hexdigest()
 
     def choose(
-        self, context: Context, labels: Sequence[str], actions: Actions, draw: int, group: Group = ""
+        self,
+        context: Context,
+        labels: Sequence[str],
+        actions: Actions,
+        draw: int,
+        group: Group = "",
     ) -> tuple[str, Round, Choice, list[float]]:
         """Return the version that decides, the round, what is chosen in it in the present state, and the
         expected rewards.
@@ -228,10 +264,20 @@ class ServedModel:
         if rules.mode != "online":
             return version, round, Choice.certain(0, len(means)), means
         if held_out and rules.holdout_to in round.labels:
-            return version, round, Choice.certain(round.labels.index(rules.holdout_to), len(means)), means
+            return (
+                version,
+                round,
+                Choice.certain(round.labels.index(rules.holdout_to), len(means)),
+                means,
+            )
         if held_out:
             chances = [1.0 / len(means)] * len(means)
-        return version, round, Choice.drawn(chances, learner.seed, draw, round.features), means
+        return (
+            version,
+            round,
+            Choice.drawn(chances, learner.seed, draw, round.features),
+            means,
+        )
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -239,7 +285,9 @@ class ServedModel:
         One that was proposed in this batch is not counted yet, and was made under the present rules.
         """
         proposed = decided.at is None and decided.draw >= self.counts.decisions
-        return decided.id in self.waiting or (proposed and self.configuration.reward_wait is not None)
+        return decided.id in self.waiting or (
+            proposed and self.configuration.reward_wait is not None
+        )
 
     def close(self, moment: float, id: str, values: list[float]) -> Closed:
         """Return the event that settles a decision with these rewards."""
@@ -247,7 +295,9 @@ class ServedModel:
         if rules.mode == "logging":
             return Closed(moment, id, self.name, None, "not learned in this mode")
         if not values:
-            why: events.ClosedBecause = "no reward" if rules.default_reward is None else "default"
+            why: events.ClosedBecause = (
+                "no reward" if rules.default_reward is None else "default"
+            )
             return Closed(moment, id, self.name, rules.default_reward, why)
         why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
         return Closed(moment, id, self.name, AGGREGATES[rules.aggregation](values), why)
@@ -260,7 +310,11 @@ def _encode_part(part: Any) -> Any:
 
 def _decode_part(kind: type, part: Any) -> Any:
     """Return a learner or deadlines as `_encode_part` wrote them."""
-    return learner_from_bytes(part[0], part[1], "a snapshot") if kind is Learner else Deadlines(part)
+    return (
+        learner_from_bytes(part[0], part[1], "a snapshot")
+        if kind is Learner
+        else Deadlines(part)
+    )
 
 
 class StateSnapshot(msgspec.Struct):
@@ -384,13 +438,19 @@ def record_of(history: Iterable[AnyEvent]) -> Record | None:
 
 def teach(learner: Learner, decided: Decided, reward: float) -> None:
     """Have a learner learn the reward of a decision."""
-    learner.learn(decided.context, decided.labels, decided.actions, decided.place, reward)
+    learner.learn(
+        decided.context, decided.labels, decided.actions, decided.place, reward
+    )
 
 
 def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
     stored = store.of_key(events.ASIDE)
-    return {seq: why for row in stored for seq, why in decode_event(row.event).events.items()}
+    return {
+        seq: why
+        for row in stored
+        for seq, why in decode_event(row.event).events.items()
+    }
 
 
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
@@ -515,7 +575,9 @@ class State:
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
         content = self.store.content(event.content)
-        served.learners[event.version] = learner_from_bytes(event.learner, content, name)
+        served.learners[event.version] = learner_from_bytes(
+            event.learner, content, name
+        )
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
@@ -531,7 +593,10 @@ class State:
     def _on_configure(self, event: events.Configured) -> None:
         served, rules = self.models[event.model], event.configuration
         before, served.configuration = served.configuration, rules
-        if (before.holdout_to, before.holdout_key) != (rules.holdout_to, rules.holdout_key):
+        if (before.holdout_to, before.holdout_key) != (
+            rules.holdout_to,
+            rules.holdout_key,
+        ):
             served.timeline.holdout = Holdout()
 
     def _on_arm(self, event: events.ArmAdded) -> None:
@@ -551,7 +616,9 @@ class State:
         if label not in served.plays and len(served.plays) >= MOST_COUNTED:
             label = OTHERS
         served.plays[label] = served.plays.get(label, 0) + 1
-        with contextlib.suppress(*UNLEARNABLE):  # what a learner cannot note must not stop a replay
+        with contextlib.suppress(
+            *UNLEARNABLE
+        ):  # what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
@@ -580,8 +647,16 @@ class State:
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = self.record(event.id, event.model), self.models[event.model].waiting
-        if record is not None and record.activated and record.joined() and event.id not in waiting:
+        record, waiting = (
+            self.record(event.id, event.model),
+            self.models[event.model].waiting,
+        )
+        if (
+            record is not None
+            and record.activated
+            and record.joined()
+            and event.id not in waiting
+        ):
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
@@ -597,12 +672,17 @@ class State:
             teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (ValueError, ArithmeticError):  # this version cannot take it: so in every replay
+        except (
+            ValueError,
+            ArithmeticError,
+        ):  # this version cannot take it: so in every replay
             served.counts.refused += 1
             self.refusals[_refusal(event.id, event.model)] = None
             while len(self.refusals) > MOST_REFUSALS:
                 del self.refusals[next(iter(self.refusals))]
-        served.timeline.add(record.decided, event.value, event.time, served.learner.policy_over())
+        served.timeline.add(
+            record.decided, event.value, event.time, served.learner.policy_over()
+        )
 
     def was_refused(self, id: str, model: str) -> bool:
         """Whether a settled decision could not be learned; known of the latest MOST_REFUSALS of them."""
@@ -614,12 +694,16 @@ class State:
 
     # -- what should happen --
 
-    def record(self, id: str, model: str, pending: dict[str, Record] | None = None) -> Record | None:
+    def record(
+        self, id: str, model: str, pending: dict[str, Record] | None = None
+    ) -> Record | None:
         """What is known of a decision of a model, after what was proposed in this batch."""
         key = decision_key(id, model)
         return (pending or {}).get(key) or self.records.find(key)
 
-    def owner(self, id: str, model: str | None, pending: dict[str, Record]) -> ServedModel:
+    def owner(
+        self, id: str, model: str | None, pending: dict[str, Record]
+    ) -> ServedModel:
         """The model whose decision an id means.
 
         Without a name it is the only model that has decided under the id. If none has, it is "default", or
@@ -631,34 +715,53 @@ class State:
         keys = self.store.keys_from(decision_key(id)) | pending.keys()
         candidates = [name for name in self.models if decision_key(id, name) in keys]
         records = ((name, self.record(id, name, pending)) for name in candidates)
-        names = [name for name, record in records if record is not None and record.decided is not None]
+        names = [
+            name
+            for name, record in records
+            if record is not None and record.decided is not None
+        ]
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:
             several = ", ".join(sorted(names or self.models))
-            raise ConflictError(f"model: the id {id!r} could be one of {several}; name the model")
+            raise ConflictError(
+                f"model: the id {id!r} could be one of {several}; name the model"
+            )
         return self.models[names[0]]
 
     def due(self, moment: float, most: int) -> list[tuple[str, str]]:
         """Model and id of decisions whose wait has ended, at most so many."""
-        ended = ((served.name, id) for served in self.models.values() for id in served.waiting.ended(moment))
+        ended = (
+            (served.name, id)
+            for served in self.models.values()
+            for id in served.waiting.ended(moment)
+        )
         return list(islice(ended, most))
 
     def next_due(self) -> float:
         """When the next wait ends."""
-        return min((served.waiting.next_end for served in self.models.values()), default=math.inf)
+        return min(
+            (served.waiting.next_end for served in self.models.values()),
+            default=math.inf,
+        )
 
     # -- snapshots --
 
     def to_bytes(self) -> bytes:
         """Return a snapshot: everything but the records, which are read from the store."""
-        snapshot = StateSnapshot(self.seq, list(self.models.values()), self.aside, list(self.refusals))
+        snapshot = StateSnapshot(
+            self.seq, list(self.models.values()), self.aside, list(self.refusals)
+        )
         return msgspec.msgpack.encode(snapshot, enc_hook=_encode_part)
 
     @classmethod
-    def from_bytes(cls, content: bytes, store: Any, *, published: bool = False) -> State:
+    def from_bytes(
+        cls, content: bytes, store: Any, *, published: bool = False
+    ) -> State:
         """Return the state that a snapshot holds; `published` if it is only to be decided from."""
-        snapshot = msgspec.msgpack.decode(content, type=StateSnapshot, dec_hook=_decode_part)
+        snapshot = msgspec.msgpack.decode(
+            content, type=StateSnapshot, dec_hook=_decode_part
+        )
         state = cls(store, at=snapshot.seq if published else None)
         state.seq, state.aside = snapshot.seq, snapshot.aside
         state.models = {served.name: served for served in snapshot.models}

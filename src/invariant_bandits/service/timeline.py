@@ -60,13 +60,29 @@ class Holdout:
         """
         if not rules.holds_out:
             return None
-        sides = {name: mean_over_clusters(*np.array(getattr(self, name)).T) for name in ("model", "holdout")}
-        shown: Shown = {"share": rules.holdout, "to": rules.holdout_to, "key": rules.holdout_key, **sides}
+        sides = {
+            name: mean_over_clusters(*np.array(getattr(self, name)).T)
+            for name in ("model", "holdout")
+        }
+        shown: Shown = {
+            "share": rules.holdout,
+            "to": rules.holdout_to,
+            "key": rules.holdout_key,
+            **sides,
+        }
         shown["uplift"] = None
-        if all(side["decisions"] >= FEWEST and side["error"] is not None for side in sides.values()):
+        if all(
+            side["decisions"] >= FEWEST and side["error"] is not None
+            for side in sides.values()
+        ):
             model, held = sides["model"], sides["holdout"]
-            value, freedom = model["mean"] - held["mean"], min(model["buckets"], held["buckets"]) - 1
-            half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(model["error"], held["error"])
+            value, freedom = (
+                model["mean"] - held["mean"],
+                min(model["buckets"], held["buckets"]) - 1,
+            )
+            half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(
+                model["error"], held["error"]
+            )
             ends = {"low": value - half, "high": value + half, "confidence": CONFIDENCE}
             shown["uplift"] = {"value": value, **ends}
         return shown
@@ -123,7 +139,9 @@ class Timeline:
             return
         mixture = getattr(policy, "mixture", None)
         self.segments.append(self.last)
-        self.points.append((time, None if mixture is None else mixture.hypothesis_weights()))
+        self.points.append(
+            (time, None if mixture is None else mixture.hypothesis_weights())
+        )
         self.last = [0.0, 0.0, 0.0]
         if len(self.segments) >= MOST_SEGMENTS:
             pairs = zip(self.segments[::2], self.segments[1::2], strict=True)
@@ -133,14 +151,25 @@ class Timeline:
 
     def mark(self, kind: str, words: str, time: float) -> None:
         """Remember when something happened."""
-        self.marks = [*self.marks, {"kind": kind, "words": words, "time": time}][-MOST_MARKS:]
+        self.marks = [*self.marks, {"kind": kind, "words": words, "time": time}][
+            -MOST_MARKS:
+        ]
 
     def show(self) -> Shown:
         """Return everything, as plain values; a segment is (time of its end, n, Σr, Σr²)."""
-        ends, parts = [time for time, _ in self.points] + [self.latest], [*self.segments, self.last]
+        ends, parts = (
+            [time for time, _ in self.points] + [self.latest],
+            [*self.segments, self.last],
+        )
         return {
             "settled": int(sum(sums[0] for sums in parts)),
-            "segments": [(time, *sums) for time, sums in zip(ends, parts, strict=True) if sums[0]],
-            "points": [{"time": time, "beliefs": beliefs} for time, beliefs in self.points if beliefs],
+            "segments": [
+                (time, *sums) for time, sums in zip(ends, parts, strict=True) if sums[0]
+            ],
+            "points": [
+                {"time": time, "beliefs": beliefs}
+                for time, beliefs in self.points
+                if beliefs
+            ],
             "marks": self.marks,
         }

@@ -16,7 +16,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.registry import Registry
 from invariant_bandits.simulation import paper as online_paths
-from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, check_counts, regimes_of
+from invariant_bandits.simulation.paper import (
+    LoggedRounds,
+    PaperWorld,
+    check_counts,
+    regimes_of,
+)
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -40,7 +45,9 @@ class RegisteredEnvironment:
     seeded_as: str
 
 
-ENVIRONMENTS: Registry[RegisteredEnvironment] = Registry("environment", "invariant_bandits.simulation")
+ENVIRONMENTS: Registry[RegisteredEnvironment] = Registry(
+    "environment", "invariant_bandits.simulation"
+)
 
 
 def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], Kind]:
@@ -71,7 +78,9 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
 
     def registered(kind: Kind) -> Kind:
         if not is_dataclass(kind) or not callable(getattr(kind, "draw", None)):
-            raise InputError(f"environment must be a dataclass with draw(horizon, rng), got {kind.__name__}")
+            raise InputError(
+                f"environment must be a dataclass with draw(horizon, rng), got {kind.__name__}"
+            )
         ENVIRONMENTS.add(RegisteredEnvironment(name, kind, seeded_as or name))
         return kind
 
@@ -85,8 +94,13 @@ def described(environment: Any, *, seeded: bool = False) -> dict[str, Any]:
     seeds are derived.
     """
     kind = type(environment)
-    known = {entry.kind: entry.seeded_as if seeded else entry.name for entry in ENVIRONMENTS}
-    return {"kind": known.get(kind, f"{kind.__module__}.{kind.__qualname__}"), **asdict(environment)}
+    known = {
+        entry.kind: entry.seeded_as if seeded else entry.name for entry in ENVIRONMENTS
+    }
+    return {
+        "kind": known.get(kind, f"{kind.__module__}.{kind.__qualname__}"),
+        **asdict(environment),
+    }
 
 
 class SimulatedPast(Past):
@@ -172,7 +186,9 @@ def past_of(episode: Any) -> Past:
     rounds, actions, dim = episode.offered.shape
     shape = {"truth": episode, "horizon": rounds, "actions": actions}
     if getattr(episode, "logs", None) is None:
-        return SimulatedPast(**shape, moments=WindowedMoments.empty(dim, 1), noise_scale=1.0)
+        return SimulatedPast(
+            **shape, moments=WindowedMoments.empty(dim, 1), noise_scale=1.0
+        )
     return SimulatedPast(**shape, logs=episode.logs)
 
 
@@ -217,7 +233,9 @@ class KnownEpisode:
     @property
     def rewards(self) -> Array:
         """What every action brings when it is played (T, K)."""
-        return self.means + self.noise[:, None] if self.outcomes is None else self.outcomes
+        return (
+            self.means + self.noise[:, None] if self.outcomes is None else self.outcomes
+        )
 
     @cached_property
     def past(self) -> Past:
@@ -325,7 +343,9 @@ class PaperEpisodes:
         check_counts(self, logged=1, states=2)
         online_paths.checked_changes(self.changes)
         if self.unit_actions and self.fixed_actions is None:
-            raise InputError("unit_actions needs fixed_actions: only these can be scaled")
+            raise InputError(
+                "unit_actions needs fixed_actions: only these can be scaled"
+            )
 
     def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
         """Draw one episode: logged rounds, then online rounds.
@@ -346,31 +366,55 @@ class PaperEpisodes:
         logs = self.world.log(self.logged, rng)
         offered = self._offered(logs, horizon, rng)
         coefficients = self._coefficients(logs, horizon, rng)
-        return KnownEpisode(logs, offered, coefficients, self.world.draw_noise(horizon, rng), self.windows)
+        return KnownEpisode(
+            logs,
+            offered,
+            coefficients,
+            self.world.draw_noise(horizon, rng),
+            self.windows,
+        )
 
-    def _offered(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
+    def _offered(
+        self, logs: LoggedRounds, horizon: int, rng: np.random.Generator
+    ) -> Array:
         p = self.world.dim
         if self.fixed_actions is not None:
             actions = rng.standard_normal((self.fixed_actions, p))
             if self.unit_actions:
                 actions /= np.linalg.norm(actions, axis=1, keepdims=True)
-            return np.ascontiguousarray(np.broadcast_to(actions, (horizon, self.fixed_actions, p)))
+            return np.ascontiguousarray(
+                np.broadcast_to(actions, (horizon, self.fixed_actions, p))
+            )
         root = self.world.covariance_root(logs.basis, rng)
-        return np.asarray(rng.standard_normal((horizon, self.world.actions, p)) @ root.T)
+        return np.asarray(
+            rng.standard_normal((horizon, self.world.actions, p)) @ root.T
+        )
 
-    def _coefficients(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
+    def _coefficients(
+        self, logs: LoggedRounds, horizon: int, rng: np.random.Generator
+    ) -> Array:
         moving = self.world.moving_coordinates()
         staying = [j for j in range(self.world.dim) if j not in moving]
         inner = np.tile(logs.basis.T @ logs.component, (horizon, 1))
         if self.violation:
             direction = rng.standard_normal(len(staying))
-            progress = np.ones(horizon) if self.breach == "jump" else np.linspace(0.0, 1.0, horizon)
-            inner[:, staying] += progress[:, None] * (self.violation * direction / np.linalg.norm(direction))
+            progress = (
+                np.ones(horizon)
+                if self.breach == "jump"
+                else np.linspace(0.0, 1.0, horizon)
+            )
+            inner[:, staying] += progress[:, None] * (
+                self.violation * direction / np.linalg.norm(direction)
+            )
         inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
         return np.asarray(inner @ logs.basis.T)
 
     def _residual_path(
-        self, logs: LoggedRounds, moving: list[int], horizon: int, rng: np.random.Generator
+        self,
+        logs: LoggedRounds,
+        moving: list[int],
+        horizon: int,
+        rng: np.random.Generator,
     ) -> Array:
         """Residual coordinates of the online rounds (horizon, p_res)."""
 
@@ -380,18 +424,28 @@ class PaperEpisodes:
         if self.online == "rotating":
             return online_paths.rotating(len(moving), horizon)
         if self.online == "recurring":
-            middles = [(2 * k + 1) * self.logged // (2 * self.states) for k in range(self.states)]
+            middles = [
+                (2 * k + 1) * self.logged // (2 * self.states)
+                for k in range(self.states)
+            ]
             points = online_paths.change_points(self.changes, horizon, rng)
-            return online_paths.recurring(np.stack([logged(t) for t in middles]), points, horizon)
+            return online_paths.recurring(
+                np.stack([logged(t) for t in middles]), points, horizon
+            )
         before = logged(0)
-        first = before + min(self.world.drift, 1.0) * (rng.uniform(0.5, 1.5, len(moving)) - before)
+        first = before + min(self.world.drift, 1.0) * (
+            rng.uniform(0.5, 1.5, len(moving)) - before
+        )
         if self.online == "constant":
             return np.tile(first, (horizon, 1))
         points = online_paths.change_points(self.changes, horizon, rng)
         return online_paths.abrupt(first, points, horizon, rng)
 
 
-@environment("hypercube", seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes")
+@environment(
+    "hypercube",
+    seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes",
+)
 @dataclass(frozen=True)
 class HypercubeEpisodes:
     """The instance behind the paper's lower bound, where no policy has a mean regret below e⁻²/8·p_res·√T.
@@ -441,7 +495,9 @@ class HypercubeEpisodes:
     windows: int = 8
 
     def __post_init__(self) -> None:
-        check_counts(self, invariant_dim=0, residual_dim=1, logged=1, actions=1, regimes=1)
+        check_counts(
+            self, invariant_dim=0, residual_dim=1, logged=1, actions=1, regimes=1
+        )
         one_of("vertices", self.vertices, ("residual", "all"))
         free = self.residual_dim + (self.invariant_dim if self.vertices == "all" else 0)
         if free > MOST_FREE:
@@ -461,9 +517,15 @@ class HypercubeEpisodes:
         logs = self._log(invariant, rng)
         signs = rng.choice([-1.0, 1.0], self.residual_dim)
         actions = self._vertices()
-        offered = np.ascontiguousarray(np.broadcast_to(actions, (horizon, *actions.shape)))
-        coefficients = np.tile(np.concatenate([invariant, signs / np.sqrt(horizon)]), (horizon, 1))
-        return KnownEpisode(logs, offered, coefficients, rng.standard_normal(horizon), self.windows)
+        offered = np.ascontiguousarray(
+            np.broadcast_to(actions, (horizon, *actions.shape))
+        )
+        coefficients = np.tile(
+            np.concatenate([invariant, signs / np.sqrt(horizon)]), (horizon, 1)
+        )
+        return KnownEpisode(
+            logs, offered, coefficients, rng.standard_normal(horizon), self.windows
+        )
 
     def _vertices(self) -> Array:
         """The offered actions (K, p)."""
@@ -474,7 +536,9 @@ class HypercubeEpisodes:
     def _log(self, invariant: Array, rng: np.random.Generator) -> LoggedRounds:
         regime = regimes_of(self.logged, self.regimes)
         scales = rng.uniform(0.2, 1.0, (self.regimes, self.dim))[regime]
-        offered = scales[:, None] * rng.choice([-1.0, 1.0], (self.logged, self.actions, self.dim))
+        offered = scales[:, None] * rng.choice(
+            [-1.0, 1.0], (self.logged, self.actions, self.dim)
+        )
         residual = rng.choice([-1.0, 1.0], (self.regimes, self.residual_dim))[regime]
         coefficients = np.hstack([np.tile(invariant, (self.logged, 1)), residual])
         actions = rng.integers(self.actions, size=self.logged)
@@ -482,6 +546,8 @@ class HypercubeEpisodes:
         basis = np.eye(self.dim)
         split = Split(basis[:, : self.invariant_dim], basis[:, self.invariant_dim :])
         truth = coefficients, split, split.invariant @ invariant, basis
-        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(self.logged)
+        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(
+            self.logged
+        )
         even = np.full(self.logged, 1.0 / self.actions)
         return LoggedRounds(offered, actions, rewards, *truth, even)

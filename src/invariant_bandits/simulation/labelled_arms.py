@@ -12,7 +12,11 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.episodes import KnownEpisode, SimulatedPast, environment
+from invariant_bandits.simulation.episodes import (
+    KnownEpisode,
+    SimulatedPast,
+    environment,
+)
 from invariant_bandits.simulation.paper import check_counts
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
@@ -73,7 +77,12 @@ class ArmLogs:
     def statistics(self, link: str = "logit") -> ArmStatistics:
         """What the months say of every arm."""
         return ArmStatistics.from_rounds(
-            self.contexts, self.arms, self.rewards, windows=self.windows, link=link, count=self.count
+            self.contexts,
+            self.arms,
+            self.rewards,
+            windows=self.windows,
+            link=link,
+            count=self.count,
         )
 
 
@@ -169,17 +178,27 @@ class LabelledArms:
         """Draw coefficients, logged rounds and online rounds; `horizon` is the number of online rounds."""
         whole_number("horizon", horizon, 1)
         start = self._coefficients(self.arms, rng)
-        places = rng.choice((self.arms - 2) * self.contexts, self.drifting, replace=False)
-        effects = tuple((int(j) // self.contexts, 1 + int(j) % self.contexts) for j in sorted(places))
+        places = rng.choice(
+            (self.arms - 2) * self.contexts, self.drifting, replace=False
+        )
+        effects = tuple(
+            (int(j) // self.contexts, 1 + int(j) % self.contexts)
+            for j in sorted(places)
+        )
         per_round = self.step / np.sqrt(self.logged / self.months)
-        walks = np.cumsum(rng.normal(scale=per_round, size=(self.logged + horizon, self.drifting)), axis=0)
+        walks = np.cumsum(
+            rng.normal(scale=per_round, size=(self.logged + horizon, self.drifting)),
+            axis=0,
+        )
         logs = self._logs(start, effects, walks[: self.logged], rng)
         active = [arm for arm in range(logs.count) if arm != self.arms - 1]
         contexts = self._contexts(horizon, rng)
         odds = contexts @ logs.truth.T
         if self.later == "drift":
             for i, (arm, k) in enumerate(effects):
-                odds[:, arm] += (walks[self.logged :, i] - walks[self.logged - 1, i]) * contexts[:, k]
+                odds[:, arm] += (
+                    walks[self.logged :, i] - walks[self.logged - 1, i]
+                ) * contexts[:, k]
         means = 1.0 / (1.0 + np.exp(-odds[:, active]))
         each = np.repeat(contexts, len(active), axis=0)
         rows = logs.layout.features(each, np.tile(active, horizon))
@@ -190,7 +209,9 @@ class LabelledArms:
         return ArmEpisode(logs, *online, tuple(active))
 
     def _contexts(self, count: int, rng: np.random.Generator) -> Array:
-        return np.column_stack([np.ones(count), rng.standard_normal((count, self.contexts))])
+        return np.column_stack(
+            [np.ones(count), rng.standard_normal((count, self.contexts))]
+        )
 
     def _coefficients(self, arms: int, rng: np.random.Generator) -> Array:
         """Coefficients of the log-odds (arms, 1 + contexts)."""
@@ -199,7 +220,9 @@ class LabelledArms:
         result[:, 0] += np.log(self.rate / (1.0 - self.rate))
         return np.asarray(result)
 
-    def _logs(self, start: Array, effects: Any, walks: Array, rng: np.random.Generator) -> ArmLogs:
+    def _logs(
+        self, start: Array, effects: Any, walks: Array, rng: np.random.Generator
+    ) -> ArmLogs:
         n, launched, retired = self.logged, self.arms - 2, self.arms - 1
         contexts = self._contexts(n, rng)
         odds = contexts @ start.T
@@ -211,7 +234,9 @@ class LabelledArms:
         played[: int(self.launched_after * n), launched] = False
         played[int(RETIRED_AFTER * n) :, retired] = False
         arms = self._chosen(contexts, start, played, rng)
-        rewards = (rng.random(n) < 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))).astype(np.float64)
+        rewards = (
+            rng.random(n) < 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))
+        ).astype(np.float64)
         truth = np.vstack([truth, *self._new_arm(truth[:retired], rng)])
         windows = np.arange(n) * self.months // n
         return ArmLogs(contexts, arms, rewards, windows, len(truth), truth, effects)
@@ -225,7 +250,9 @@ class LabelledArms:
         new[0] = others[:, 0].max() + lead if best else others[:, 0].min() - lead
         return [new]
 
-    def _chosen(self, contexts: Array, start: Array, played: Array, rng: np.random.Generator) -> Any:
+    def _chosen(
+        self, contexts: Array, start: Array, played: Array, rng: np.random.Generator
+    ) -> Any:
         """Arms of the logged rounds (n,), among those that were there."""
         n = len(contexts)
         drawn = np.where(played, rng.random((n, self.arms)), -1.0).argmax(axis=1)
@@ -233,4 +260,8 @@ class LabelledArms:
             return drawn
         stale = start + rng.normal(scale=SLOPE, size=start.shape)
         best = np.where(played, contexts @ stale.T, -np.inf).argmax(axis=1)
-        return np.where(rng.random(n) < EPSILON, drawn, best) if self.logging == "greedy" else best
+        return (
+            np.where(rng.random(n) < EPSILON, drawn, best)
+            if self.logging == "greedy"
+            else best
+        )

@@ -20,10 +20,22 @@ import numpy as np
 
 import invariant_bandits
 from invariant_bandits import parallel, plotting, storage
-from invariant_bandits.checks import Array, InputError, finite_array, whole_number, whole_seed
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    whole_number,
+    whole_seed,
+)
 from invariant_bandits.optional import require
 from invariant_bandits.policies.base import Policy, learn_from, resolved_options
-from invariant_bandits.policies.registry import Contender, Maker, build_policy, checked_makers, name_of
+from invariant_bandits.policies.registry import (
+    Contender,
+    Maker,
+    build_policy,
+    checked_makers,
+    name_of,
+)
 from invariant_bandits.simulation.episodes import Environment, Episode, past_of
 
 if TYPE_CHECKING:
@@ -94,11 +106,18 @@ def simulate(
     """
     makers = checked_makers(policies)
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
-    jobs, horizon = min(whole_number("jobs", jobs, 1), replications), whole_number("horizon", horizon, 1)
+    jobs, horizon = (
+        min(whole_number("jobs", jobs, 1), replications),
+        whole_number("horizon", horizon, 1),
+    )
     if not callable(getattr(environment, "draw", None)):
-        raise InputError(f"environment must have draw(horizon, rng), got {type(environment).__name__}")
+        raise InputError(
+            f"environment must have draw(horizon, rng), got {type(environment).__name__}"
+        )
     if client is not None and (jobs > 1 or not hasattr(client, "submit")):
-        raise InputError(f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}")
+        raise InputError(
+            f"client must be a distributed.Client, with jobs=1, got {client!r} and jobs={jobs}"
+        )
     watch = getattr(observe, "watch", lambda policy, _: policy)
 
     def run(repetition: _Repetition) -> dict[str, _Played]:
@@ -115,7 +134,9 @@ def simulate(
                 path = play(policy, episode)
                 observed = {} if observe is None else observe(policy, episode)
                 knows_means = getattr(episode, "means", None) is not None
-                outcome[name] = _Played(path, observed, knows_means, _kind_of(made), options, warned)
+                outcome[name] = _Played(
+                    path, observed, knows_means, _kind_of(made), options, warned
+                )
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
             raise
@@ -134,7 +155,10 @@ def simulate(
     fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
     plays = {name: [outcome[name] for outcome in outcomes] for name in makers}
     knows_means = all(play.knows_means for of in plays.values() for play in of)
-    observations = {name: _observations([play.observed for play in of]) for name, of in plays.items()}
+    observations = {
+        name: _observations([play.observed for play in of])
+        for name, of in plays.items()
+    }
     return SimulationResult(
         {name: np.stack([play.regret for play in of]) for name, of in plays.items()},
         np.arange(1, horizon + 1),
@@ -143,12 +167,17 @@ def simulate(
             "horizon": horizon,
             "replications": replications,
             "regret": EXPECTED if knows_means else REALISED,
-            "policies": {name: _played_by(makers[name], of) for name, of in plays.items()},
+            "policies": {
+                name: _played_by(makers[name], of) for name, of in plays.items()
+            },
             "environment": {
                 "class": type(environment).__name__,
                 "fields": json.loads(json.dumps(fields, default=str)),
             },
-            "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
+            "versions": {
+                "invariant-bandits": invariant_bandits.__version__,
+                "numpy": np.__version__,
+            },
         },
         {name: of for name, of in observations.items() if of},
     )
@@ -177,7 +206,9 @@ def _made(maker: Maker, past: Any) -> tuple[Any, list[tuple[type[Warning], str]]
     return policy, [(warning.category, str(warning.message)) for warning in caught]
 
 
-def _pass_on_warnings(outcome: Mapping[str, _Played], said: set[tuple[str, str]]) -> None:
+def _pass_on_warnings(
+    outcome: Mapping[str, _Played], said: set[tuple[str, str]]
+) -> None:
     """Warn of what was warned of when policies were made, each warning once."""
     for name, played in outcome.items():
         for category, message in played.warned:
@@ -201,19 +232,29 @@ def _played_by(maker: Maker, plays: Sequence[_Played]) -> dict[str, Any]:
     """
     first = plays[0].options
     resolved = {
-        name: value if all(play.options.get(name) == value for play in plays) else BY_REPETITION
+        name: value
+        if all(play.options.get(name) == value for play in plays)
+        else BY_REPETITION
         for name, value in first.items()
     }
     given = dict(maker.options) if isinstance(maker, Contender) else {}
     kind = maker.kind if isinstance(maker, Contender) else plays[0].kind
-    return {"kind": kind, "options": json.loads(json.dumps(given, default=str)), "resolved": resolved}
+    return {
+        "kind": kind,
+        "options": json.loads(json.dumps(given, default=str)),
+        "resolved": resolved,
+    }
 
 
 def _check_episode(episode: Any, horizon: int) -> None:
     """Raise unless an episode has so many rounds, and the rewards of all that they offer."""
     if not isinstance(episode, Episode):
-        raise InputError(f"environment must draw offered (T, K, p) and rewards (T, K), got {episode!r:.80}")
-    rounds, actions = finite_array("offered", episode.offered, (horizon, "K", "p")).shape[:2]
+        raise InputError(
+            f"environment must draw offered (T, K, p) and rewards (T, K), got {episode!r:.80}"
+        )
+    rounds, actions = finite_array(
+        "offered", episode.offered, (horizon, "K", "p")
+    ).shape[:2]
     finite_array("rewards", episode.rewards, (rounds, actions))
     if (means := getattr(episode, "means", None)) is not None:
         finite_array("means", means, (rounds, actions))
@@ -222,7 +263,10 @@ def _check_episode(episode: Any, horizon: int) -> None:
 def _observations(rows: list[Mapping[str, float]]) -> dict[str, Array]:
     """Quantity -> its value in each repetition (replications,), NaN where it was not noted."""
     quantities = sorted({quantity for numbers in rows for quantity in numbers})
-    return {quantity: np.array([of.get(quantity, np.nan) for of in rows], float) for quantity in quantities}
+    return {
+        quantity: np.array([of.get(quantity, np.nan) for of in rows], float)
+        for quantity in quantities
+    }
 
 
 def play(policy: Policy, episode: Episode) -> Array:
@@ -250,7 +294,9 @@ def play(policy: Policy, episode: Episode) -> Array:
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):
         action = select(features)
         if not 0 <= action < count:
-            raise InputError(f"select must return an action from 0 to {count - 1}, got {action!r}")
+            raise InputError(
+                f"select must return an action from 0 to {count - 1}, got {action!r}"
+            )
         update(features[action], reward[action], offered=features, action=action)
         actions.append(action)
     gaps = means.max(axis=1) - means[np.arange(len(actions)), actions]
@@ -315,7 +361,9 @@ class SimulationResult(plotting.ShownInNotebooks):
         """Return the result with only the given rounds (counted from 1) and the last round."""
         wanted = [*rounds, int(self.rounds[-1])]
         if missing := set(wanted).difference(self.rounds.tolist()):
-            raise InputError(f"rounds must be among those that were recorded, got {min(missing)}")
+            raise InputError(
+                f"rounds must be among those that were recorded, got {min(missing)}"
+            )
         columns = np.isin(self.rounds, wanted)
         regret = {name: path[:, columns] for name, path in self.regret.items()}
         return replace(self, regret=regret, rounds=self.rounds[columns])
@@ -328,9 +376,23 @@ class SimulationResult(plotting.ShownInNotebooks):
         rows: list[dict[str, Any]] = []
         for name in self.regret:
             ends = self.final(name)
-            numbers = {"mean": ends.mean(), "standard_error": _error(ends), "median": np.median(ends)}
-            of = {part: float(value) for part, value in (numbers | {"worst": ends.max()}).items()}
-            rows.append({"policy": name, **of, "replications": len(ends), "rounds": int(self.rounds[-1])})
+            numbers = {
+                "mean": ends.mean(),
+                "standard_error": _error(ends),
+                "median": np.median(ends),
+            }
+            of = {
+                part: float(value)
+                for part, value in (numbers | {"worst": ends.max()}).items()
+            }
+            rows.append(
+                {
+                    "policy": name,
+                    **of,
+                    "replications": len(ends),
+                    "rounds": int(self.rounds[-1]),
+                }
+            )
         return sorted(rows, key=lambda row: float(row["mean"]))
 
     def to_frame(self, *, by_round: bool = False) -> pandas.DataFrame:
@@ -353,8 +415,13 @@ class SimulationResult(plotting.ShownInNotebooks):
             f"{'policy':<{wide}} {'mean':>10} {'std. err.':>10} {'median':>10} {'worst':>10}",
         ]
         for row in self.rows():
-            numbers = (row[part] for part in ("mean", "standard_error", "median", "worst"))
-            lines.append(f"{row['policy']:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
+            numbers = (
+                row[part] for part in ("mean", "standard_error", "median", "worst")
+            )
+            lines.append(
+                f"{row['policy']:<{wide}} "
+                + " ".join(f"{number:>10.4g}" for number in numbers)
+            )
         return "\n".join(lines)
 
     def plot(self, axes: Any = None, *, theme: str = "light") -> Any:
@@ -371,9 +438,14 @@ class SimulationResult(plotting.ShownInNotebooks):
         -------
         Axes
         """
-        paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
+        paths = {
+            name: (path.mean(axis=0), _error(path))
+            for name, path in self.regret.items()
+        }
         words = "cumulative regret"
-        return plotting.regret_paths(self.rounds, paths, axes=axes, theme_name=theme, words=words)
+        return plotting.regret_paths(
+            self.rounds, paths, axes=axes, theme_name=theme, words=words
+        )
 
     __str__ = summary
 
@@ -384,7 +456,9 @@ class SimulationResult(plotting.ShownInNotebooks):
     def _columns(self) -> dict[str, Array]:
         """One entry per policy (its index), replication and round, and the regret there."""
         stacked = np.stack(list(self.regret.values()))
-        policy, replication, column = (index.ravel() for index in np.indices(stacked.shape))
+        policy, replication, column = (
+            index.ravel() for index in np.indices(stacked.shape)
+        )
         return {
             "policy": policy,
             "replication": replication,
@@ -421,7 +495,9 @@ class SimulationResult(plotting.ShownInNotebooks):
         content = Path(path).read_bytes()
         try:
             table = arrow.parquet.read_table(arrow.BufferReader(content))
-            header = json.loads((table.schema.metadata or {}).get(storage.PRODUCT.encode(), b"{}"))
+            header = json.loads(
+                (table.schema.metadata or {}).get(storage.PRODUCT.encode(), b"{}")
+            )
             kind, version = header.get("kind"), header.get("format")
         except Exception as error:
             raise storage.FileError(f"{path} is damaged or foreign: {error}") from None
@@ -444,7 +520,9 @@ class SimulationResult(plotting.ShownInNotebooks):
         """
         arrow = _pyarrow("load")
         try:
-            return storage.PRODUCT.encode() in (arrow.parquet.read_schema(path).metadata or {})
+            return storage.PRODUCT.encode() in (
+                arrow.parquet.read_schema(path).metadata or {}
+            )
         except (arrow.ArrowException, OSError):
             return Path(path).read_bytes()[:4] in (b"", b"PAR1")  # cut off
 
@@ -453,7 +531,10 @@ class SimulationResult(plotting.ShownInNotebooks):
         names, rounds = about["policies"], np.array(about["rounds"], dtype=np.int64)
         values = table.column("regret").to_numpy().reshape(len(names), -1, len(rounds))
         observations = {
-            name: {quantity: np.array(numbers, dtype=np.float64) for quantity, numbers in of.items()}
+            name: {
+                quantity: np.array(numbers, dtype=np.float64)
+                for quantity, numbers in of.items()
+            }
             for name, of in about["observations"].items()
         }
         regret = dict(zip(names, values.copy(), strict=True))
@@ -468,7 +549,9 @@ class SimulationResult(plotting.ShownInNotebooks):
             "settings": self.settings,
             "observations": self.observations,
         }
-        described = json.dumps(about, sort_keys=True, default=lambda array: array.tolist())
+        described = json.dumps(
+            about, sort_keys=True, default=lambda array: array.tolist()
+        )
         columns = self._columns()
         header = {
             "format": storage.FORMAT_VERSION,
@@ -476,16 +559,21 @@ class SimulationResult(plotting.ShownInNotebooks):
             "about": described,
             "sha256": storage.digest(KIND, described, columns),
         }
-        policy = arrow.DictionaryArray.from_arrays(columns["policy"].astype(np.int32), list(self.regret))
+        policy = arrow.DictionaryArray.from_arrays(
+            columns["policy"].astype(np.int32), list(self.regret)
+        )
         return arrow.table(
-            {"policy": policy} | {name: columns[name] for name in ("replication", "round", "regret")},
+            {"policy": policy}
+            | {name: columns[name] for name in ("replication", "round", "regret")},
             metadata={storage.PRODUCT: json.dumps(header, sort_keys=True)},
         )
 
 
 def _error(values: Array) -> Array:
     """Standard error of the mean over the first axis, 0 for a single repetition."""
-    return np.asarray(values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values)))
+    return np.asarray(
+        values.std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
+    )
 
 
 def _pyarrow(caller: str) -> Any:

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    one_of,
+    probability,
+    whole_number,
+)
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.linear import LinUCB
@@ -58,7 +64,9 @@ class LoggedRounds:
         """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is
         said).
         """
-        return WindowedMoments.from_arrays(self.features, self.rewards, windows=windows, offered=self.offered)
+        return WindowedMoments.from_arrays(
+            self.features, self.rewards, windows=windows, offered=self.offered
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,9 @@ class PaperWorld:
 
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
-        one_of("logging", self.logging, ("uniform", "epsilon-greedy", "greedy", "linucb"))
+        one_of(
+            "logging", self.logging, ("uniform", "epsilon-greedy", "greedy", "linucb")
+        )
         one_of("noise", self.noise, ("gaussian", "t"))
         for size in self.blocks:
             whole_number("blocks", size, 1)
@@ -133,10 +143,14 @@ class PaperWorld:
         for name in ("degrees_of_freedom", "noise_freedom"):
             freedom = getattr(self, name)
             if freedom is not None and not freedom > 2:
-                raise InputError(f"{name} must exceed 2 to have a covariance, got {freedom}")
+                raise InputError(
+                    f"{name} must exceed 2 to have a covariance, got {freedom}"
+                )
         varying, blocks = self.varying_blocks, range(len(self.blocks))
         if len(set(varying)) < len(varying) or not set(varying) <= set(blocks):
-            raise InputError(f"varying must index different ones of {len(blocks)} blocks, got {self.varying}")
+            raise InputError(
+                f"varying must index different ones of {len(blocks)} blocks, got {self.varying}"
+            )
 
     @property
     def dim(self) -> int:
@@ -168,7 +182,9 @@ class PaperWorld:
         inner = np.tile(base, (rounds, 1))
         time = np.arange(rounds) / rounds
         for j, column in enumerate(moving, start=1):
-            inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
+            inner[:, column] -= (
+                self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
+            )
         coefficients = inner @ basis.T
         offered = self._offered(rounds, basis, rng)
         noise = self.draw_noise(rounds, rng)
@@ -190,20 +206,26 @@ class PaperWorld:
     def moving_coordinates(self) -> list[int]:
         """Indices of the drifting coordinates, in the hidden basis."""
         sizes, varying = self.blocks, self.varying_blocks
-        return [sum(sizes[:block]) + j for block in varying for j in range(sizes[block])]
+        return [
+            sum(sizes[:block]) + j for block in varying for j in range(sizes[block])
+        ]
 
     def draw_noise(self, rounds: int, rng: np.random.Generator) -> Array:
         """Noise of so many rounds (rounds,), of standard deviation noise_scale for every kind of tails."""
         if self.noise == "gaussian":
             return self.noise_scale * rng.standard_normal(rounds)
         nu = self.noise_freedom
-        return np.asarray(self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds))
+        return np.asarray(
+            self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds)
+        )
 
     def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
         """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
         p = self.dim
         regime = regimes_of(rounds, self.regimes)
-        roots = np.stack([self.covariance_root(basis, rng) for _ in range(self.regimes)])
+        roots = np.stack(
+            [self.covariance_root(basis, rng) for _ in range(self.regimes)]
+        )
         normal = rng.standard_normal((rounds, self.actions, p))
         if self.degrees_of_freedom is not None:
             nu = self.degrees_of_freedom
@@ -222,7 +244,10 @@ class PaperWorld:
         if self.conditioning == "published":
             roots = [rng.uniform(size=(size, size)) for size in self.blocks]
         else:
-            roots = [random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size)) for size in self.blocks]
+            roots = [
+                random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
+                for size in self.blocks
+            ]
         return np.asarray(basis @ block_diag(*roots))
 
     def _choose(
@@ -233,21 +258,33 @@ class PaperWorld:
         """
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
-            return np.asarray(rng.integers(count, size=rounds)), np.full(rounds, 1.0 / count)
+            return np.asarray(rng.integers(count, size=rounds)), np.full(
+                rounds, 1.0 / count
+            )
         forced = np.full(rounds, -1)
         if self.logging == "epsilon-greedy":
-            forced = np.where(rng.random(rounds) < self.epsilon, rng.integers(count, size=rounds), forced)
+            forced = np.where(
+                rng.random(rounds) < self.epsilon,
+                rng.integers(count, size=rounds),
+                forced,
+            )
         exploration = 1.0 if self.logging == "linucb" else 0.0
-        logger = LinUCB(self.dim, confidence=1.0 / max(rounds, 2), exploration=exploration)
+        logger = LinUCB(
+            self.dim, confidence=1.0 / max(rounds, 2), exploration=exploration
+        )
         preferred = np.empty(rounds, dtype=np.int64)
-        for t, (features, outcome) in enumerate(zip(offered, rewards.tolist(), strict=True)):
+        for t, (features, outcome) in enumerate(
+            zip(offered, rewards.tolist(), strict=True)
+        ):
             preferred[t] = logger.select(features)
             played = forced[t] if forced[t] >= 0 else preferred[t]
             logger.update(features[played], outcome[played])
         if self.logging != "epsilon-greedy":
             return preferred, None
         actions = np.where(forced >= 0, forced, preferred)
-        return actions, self.epsilon / count + (1.0 - self.epsilon) * (actions == preferred)
+        return actions, self.epsilon / count + (1.0 - self.epsilon) * (
+            actions == preferred
+        )
 
 
 def check_counts(environment: Any, **least: int) -> None:
@@ -286,7 +323,9 @@ def rotating(dim: int, rounds: int) -> Array:
     return path
 
 
-def abrupt(first: Array, change_points: Array, rounds: int, rng: np.random.Generator) -> Array:
+def abrupt(
+    first: Array, change_points: Array, rounds: int, rng: np.random.Generator
+) -> Array:
     """Values `first` (p_res,) until the first change point, then new uniform(0.5, 1.5) ones at each."""
     redrawn = rng.uniform(0.5, 1.5, size=(len(change_points), len(first)))
     return np.concatenate([first[None], redrawn])[_segments(change_points, rounds)]
@@ -302,14 +341,20 @@ def _segments(change_points: Array, rounds: int) -> Array:
     return np.searchsorted(change_points, np.arange(rounds), side="right")
 
 
-def change_points(changes: int | tuple[int, ...], rounds: int, rng: np.random.Generator) -> Array:
+def change_points(
+    changes: int | tuple[int, ...], rounds: int, rng: np.random.Generator
+) -> Array:
     """Sorted rounds (from 0) at which something changes: those given, or so many different ones at random."""
     if isinstance(changes, tuple):
         if max(changes, default=0) >= rounds:
-            raise InputError(f"changes must lie below the horizon {rounds}, got {max(changes)}")
+            raise InputError(
+                f"changes must lie below the horizon {rounds}, got {max(changes)}"
+            )
         return np.array(changes, dtype=np.int64)
     if changes >= rounds:
-        raise InputError(f"changes must be fewer than the {rounds} online rounds, got {changes}")
+        raise InputError(
+            f"changes must be fewer than the {rounds} online rounds, got {changes}"
+        )
     return np.sort(rng.choice(np.arange(1, rounds), size=changes, replace=False))
 
 

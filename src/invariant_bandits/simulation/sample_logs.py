@@ -67,7 +67,9 @@ class BannerLog:
     coefficients: Array
 
 
-def banner_log(rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = False) -> BannerLog:
+def banner_log(
+    rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = False
+) -> BannerLog:
     """Clicks on five banners over eight weeks, or in the week after; two effects drift, all others stay.
 
     The effect of age on banner_B turns around in the course of the log, that of phones on banner_C comes and
@@ -77,10 +79,19 @@ def banner_log(rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = 
     before, rows = (rounds, rounds // 8) if next_week else (0, rounds)
     share, times = (before + np.arange(rows)) / rounds, _times(rounds, before, rows)
     rounds = rows
-    age, device = rng.normal(40.0, 12.0, rounds), rng.choice(3, rounds, p=(0.35, 0.5, 0.15))
-    hour = (times - times.astype("datetime64[D]")).astype("timedelta64[h]").astype(np.int64)
+    age, device = (
+        rng.normal(40.0, 12.0, rounds),
+        rng.choice(3, rounds, p=(0.35, 0.5, 0.15)),
+    )
+    hour = (
+        (times - times.astype("datetime64[D]"))
+        .astype("timedelta64[h]")
+        .astype(np.int64)
+    )
     evening = (hour >= 18).astype(float)
-    context = np.column_stack([np.ones(rounds), (age - 40.0) / 10.0, device == 1, evening])
+    context = np.column_stack(
+        [np.ones(rounds), (age - 40.0) / 10.0, device == 1, evening]
+    )
     truth = np.array(
         [
             [-1.0, 0.1, 0.2, 0.0],
@@ -99,7 +110,11 @@ def banner_log(rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = 
     preferred = np.where(active, np.array([1.0, 2.0, 1.0, 3.0, 2.0]), 0.0)
     chances = LEAST_SHOWN * active / active.sum(axis=1, keepdims=True)
     chances += (1.0 - LEAST_SHOWN) * preferred / preferred.sum(axis=1, keepdims=True)
-    shown = (rng.random(rounds)[:, None] > np.cumsum(chances, axis=1)).sum(axis=1).clip(max=4)
+    shown = (
+        (rng.random(rounds)[:, None] > np.cumsum(chances, axis=1))
+        .sum(axis=1)
+        .clip(max=4)
+    )
     shown = np.where(active[np.arange(rounds), shown], shown, active.argmax(axis=1))
     odds = np.einsum("nd,nd->n", coefficients[np.arange(rounds), shown], context)
     clicked = rng.random(rounds) < 1.0 / (1.0 + np.exp(-odds))
@@ -115,7 +130,9 @@ def banner_log(rounds: int = BANNER_ROUNDS, seed: int = 0, *, next_week: bool = 
     return BannerLog(columns, coefficients)
 
 
-def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], LoggedRounds]:
+def paper_logs(
+    rounds: int = 4000, seed: int = 0
+) -> tuple[dict[str, Any], LoggedRounds]:
     """(Arrow tables by name: chosen, lists and rows, the same rounds over 56 days; the rounds with their
     truth).
     """
@@ -123,17 +140,30 @@ def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], Logge
     logs = PaperWorld().log(rounds, np.random.default_rng(seed))
     n, K, p = logs.offered.shape
     names = [f"x{j}" for j in range(p)]
-    common = {"time": _times(n), "reward": logs.rewards, "propensity": np.full(n, 1.0 / K)}
+    common = {
+        "time": _times(n),
+        "reward": logs.rewards,
+        "propensity": np.full(n, 1.0 / K),
+    }
     chosen = common | {name: logs.features[:, j] for j, name in enumerate(names)}
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(logs.offered.reshape(-1)), p)
-    lists = common | {"action": logs.actions, "offered": pa.FixedSizeListArray.from_arrays(vectors, K)}
+    lists = common | {
+        "action": logs.actions,
+        "offered": pa.FixedSizeListArray.from_arrays(vectors, K),
+    }
     tables = {"chosen": pa.table(chosen), "lists": pa.table(lists)}
-    rows = _row_per_action(logs.offered, logs.actions, logs.rewards, common["time"], names)
+    rows = _row_per_action(
+        logs.offered, logs.actions, logs.rewards, common["time"], names
+    )
     return tables | {"rows": rows}, logs
 
 
 def write_samples(
-    folder: str | Path, rounds: int | None = None, seed: int = 0, *, replace: bool = False
+    folder: str | Path,
+    rounds: int | None = None,
+    seed: int = 0,
+    *,
+    replace: bool = False,
 ) -> dict[Path, str]:
     """Write all sample logs; path -> what is in it.
 
@@ -148,16 +178,26 @@ def write_samples(
     replace : bool
         Whether files of the same names are replaced; InputError otherwise, and nothing is written.
     """
-    csv, parquet = require("pyarrow.csv", "write_samples"), require("pyarrow.parquet", "write_samples")
+    csv, parquet = (
+        require("pyarrow.csv", "write_samples"),
+        require("pyarrow.parquet", "write_samples"),
+    )
     pa = require("pyarrow", "write_samples")
-    folder, rounds = Path(folder), None if rounds is None else whole_number("rounds", rounds, 200)
+    folder, rounds = (
+        Path(folder),
+        None if rounds is None else whole_number("rounds", rounds, 200),
+    )
     paths = {name: folder / name for name in WORDS}
     existing = [str(path) for path in paths.values() if path.exists()]
     if existing and not replace:
-        raise InputError(f"{', '.join(existing)} would be overwritten; choose another folder or --force")
+        raise InputError(
+            f"{', '.join(existing)} would be overwritten; choose another folder or --force"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("banners.csv", "next-week.csv"):
-        banners = banner_log(rounds or BANNER_ROUNDS, seed, next_week=name == "next-week.csv").columns
+        banners = banner_log(
+            rounds or BANNER_ROUNDS, seed, next_week=name == "next-week.csv"
+        ).columns
         banners["age"] = pa.array(banners["age"], from_pandas=True)
         with atomic_write(paths[name]) as scratch:
             csv.write_csv(pa.table(banners), scratch)
@@ -173,7 +213,9 @@ def _times(rounds: int, before: int = 0, rows: int | None = None) -> Any:
     return BEGINNING + step * (before + np.arange(rounds if rows is None else rows))
 
 
-def _row_per_action(offered: Array, actions: Any, rewards: Array, times: Any, names: Any) -> Any:
+def _row_per_action(
+    offered: Array, actions: Any, rewards: Array, times: Any, names: Any
+) -> Any:
     """An Arrow table with a row per offered action (n, K, p); the chosen one was drawn uniformly."""
     pa = require("pyarrow", "sample logs")
     n, K, p = offered.shape
@@ -182,13 +224,23 @@ def _row_per_action(offered: Array, actions: Any, rewards: Array, times: Any, na
         "round_id": np.repeat(np.arange(n), K),
         "time": np.repeat(times, K),
         "chosen": chosen.reshape(-1),
-        "reward": pa.array(np.where(chosen, rewards[:, None], np.nan).reshape(-1), from_pandas=True),
+        "reward": pa.array(
+            np.where(chosen, rewards[:, None], np.nan).reshape(-1), from_pandas=True
+        ),
         "propensity": np.full(n * K, 1.0 / K),
     }
     return pa.table(columns | dict(zip(names, offered.reshape(-1, p).T, strict=True)))
 
 
-FEATURES = ("price", "rating", "delivery_days", "discount", "novelty", "season", "colour")
+FEATURES = (
+    "price",
+    "rating",
+    "delivery_days",
+    "discount",
+    "novelty",
+    "season",
+    "colour",
+)
 LASTING = np.array([-0.5, 0.6, -0.4, 0.3, 0.1, 0.0, 0.0])
 """Euros per standard unit of each feature, as long as invariance holds."""
 AFTER_BREAK = np.array([0.5, -0.2, 0.4, -0.3, 0.1, 0.0, 0.0])
@@ -253,13 +305,20 @@ class Shop:
             offered.append(self._offered())
             shown.append(int(self._rng.integers(PRODUCTS)))
             rewards.append(self._brings(offered[-1][shown[-1]]))
-        times = [OPENING + timedelta(weeks=WEEKS * visit / rounds) for visit in range(rounds)]
+        times = [
+            OPENING + timedelta(weeks=WEEKS * visit / rounds) for visit in range(rounds)
+        ]
         times_of = np.array(times, dtype="datetime64[us]")
-        return _row_per_action(np.stack(offered), shown, np.array(rewards), times_of, FEATURES)
+        return _row_per_action(
+            np.stack(offered), shown, np.array(rewards), times_of, FEATURES
+        )
 
     def visit(self) -> list[dict[str, float]]:
         """Products that are offered to the next visitor, one mapping of features each."""
-        return [dict(zip(FEATURES, row, strict=True)) for row in self._offered().round(3).tolist()]
+        return [
+            dict(zip(FEATURES, row, strict=True))
+            for row in self._offered().round(3).tolist()
+        ]
 
     def brings(self, product: dict[str, float]) -> float:
         """What showing this product brings, in euros, with the luck of the day."""
@@ -271,7 +330,9 @@ class Shop:
 
     def clicks(self, person: dict[str, str], banner: str) -> float:
         """1 if this visitor clicks on that banner, else 0."""
-        return float(self._rng.random() < CLICKS[person["device"]][SHOP_BANNERS.index(banner)])
+        return float(
+            self._rng.random() < CLICKS[person["device"]][SHOP_BANNERS.index(banner)]
+        )
 
     def break_invariance(self) -> None:
         """From now on other things are wanted than ever before."""
@@ -281,4 +342,8 @@ class Shop:
         return self._rng.standard_normal((PRODUCTS, len(FEATURES))) * self.spread
 
     def _brings(self, product: Array) -> float:
-        return BASELINE + float(product @ self.worth) + NOISE * float(self._rng.standard_normal())
+        return (
+            BASELINE
+            + float(product @ self.worth)
+            + NOISE * float(self._rng.standard_normal())
+        )

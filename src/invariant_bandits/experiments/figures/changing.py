@@ -9,7 +9,14 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, below, ratio
+from invariant_bandits.experiments.claims import (
+    Bound,
+    Claim,
+    Results,
+    Sample,
+    below,
+    ratio,
+)
 from invariant_bandits.experiments.figures import drawing
 from invariant_bandits.experiments.figures.experiment import (
     REASONS,
@@ -31,7 +38,10 @@ ISD_SW_ESTIMATED = "ISD-linUCB, estimated, window 25"
 ROTATION = Cell(
     name="fast-rotation",
     environment=PaperEpisodes(
-        PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, windows=5, online="rotating"
+        PaperWorld(blocks=(8, 2), varying=1, regimes=5),
+        logged=2000,
+        windows=5,
+        online="rotating",
     ),
     horizon=500,
     policies={
@@ -64,7 +74,9 @@ add_experiment(
     cells=(ROTATION,),
     claims=tuple(
         below(
-            *claim_words("fast-rotation", "below", policy=policy, rival=rival, factor=factor),
+            *claim_words(
+                "fast-rotation", "below", policy=policy, rival=rival, factor=factor
+            ),
             cells=(ROTATION.name,),
             policies=(policy, rival),
             most=factor,
@@ -88,7 +100,12 @@ add_experiment(
 
 UNBROKEN = LOGGED_CELLS[3500]
 FACING_VIOLATION = named(
-    who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO
+    who.LINUCB,
+    who.LINUCB_TUNED,
+    who.GREEDY,
+    who.ISD_ORACLE,
+    who.ISD_ESTIMATED,
+    who.AUTO,
 )
 VIOLATED = {
     breach: {
@@ -110,7 +127,10 @@ def draw_violated(results: Results, theme_name: str) -> Figure:
     shown = (who.LINUCB, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO)
     with drawing.panels(theme_name, 2, height=3.3, sharey=True) as (figure, axes):
         for axis, cells in zip(axes, VIOLATED.values(), strict=True):
-            places = {"none": UNBROKEN.name, **{f"{size:g}": cell.name for size, cell in cells.items()}}
+            places = {
+                "none": UNBROKEN.name,
+                **{f"{size:g}": cell.name for size, cell in cells.items()},
+            }
             drawing.over_setting(axis, Sample(results), places, shown, theme_name)
             drawing.plain_log_axis(axis)
             axis.set_xlabel("how far the stable part moves")
@@ -133,18 +153,31 @@ add_experiment(
             *claim_words("violated-invariance", "below LinUCB"),
             *((UNBROKEN.name, *BROKEN), (who.AUTO, who.LINUCB)),
         ),
-        below(*claim_words("violated-invariance", "below tuned"), BROKEN, (who.AUTO, who.LINUCB_TUNED)),
+        below(
+            *claim_words("violated-invariance", "below tuned"),
+            BROKEN,
+            (who.AUTO, who.LINUCB_TUNED),
+        ),
     ),
     draw=draw_violated,
 )
 
-PLAYED = (who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
+PLAYED = (
+    who.LINUCB,
+    who.LINUCB_TUNED,
+    who.GREEDY,
+    who.LINUCB_WARM,
+    who.ISD_ESTIMATED,
+    who.AUTO,
+)
 FIXED, AUTO_FREE = "20 fixed actions (T = 1,000)", "AutoISD, caution None"
 OWN = {
     "no-drift": PaperEpisodes(PaperWorld(varying=None), logged=1000),
     "weak-drift": PaperEpisodes(PaperWorld(drift=0.2), logged=3500),
     "greedy-logs": PaperEpisodes(PaperWorld(logging="greedy"), logged=3500),
-    "epsilon-greedy-logs": PaperEpisodes(PaperWorld(logging="epsilon-greedy"), logged=3500),
+    "epsilon-greedy-logs": PaperEpisodes(
+        PaperWorld(logging="epsilon-greedy"), logged=3500
+    ),
     "well-conditioned": PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
     "heavy-tails": PaperEpisodes(PaperWorld(noise="t"), logged=3500),
     "abrupt": PaperEpisodes(logged=3500, online="abrupt"),
@@ -156,7 +189,10 @@ WORLDS = {
     "stable part jumps by 2": VIOLATED["jump"][2.0],
     "stable part creeps by 2": VIOLATED["creep"][2.0],
     "fast rotation online": ROTATION,
-    **{TEXTS["hedge"]["worlds"][name]: Cell(name, of, 500, named(*PLAYED)) for name, of in OWN.items()},
+    **{
+        TEXTS["hedge"]["worlds"][name]: Cell(name, of, 500, named(*PLAYED))
+        for name, of in OWN.items()
+    },
     FIXED: Cell(
         "fixed-actions",
         PaperEpisodes(logged=3500, fixed_actions=20),
@@ -173,10 +209,19 @@ def draw_hedge(results: Results, theme_name: str) -> Figure:
     shown = (who.LINUCB, who.LINUCB_TUNED, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
     chart = {}
     for words, cell in WORLDS.items():
-        finals = {policy: sample.final(cell.name, policy) for policy in shown if policy in cell.policies}
-        chart[words] = {policy: (float(np.mean(v)), float(v.max())) for policy, v in finals.items()}
+        finals = {
+            policy: sample.final(cell.name, policy)
+            for policy in shown
+            if policy in cell.policies
+        }
+        chart[words] = {
+            policy: (float(np.mean(v)), float(v.max())) for policy, v in finals.items()
+        }
     styles = {policy: drawing.look(policy, theme_name) for policy in shown}
-    looks = {policy: (str(style["color"]), str(style["marker"])) for policy, style in styles.items()}
+    looks = {
+        policy: (str(style["color"]), str(style["marker"]))
+        for policy, style in styles.items()
+    }
     return regret_chart(chart, theme_name=theme_name, looks=looks)
 
 

@@ -24,14 +24,25 @@ WIDTH = 6.6
 
 def look(policy: str, theme_name: str) -> dict[str, Any]:
     """Colour, marker and line style of a policy, the same in every figure; distinct in grey print."""
-    best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
+    best = max(
+        (name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB
+    )
     colour, marker, style = LOOKS[best]
     size = 8 if marker == "*" else 5
-    return {"color": PALETTE[theme_name][colour], "marker": marker, "ls": style, "ms": size}
+    return {
+        "color": PALETTE[theme_name][colour],
+        "marker": marker,
+        "ls": style,
+        "ms": size,
+    }
 
 
 def over_setting(
-    axis: Any, sample: Sample, cells: Mapping[Any, str], policies: Sequence[str], theme_name: str
+    axis: Any,
+    sample: Sample,
+    cells: Mapping[Any, str],
+    policies: Sequence[str],
+    theme_name: str,
 ) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
     numbered = any(isinstance(x, str) for x in cells)
@@ -39,8 +50,15 @@ def over_setting(
     for shift, policy in enumerate(policies):
         values = [sample.final(cell, policy) for cell in cells.values()]
         mean = np.array([v.mean() if len(v) else np.nan for v in values])
-        error = np.array([2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in values])
-        nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
+        error = np.array(
+            [
+                2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
+                for v in values
+            ]
+        )
+        nudge = (
+            (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
+        )
         style = {"lw": 1.5, "elinewidth": 1.0, "capsize": 2, **look(policy, theme_name)}
         axis.errorbar(places + nudge, mean, yerr=error, label=policy, **style)
     axis.set_xticks(places, [f"{x:,}" if isinstance(x, int) else str(x) for x in cells])
@@ -69,24 +87,53 @@ def plain_log_axis(axis: Any) -> None:
     axis.yaxis.set_minor_formatter("")
 
 
-def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], theme_name: str) -> None:
+def over_rounds(
+    axis: Any, sample: Sample, cell: str, policies: Sequence[str], theme_name: str
+) -> None:
     """Mean regret of each policy over the rounds, with a band of two standard errors."""
     rounds = sample.rounds(cell)
     for policy in policies:
         paths = sample.regret(cell, policy)
-        mean, error = paths.mean(axis=0), 2.0 * paths.std(axis=0, ddof=1) / np.sqrt(len(paths))
+        mean, error = (
+            paths.mean(axis=0),
+            2.0 * paths.std(axis=0, ddof=1) / np.sqrt(len(paths)),
+        )
         style = look(policy, theme_name)
-        axis.plot(rounds, mean, lw=1.6, label=policy, markevery=(len(rounds) // 6, len(rounds) // 4), **style)
-        axis.fill_between(rounds, mean - error, mean + error, color=style["color"], alpha=0.18, lw=0)
+        axis.plot(
+            rounds,
+            mean,
+            lw=1.6,
+            label=policy,
+            markevery=(len(rounds) // 6, len(rounds) // 4),
+            **style,
+        )
+        axis.fill_between(
+            rounds, mean - error, mean + error, color=style["color"], alpha=0.18, lw=0
+        )
     axis.set(xlabel="round t", ylabel="cumulative regret")
 
 
-def distributions(axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str) -> None:
+def distributions(
+    axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str
+) -> None:
     """Every repetition of a policy as a dot beside a box (quartiles, median)."""
-    rng, colour, ink = np.random.default_rng(0), look(policy, theme_name)["color"], THEMES[theme_name]["ink"]
+    rng, colour, ink = (
+        np.random.default_rng(0),
+        look(policy, theme_name)["color"],
+        THEMES[theme_name]["ink"],
+    )
     for place, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
-        axis.plot(place + jitter, values, ls="", marker="o", ms=2.2, alpha=0.35, color=colour, mew=0)
+        axis.plot(
+            place + jitter,
+            values,
+            ls="",
+            marker="o",
+            ms=2.2,
+            alpha=0.35,
+            color=colour,
+            mew=0,
+        )
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
         axis.vlines([place - 0.33, place + 0.33], low, high, color=ink, lw=0.9)
         axis.hlines([low, high], place - 0.33, place + 0.33, color=ink, lw=0.9)
@@ -99,7 +146,9 @@ def panels(
     theme_name: str, count: int, height: float = 3.1, **options: Any
 ) -> Iterator[tuple[Figure, list[Any]]]:
     """A figure at print width with `count` axes side by side, within its theme."""
-    with canvas(None, theme_name, WIDTH, height, 1, count, squeeze=False, **options) as (grid, colours):
+    with canvas(
+        None, theme_name, WIDTH, height, 1, count, squeeze=False, **options
+    ) as (grid, colours):
         axes = list(grid.flat)
         for axis in axes:
             axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
@@ -110,4 +159,11 @@ def panels(
 def legend(figure: Figure, axis: Any, columns: int = 3) -> None:
     """One legend above all panels."""
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, handlelength=2.6)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        handlelength=2.6,
+    )

@@ -43,12 +43,18 @@ class PublishedResult:
 
         The published mean is given the error of 20 repetitions with the spread of ours.
         """
-        values = Sample(results, right_only=self.right_only).final(self.cell, self.policy)
+        values = Sample(results, right_only=self.right_only).final(
+            self.cell, self.policy
+        )
         if len(values) < 2:
             return float("nan"), float("nan"), float("nan")
         mean, spread = float(values.mean()), float(values.std(ddof=1))
         both = spread * np.sqrt(1.0 / len(values) + 1.0 / PAPER_REPLICATIONS)
-        return mean, float(spread / np.sqrt(len(values))), float((mean - self.published) / both)
+        return (
+            mean,
+            float(spread / np.sqrt(len(values))),
+            float((mean - self.published) / both),
+        )
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,14 @@ class Experiment:
 
     def text(self, part: str) -> str:
         """The title, the question, the caption of its figure or its place in the paper, from texts.toml."""
-        return str(TEXTS.get(self.name, {}).get(part, self.name if part == "title" else ""))
+        return str(
+            TEXTS.get(self.name, {}).get(part, self.name if part == "title" else "")
+        )
 
 
-EXPERIMENTS: Registry[Experiment] = Registry("experiment", "invariant_bandits.experiments.figures")
+EXPERIMENTS: Registry[Experiment] = Registry(
+    "experiment", "invariant_bandits.experiments.figures"
+)
 
 
 def add_experiment(
@@ -83,7 +93,9 @@ def add_experiment(
 
 def claim_words(experiment: str, claim: str, **values: Any) -> tuple[str, str, str]:
     """Name, statement and quantity of a claim, from texts.toml; values: what stands in braces there."""
-    name, statement, quantity = (words.format(**values) for words in TEXTS[experiment]["claims"][claim])
+    name, statement, quantity = (
+        words.format(**values) for words in TEXTS[experiment]["claims"][claim]
+    )
     return name, statement, quantity
 
 
@@ -93,9 +105,15 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
     if names:
         return [EXPERIMENTS.find(name) for name in names]
     order = {name: place for place, name in enumerate(TEXTS)}
-    return sorted(EXPERIMENTS, key=lambda experiment: order.get(experiment.name, len(order)))
+    return sorted(
+        EXPERIMENTS, key=lambda experiment: order.get(experiment.name, len(order))
+    )
 
 
 def cells_of(experiments: Iterable[Experiment]) -> list[Cell]:
     """Their cells, each once: experiments that look at the same worlds share them."""
-    return list({cell.name: cell for experiment in experiments for cell in experiment.cells}.values())
+    return list(
+        {
+            cell.name: cell for experiment in experiments for cell in experiment.cells
+        }.values()
+    )

@@ -10,7 +10,12 @@ from matplotlib.figure import Figure
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.figures.drawing import legend, look, over_setting, panels
+from invariant_bandits.experiments.figures.drawing import (
+    legend,
+    look,
+    over_setting,
+    panels,
+)
 from invariant_bandits.experiments.figures.experiment import add_experiment, claim_words
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
@@ -19,9 +24,16 @@ from invariant_bandits.simulation.episodes import HypercubeEpisodes, PaperEpisod
 from invariant_bandits.simulation.paper import PaperWorld
 
 HORIZON = 500
-HYPERCUBE_POLICIES = named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO)
+HYPERCUBE_POLICIES = named(
+    who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO
+)
 HYPERCUBE_CELLS = {
-    p_res: Cell(f"lower-bound-{p_res}", HypercubeEpisodes(residual_dim=p_res), HORIZON, HYPERCUBE_POLICIES)
+    p_res: Cell(
+        f"lower-bound-{p_res}",
+        HypercubeEpisodes(residual_dim=p_res),
+        HORIZON,
+        HYPERCUBE_POLICIES,
+    )
     for p_res in (1, 2, 3, 4)
 }
 HYPERCUBE = {p_res: cell.name for p_res, cell in HYPERCUBE_CELLS.items()}
@@ -30,7 +42,8 @@ HYPERCUBE = {p_res: cell.name for p_res, cell in HYPERCUBE_CELLS.items()}
 def smallest_multiple(policy: str) -> Callable[[Sample], float]:
     """Mean regret in units of e⁻²/8·p_res·√T, where it is lowest over p_res."""
     return lambda sample: min(
-        sample.mean(cell, policy) / regret_lower_bound(HORIZON, p_res) for p_res, cell in HYPERCUBE.items()
+        sample.mean(cell, policy) / regret_lower_bound(HORIZON, p_res)
+        for p_res, cell in HYPERCUBE.items()
     )
 
 
@@ -38,7 +51,9 @@ def draw_lower_bound(results: Results, theme_name: str) -> Figure:
     """Mean regret over p_res, with the bound."""
     ink = THEMES[theme_name]["ink"]
     with panels(theme_name, 1) as (figure, (axis,)):
-        over_setting(axis, Sample(results), HYPERCUBE, tuple(HYPERCUBE_POLICIES), theme_name)
+        over_setting(
+            axis, Sample(results), HYPERCUBE, tuple(HYPERCUBE_POLICIES), theme_name
+        )
         at = np.array(list(HYPERCUBE), dtype=float)
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in HYPERCUBE]
         axis.plot(at, bound, color=ink, lw=2.2, label="lower bound")
@@ -92,12 +107,16 @@ def coverage_cell(name: str, environment: PaperEpisodes, horizon: int) -> Cell:
 
 PAPER_COVERAGE = coverage_cell("paper", PaperEpisodes(logged=1000), HORIZON)
 WEAK_COVERAGE = coverage_cell(
-    "weak-signal", PaperEpisodes(PaperWorld(noise_scale=WEAK_SIGNAL), logged=1000), HORIZON
+    "weak-signal",
+    PaperEpisodes(PaperWorld(noise_scale=WEAK_SIGNAL), logged=1000),
+    HORIZON,
 )
 LONG_COVERAGE = coverage_cell(
     "long",
     PaperEpisodes(
-        PaperWorld(blocks=(3, 1), varying=1, actions=30, conditioning="well"), logged=200, windows=4
+        PaperWorld(blocks=(3, 1), varying=1, actions=30, conditioning="well"),
+        logged=200,
+        windows=4,
     ),
     5000,
 )
@@ -110,7 +129,9 @@ COVERAGE_CELLS = {
 
 def share_of_misses(cell: Cell, policy: str) -> Callable[[Sample], float]:
     """Share of repetitions in which some true mean lies outside mean ± width in some round."""
-    return lambda sample: float(1.0 - sample.observed(cell.name, policy, "covered").mean())
+    return lambda sample: float(
+        1.0 - sample.observed(cell.name, policy, "covered").mean()
+    )
 
 
 def coverage_claims() -> Iterator[Claim]:
@@ -121,21 +142,37 @@ def coverage_claims() -> Iterator[Claim]:
             misses = share_of_misses(cell, policy)
             fails = policy == who.ISD_ORACLE and cell is LONG_COVERAGE
             words = {"policy": policy, "world": world, "promised": promised}
-            name, statement, quantity = claim_words("coverage", "missed" if fails else "covered", **words)
+            name, statement, quantity = claim_words(
+                "coverage", "missed" if fails else "covered", **words
+            )
             bound = Bound(low=promised) if fails else Bound(high=promised)
-            yield Claim(name, statement, quantity, misses, bound, (cell.name,), source="ours")
+            yield Claim(
+                name, statement, quantity, misses, bound, (cell.name,), source="ours"
+            )
 
 
 def draw_coverage(results: Results, theme_name: str) -> Figure:
     """Share of repetitions with a miss, per world; lines mark what is promised."""
     sample = Sample(results)
     ink = THEMES[theme_name]["ink"]
-    with panels(theme_name, len(COVERAGE_CELLS), height=2.4, sharey=True) as (figure, axes):
+    with panels(theme_name, len(COVERAGE_CELLS), height=2.4, sharey=True) as (
+        figure,
+        axes,
+    ):
         for axis, (world, cell) in zip(axes, COVERAGE_CELLS.items(), strict=True):
             for row, (policy, sets) in enumerate(FAILING_SETS.items()):
                 color = look(policy, theme_name)["color"]
-                axis.plot(share_of_misses(cell, policy)(sample), row, ls="", marker="o", ms=7, color=color)
-                axis.plot([sets * LEVEL] * 2, [row - 0.35, row + 0.35], color=ink, lw=1.5)
+                axis.plot(
+                    share_of_misses(cell, policy)(sample),
+                    row,
+                    ls="",
+                    marker="o",
+                    ms=7,
+                    color=color,
+                )
+                axis.plot(
+                    [sets * LEVEL] * 2, [row - 0.35, row + 0.35], color=ink, lw=1.5
+                )
             axis.set(title=world, xlabel="runs with a miss", xlim=(-0.03, 1.0))
             axis.set_yticks(np.arange(len(FAILING_SETS)), list(FAILING_SETS))
         axes[0].invert_yaxis()

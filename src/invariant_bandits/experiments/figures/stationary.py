@@ -12,8 +12,22 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments import claims
-from invariant_bandits.experiments.cells import AUTO, ISD_ESTIMATED, ISD_ORACLE, ISD_PUBLISHED, LINUCB, Cell
-from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, below
+from invariant_bandits.experiments.cells import (
+    AUTO,
+    ISD_ESTIMATED,
+    ISD_ORACLE,
+    ISD_PUBLISHED,
+    LINUCB,
+    Cell,
+)
+from invariant_bandits.experiments.claims import (
+    RIGHT_SPLIT,
+    Bound,
+    Claim,
+    Results,
+    Sample,
+    below,
+)
 from invariant_bandits.experiments.figures import drawing
 from invariant_bandits.experiments.figures.experiment import (
     REASONS,
@@ -32,29 +46,45 @@ DRIFTING_BLOCKS = {2: (3,), 4: (0,), 6: (0, 3), 8: (0, 1, 2)}
 
 
 def _cell(name: str, world: PaperWorld, *policies: str) -> Cell:
-    return Cell(name, PaperEpisodes(world, logged=2000, windows=5), 100, who.named(*policies))
+    return Cell(
+        name, PaperEpisodes(world, logged=2000, windows=5), 100, who.named(*policies)
+    )
 
 
 RESIDUAL_CELLS = {
-    p_res: _cell(f"residual-{p_res}", PaperWorld(varying=blocks, regimes=5), LINUCB, ISD_ORACLE, AUTO)
+    p_res: _cell(
+        f"residual-{p_res}",
+        PaperWorld(varying=blocks, regimes=5),
+        LINUCB,
+        ISD_ORACLE,
+        AUTO,
+    )
     for p_res, blocks in DRIFTING_BLOCKS.items()
 }
 RESIDUAL = {p_res: cell.name for p_res, cell in RESIDUAL_CELLS.items()}
 DIMENSION_CELLS = {
-    p: _cell(f"dimension-{p}", PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5), *FACING_DIMENSION)
+    p: _cell(
+        f"dimension-{p}",
+        PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5),
+        *FACING_DIMENSION,
+    )
     for p in range(3, 11)
 }
 DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 
 
-def grows_linearly(experiment: str, cells: dict[int, str], policy: str) -> tuple[Claim, Claim]:
+def grows_linearly(
+    experiment: str, cells: dict[int, str], policy: str
+) -> tuple[Claim, Claim]:
     """The claims that the mean regret of a policy grows with a setting, and that it does so on a straight
     line.
     """
     grows, linear = (claim_words(experiment, claim) for claim in ("grows", "linear"))
     trend, line = claims.trend(cells, policy), claims.straightness(cells, policy)
     every = tuple(cells.values())
-    return Claim(*grows, trend, Bound(low=0.0), every), Claim(*linear, line, Bound(low=0.9), every)
+    return Claim(*grows, trend, Bound(low=0.0), every), Claim(
+        *linear, line, Bound(low=0.9), every
+    )
 
 
 def draw_residual(results: Results, theme_name: str) -> Figure:
@@ -65,13 +95,24 @@ def draw_residual(results: Results, theme_name: str) -> Figure:
             ("sky", "blue", "green", "violet"), "osD^", RESIDUAL.items(), strict=True
         ):
             drawing.over_rounds(left, sample, cell, (ISD_ORACLE,), theme_name)
-            left.lines[-1].set(color=palette[shade], label=f"p_res = {p_res}", marker=marker, ls="-")
+            left.lines[-1].set(
+                color=palette[shade], label=f"p_res = {p_res}", marker=marker, ls="-"
+            )
             left.collections[-1].set_facecolor(palette[shade])
-        left.set(ylim=(0.0, 1.35 * left.get_ylim()[1]), title="ISD-linUCB, oracle subspaces: mean")
+        left.set(
+            ylim=(0.0, 1.35 * left.get_ylim()[1]),
+            title="ISD-linUCB, oracle subspaces: mean",
+        )
         left.legend(frameon=False, loc="upper left", ncols=2)
-        groups = {str(p_res): sample.final(cell, ISD_ORACLE) for p_res, cell in RESIDUAL.items()}
+        groups = {
+            str(p_res): sample.final(cell, ISD_ORACLE)
+            for p_res, cell in RESIDUAL.items()
+        }
         drawing.distributions(right, groups, ISD_ORACLE, theme_name)
-        right.set(xlabel="drifting dimensions p_res", title="after 100 rounds: every repetition")
+        right.set(
+            xlabel="drifting dimensions p_res",
+            title="after 100 rounds: every repetition",
+        )
     return figure
 
 
@@ -91,7 +132,10 @@ add_experiment(
     draw=draw_residual,
     levels=tuple(
         PublishedResult(cell, policy, published, why=REASONS["chance"])
-        for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
+        for policy, levels in (
+            (LINUCB, (36, 38, 35, 40)),
+            (ISD_ORACLE, (11, 18, 21, 36)),
+        )
         for cell, published in zip(RESIDUAL.values(), levels, strict=True)
     ),
 )
@@ -105,11 +149,18 @@ add_experiment(
             claims.ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
             *(Bound(low=-0.2, high=0.2), tuple(DIMENSION.values())),
         ),
-        below(*claim_words("dimension", "below"), DIMENSION.values(), (AUTO, ISD_ORACLE)),
+        below(
+            *claim_words("dimension", "below"), DIMENSION.values(), (AUTO, ISD_ORACLE)
+        ),
     ),
     draw=drawing.over_setting_figure(DIMENSION, (LINUCB, ISD_ORACLE, AUTO), FEATURES),
     levels=(
-        *map(PublishedResult, DIMENSION.values(), [LINUCB] * 8, (12, 14, 18, 23, 26, 30, 32, 38)),
+        *map(
+            PublishedResult,
+            DIMENSION.values(),
+            [LINUCB] * 8,
+            (12, 14, 18, 23, 26, 30, 32, 38),
+        ),
         *(PublishedResult(cell, ISD_ORACLE, 7.0) for cell in DIMENSION.values()),
     ),
 )
@@ -135,22 +186,39 @@ add_experiment(
     name="dimension-comparison",
     cells=DIMENSION_CELLS.values(),
     claims=comparable(DIMENSION.values(), "p"),
-    draw=drawing.over_setting_figure(DIMENSION, FACING_DIMENSION[:-1], FEATURES, columns=4),
+    draw=drawing.over_setting_figure(
+        DIMENSION, FACING_DIMENSION[:-1], FEATURES, columns=4
+    ),
 )
 
 
 def _logged_cell(name: str, logged: int, horizon: int, *policies: str) -> Cell:
     world = PaperEpisodes(logged=logged)
-    return Cell(f"{name}-{logged}", world, horizon, who.named(*policies), observe="split")
+    return Cell(
+        f"{name}-{logged}", world, horizon, who.named(*policies), observe="split"
+    )
 
 
-PLAYED = (LINUCB, *FORGETTING, who.ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED, AUTO)
-LOGGED_CELLS = {logged: _logged_cell("logged", logged, 500, *PLAYED) for logged in (1000, 3500, 8000)}
+PLAYED = (
+    LINUCB,
+    *FORGETTING,
+    who.ISD_KNOWN,
+    ISD_ORACLE,
+    ISD_ESTIMATED,
+    ISD_PUBLISHED,
+    AUTO,
+)
+LOGGED_CELLS = {
+    logged: _logged_cell("logged", logged, 500, *PLAYED)
+    for logged in (1000, 3500, 8000)
+}
 LOGGED = tuple(cell.name for cell in LOGGED_CELLS.values())
 FEWEST, MOST = LOGGED[0], LOGGED[-1]
 PLACES = {f"{logged:,}": cell.name for logged, cell in LOGGED_CELLS.items()}
 RECIPES = {ISD_ESTIMATED: "estimated", ISD_PUBLISHED: "published recipe"}
-SPLIT_CELLS = LOGGED_CELLS | {logged: _logged_cell("split", logged, 10, *RECIPES) for logged in (2000, 5500)}
+SPLIT_CELLS = LOGGED_CELLS | {
+    logged: _logged_cell("split", logged, 10, *RECIPES) for logged in (2000, 5500)
+}
 SPLIT_CELLS = dict(sorted(SPLIT_CELLS.items()))
 COUNTED = {False: "all runs", True: "runs with the right split"}
 
@@ -165,9 +233,13 @@ def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
 
 def _estimated_claims(policy: str, right_only: bool) -> tuple[Claim, ...]:
     source = "recipe" if policy == ISD_PUBLISHED else "paper"
-    runs, only = f"{RECIPES[policy]}, {COUNTED[right_only]}", policy if right_only else None
+    runs, only = (
+        f"{RECIPES[policy]}, {COUNTED[right_only]}",
+        policy if right_only else None,
+    )
     close, closer, low = (
-        claim_words("logged-rounds", claim, runs=runs) for claim in ("close", "closer", "below LinUCB")
+        claim_words("logged-rounds", claim, runs=runs)
+        for claim in ("close", "closer", "below LinUCB")
     )
     return (
         below(*close, (MOST,), (policy, ISD_ORACLE), 1.15, source, only),
@@ -187,9 +259,14 @@ PUBLISHED: tuple[tuple[str, tuple[float, ...], bool, str], ...] = (
 def draw_logged(results: Results, theme_name: str) -> Figure:
     """Left: all repetitions; right: only those whose own split has the right dimensions."""
     shown = (LINUCB, ISD_PUBLISHED, ISD_ESTIMATED, ISD_ORACLE, who.ISD_KNOWN, AUTO)
-    with drawing.panels(theme_name, 2, height=3.4, sharey=True) as (figure, (left, right)):
+    with drawing.panels(theme_name, 2, height=3.4, sharey=True) as (
+        figure,
+        (left, right),
+    ):
         for axis, right_only in ((left, False), (right, True)):
-            drawing.over_setting(axis, Sample(results, right_only=right_only), PLACES, shown, theme_name)
+            drawing.over_setting(
+                axis, Sample(results, right_only=right_only), PLACES, shown, theme_name
+            )
             axis.set_xlabel("logged rounds T0")
             drawing.plain_log_axis(axis)
         left.set_title("all repetitions")
@@ -206,11 +283,18 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
         for logged, cell in LOGGED_CELLS.items():
             right = sample.observed(cell.name, policy, RIGHT_SPLIT)
             dims = sample.observed(cell.name, policy, "invariant dimensions")
-            every, kept = sample.final(cell.name, policy), sample.final(cell.name, policy)[right == 1.0]
+            every, kept = (
+                sample.final(cell.name, policy),
+                sample.final(cell.name, policy)[right == 1.0],
+            )
             table.setdefault(policy, {})[f"T0 = {logged:,}"] = (
                 f"{int(right.sum())} of {len(right)} right, {int((dims > 7).sum())} with p_inv too large; "
                 f"regret {every.mean():.1f} (worst {every.max():.0f}), right only "
-                + (f"{kept.mean():.1f} (worst {kept.max():.0f})" if len(kept) else "none")
+                + (
+                    f"{kept.mean():.1f} (worst {kept.max():.0f})"
+                    if len(kept)
+                    else "none"
+                )
             )
     return table
 
@@ -225,7 +309,11 @@ add_experiment(
             for right_only in COUNTED
             for claim in _estimated_claims(policy, right_only)
         ),
-        below(*claim_words("logged-rounds", "below the oracle"), LOGGED, (AUTO, ISD_ORACLE)),
+        below(
+            *claim_words("logged-rounds", "below the oracle"),
+            LOGGED,
+            (AUTO, ISD_ORACLE),
+        ),
     ),
     draw=draw_logged,
     levels=tuple(
@@ -277,17 +365,26 @@ def draw_split_errors(results: Results, theme_name: str) -> Figure:
             for right_only, width in ((False, 1.8), (True, 0.9)):
                 errors = split_errors(sample, recipe, right_only)
                 low, middle, high = np.array(
-                    [np.quantile(v, [0.25, 0.5, 0.75]) if len(v) else [np.nan] * 3 for v in errors]
+                    [
+                        np.quantile(v, [0.25, 0.5, 0.75]) if len(v) else [np.nan] * 3
+                        for v in errors
+                    ]
                 ).T
                 style = drawing.look(recipe, theme_name)
                 style["ls"] = ":" if right_only else style["ls"]
                 label = recipe + (", right split only" if right_only else "")
-                for axis, factor in ((left, np.ones_like(logged)), (right, np.sqrt(logged))):
+                for axis, factor in (
+                    (left, np.ones_like(logged)),
+                    (right, np.sqrt(logged)),
+                ):
                     axis.plot(logged, middle * factor, lw=width, label=label, **style)
                     if not right_only:
                         band = {"color": style["color"], "alpha": 0.15, "lw": 0}
                         axis.fill_between(logged, low * factor, high * factor, **band)
-        for axis, title in ((left, r"$\|\hat{\Pi}-\Pi\|$"), (right, r"$\|\hat{\Pi}-\Pi\|\cdot\sqrt{T_0}$")):
+        for axis, title in (
+            (left, r"$\|\hat{\Pi}-\Pi\|$"),
+            (right, r"$\|\hat{\Pi}-\Pi\|\cdot\sqrt{T_0}$"),
+        ):
             axis.set(title=title, xscale="log", yscale="log", xlabel="logged rounds T0")
             axis.set_xticks(logged, [f"{int(x):,}" for x in logged])
             axis.minorticks_off()

@@ -53,8 +53,15 @@ class ParquetSource(FileSource):
                     if rows >= ROWS_PER_TASK or group == groups - 1:
                         tasks.append(Task(path, part, first_row, position))
                         self._ends[path, part] = group + 1
-                        first_row, position, part, rows = first_row + rows, position + rows, group + 1, 0
-                if part > 0 and self._ends.get((path, 0)) != groups:  # several tasks open it again
+                        first_row, position, part, rows = (
+                            first_row + rows,
+                            position + rows,
+                            group + 1,
+                            0,
+                        )
+                if (
+                    part > 0 and self._ends.get((path, 0)) != groups
+                ):  # several tasks open it again
                     self._footers[path] = file.metadata
                 return schema_without_views(file.schema_arrow)
 
@@ -63,14 +70,28 @@ class ParquetSource(FileSource):
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of the row groups of a task."""
-        dictionaries = [name for name in self.dictionaries if name in self.arrow_schema.names]
+        dictionaries = [
+            name for name in self.dictionaries if name in self.arrow_schema.names
+        ]
         footer = self._footers.get(task.file)
-        with _parquet_file(task.file, dictionaries, footer) as file, naming_file(task.file):
-            groups, row = list(range(task.part, self._ends[task.file, task.part])), task.first_row
+        with (
+            _parquet_file(task.file, dictionaries, footer) as file,
+            naming_file(task.file),
+        ):
+            groups, row = (
+                list(range(task.part, self._ends[task.file, task.part])),
+                task.first_row,
+            )
             how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-            if len(groups) > 1 and rows <= 2 * BATCH_ROWS:  # else every small group would be a batch
-                joined = file.read_row_groups(groups, **how).unify_dictionaries().combine_chunks()
+            if (
+                len(groups) > 1 and rows <= 2 * BATCH_ROWS
+            ):  # else every small group would be a batch
+                joined = (
+                    file.read_row_groups(groups, **how)
+                    .unify_dictionaries()
+                    .combine_chunks()
+                )
                 batches = joined.to_batches(BATCH_ROWS)
             else:
                 batches = file.iter_batches(BATCH_ROWS, row_groups=groups, **how)
@@ -79,10 +100,14 @@ class ParquetSource(FileSource):
                 row += len(batch)
 
 
-def _parquet_file(path: str, dictionaries: Sequence[str] = (), footer: Any = None) -> Any:
+def _parquet_file(
+    path: str, dictionaries: Sequence[str] = (), footer: Any = None
+) -> Any:
     with naming_file(path):
         file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
-        return parquet.ParquetFile(file, pre_buffer=False, read_dictionary=names, metadata=footer)
+        return parquet.ParquetFile(
+            file, pre_buffer=False, read_dictionary=names, metadata=footer
+        )
 
 
 @log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
@@ -100,9 +125,14 @@ class ArrowSource(FileSource):
         with _reader(task.file, columns) as (_, batches):
             for large in batches:
                 chosen = large.select(list(columns))
-                chosen.validate(full=True)  # places that lie outside of a damaged file are read otherwise
+                chosen.validate(
+                    full=True
+                )  # places that lie outside of a damaged file are read otherwise
                 for start in range(0, len(chosen), BATCH_ROWS):
-                    yield row + start, batch_without_views(chosen.slice(start, BATCH_ROWS))
+                    yield (
+                        row + start,
+                        batch_without_views(chosen.slice(start, BATCH_ROWS)),
+                    )
                 row += len(chosen)
 
 
@@ -112,7 +142,9 @@ def _schema(path: str) -> Any:
 
 
 @contextmanager
-def _reader(path: str, columns: Sequence[str] | None) -> Iterator[tuple[Any, Iterator[Any]]]:
+def _reader(
+    path: str, columns: Sequence[str] | None
+) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Schema and record batches of a file; of the other columns nothing is decoded if it can be helped."""
     with naming_file(path), open_file(path) as file:
         is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
@@ -125,5 +157,10 @@ def _reader(path: str, columns: Sequence[str] | None) -> Iterator[tuple[Any, Ite
         if columns is not None:
             wanted = [whole.schema.get_field_index(name) for name in columns]
             file.seek(0)
-            whole = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=sorted(set(wanted))))
-        yield whole.schema, (whole.get_batch(index) for index in range(whole.num_record_batches))
+            whole = pa.ipc.open_file(
+                file, options=pa.ipc.IpcReadOptions(included_fields=sorted(set(wanted)))
+            )
+        yield (
+            whole.schema,
+            (whole.get_batch(index) for index in range(whole.num_record_batches)),
+        )

@@ -34,7 +34,10 @@ DELIMITERS = (",", ";", "\t", "|")
 LINES = 200
 DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
 DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
-THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
+THOUSANDS = {
+    ",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$",
+    ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$",
+}
 """Numbers with separators of thousands, by the decimal separator."""
 SIGNS = r"^(-?)[$€£¥]\s?|\s?([%$€£¥]|EUR|USD|GBP|CHF)$"
 """What stands beside amounts and percentages."""
@@ -70,24 +73,45 @@ class Dialect:
         if preamble and preamble["sign"]:
             likely = preamble["sign"].decode()
         lines = sample[before:].decode(errors="replace")
-        tables = {sign: _table(lines, sign) for sign in dict.fromkeys((likely, *DELIMITERS))}
+        tables = {
+            sign: _table(lines, sign) for sign in dict.fromkeys((likely, *DELIMITERS))
+        }
         delimiter = max(tables, key=lambda sign: _regularity(tables[sign]))
         if len(tables[delimiter][0]) < 2:
             return cls(likely, before=before)
-        values = [re.sub(SIGNS, r"\1", value.strip()) for row in tables[delimiter][1:] for value in row]
-        return cls(delimiter, "," if delimiter != "," and _has_decimal_commas(values) else ".", before)
+        values = [
+            re.sub(SIGNS, r"\1", value.strip())
+            for row in tables[delimiter][1:]
+            for value in row
+        ]
+        return cls(
+            delimiter,
+            "," if delimiter != "," and _has_decimal_commas(values) else ".",
+            before,
+        )
 
     def header(self, sample: bytes) -> list[str]:
         """Names of the columns of a table that begins with `sample`."""
-        return next(iter(_table(sample[self.before :].decode(errors="replace"), self.delimiter)), [])
+        return next(
+            iter(
+                _table(sample[self.before :].decode(errors="replace"), self.delimiter)
+            ),
+            [],
+        )
 
     def with_points(self, column: Any) -> Any:
         """A column of text numbers with decimal points, nothing between thousands and no signs of units."""
         column = compute.replace_substring_regex(column, SIGNS, r"\1")
         between = "," if self.decimal == "." else "."
         grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
-        column = compute.if_else(grouped, compute.replace_substring(column, between, ""), column)
-        return column if self.decimal == "." else compute.replace_substring(column, ",", ".")
+        column = compute.if_else(
+            grouped, compute.replace_substring(column, between, ""), column
+        )
+        return (
+            column
+            if self.decimal == "."
+            else compute.replace_substring(column, ",", ".")
+        )
 
 
 def _has_decimal_commas(values: list[str]) -> bool:
@@ -105,17 +129,28 @@ def _table(lines: str, delimiter: str) -> list[list[str]]:
     """The first rows, without empty ones, up to one with a value that is too long; at least one."""
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows.extend(row for row in islice(csv.reader(io.StringIO(lines), delimiter=delimiter), LINES) if row)
+        rows.extend(
+            row
+            for row in islice(
+                csv.reader(io.StringIO(lines), delimiter=delimiter), LINES
+            )
+            if row
+        )
     return rows or [[]]
 
 
 def _regularity(table: list[list[str]]) -> tuple[float, int]:
     """The share of rows with as many values as the header, and how many; one column says nothing."""
     width = len(table[0])
-    return (sum(len(row) == width for row in table) / len(table) if width > 1 else 0.0), width
+    return (
+        sum(len(row) == width for row in table) / len(table) if width > 1 else 0.0
+    ), width
 
 
-TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", "FALSE", "no", "No", "NO")
+TRUE, FALSE = (
+    ("true", "True", "TRUE", "yes", "Yes", "YES"),
+    ("false", "False", "FALSE", "no", "No", "NO"),
+)
 
 
 @log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
@@ -156,8 +191,12 @@ class CsvSource(TextSource):
         with naming_file(path):
             table, bad = _parsed(sample[dialect.before :], dialect, None)
         if bad and not len(table):
-            wanted = f"as many values as its header ({format_names(self.headers[path])})"
-            raise FileError(f"{path} is not readable: none of its first rows has {wanted}")
+            wanted = (
+                f"as many values as its header ({format_names(self.headers[path])})"
+            )
+            raise FileError(
+                f"{path} is not readable: none of its first rows has {wanted}"
+            )
         schema, grouped = table.schema, self.grouped.setdefault(path, set())
         for index, column_field in enumerate(schema):
             column, commas = table.column(index), dialect.decimal == ","
@@ -176,22 +215,34 @@ class CsvSource(TextSource):
         """Batches of one file, or of a part of it."""
         dialect, header = self.dialects[task.file], self.headers[task.file]
 
-        def parse(block: bytes, names: list[str] | None) -> tuple[Any, list[str], list[int]]:
-            table, bad = _parsed(block if names else block[dialect.before :], dialect, columns, names)
+        def parse(
+            block: bytes, names: list[str] | None
+        ) -> tuple[Any, list[str], list[int]]:
+            table, bad = _parsed(
+                block if names else block[dialect.before :], dialect, columns, names
+            )
             return table, header, bad
 
         for row, batch in self.parsed_batches(task, parse, quoted=True):
             for index, name in enumerate(batch.schema.names):
                 if name in self.grouped[task.file]:
-                    batch = batch.set_column(index, name, dialect.with_points(batch.column(index)))
+                    batch = batch.set_column(
+                        index, name, dialect.with_points(batch.column(index))
+                    )
             yield row, batch
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the rows with more or fewer values than the header."""
-        return {"row with another number of values than the header": self.unparsed_rows(task)}
+        return {
+            "row with another number of values than the header": self.unparsed_rows(
+                task
+            )
+        }
 
 
-def _parsed(text: bytes, dialect: Dialect, columns: Any, names: Any = None) -> tuple[Any, list[int]]:
+def _parsed(
+    text: bytes, dialect: Dialect, columns: Any, names: Any = None
+) -> tuple[Any, list[int]]:
     """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
     on after it. And the rows with another number of values, which it lacks.
     """
@@ -201,12 +252,18 @@ def _parsed(text: bytes, dialect: Dialect, columns: Any, names: Any = None) -> t
         bad.append(row.number - (1 if names else 2))  # from 1, and the header is a row
         return "skip"
 
-    how: dict[str, Any] = {"strings_can_be_null": True, "true_values": TRUE, "false_values": FALSE}
+    how: dict[str, Any] = {
+        "strings_can_be_null": True,
+        "true_values": TRUE,
+        "false_values": FALSE,
+    }
     converting = arrow_csv.ConvertOptions(decimal_point=dialect.decimal, **how)
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
-    reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
+    reading = arrow_csv.ReadOptions(
+        use_threads=False, block_size=len(text) + 1, column_names=names
+    )
     how = {"newlines_in_values": True, "invalid_row_handler": skip}
     parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, **how)
     return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting), bad

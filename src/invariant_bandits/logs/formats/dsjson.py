@@ -17,19 +17,36 @@ from typing import Any
 
 import msgspec
 
-from invariant_bandits.logs.events import OBSERVED, WEIGHT, EventSource, Feature, LoggedEvent
+from invariant_bandits.logs.events import (
+    OBSERVED,
+    WEIGHT,
+    EventSource,
+    Feature,
+    LoggedEvent,
+)
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.quality import NOTED
-from invariant_bandits.logs.sources import MOST_NESTED, first_lines, text_blocks, too_deep, value_of
+from invariant_bandits.logs.sources import (
+    MOST_NESTED,
+    first_lines,
+    text_blocks,
+    too_deep,
+    value_of,
+)
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
 DAMAGED, DANGLING = "damaged line", "outcome without an event"
 UNLABELLED, NOT_LEARNED = "event without a label", "event that says _skipLearn"
-ALL_DROPPED, OUTSIDE = "event with pdrop 1", "event whose chosen action is not among its actions"
+ALL_DROPPED, OUTSIDE = (
+    "event with pdrop 1",
+    "event whose chosen action is not among its actions",
+)
 NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
 APPRENTICE = f"{NOTED}event in apprentice mode, _label_cost is not what was observed"
-DROPPED = f"{NOTED}event with pdrop, it stands for 1/(1 - pdrop) events, but counts once"
+DROPPED = (
+    f"{NOTED}event with pdrop, it stands for 1/(1 - pdrop) events, but counts once"
+)
 BLOCK_BYTES = 4 << 20
 MOST_PARTS = 4096
 """So many actions and parts of contexts are remembered with their features."""
@@ -55,7 +72,9 @@ class DsjsonSource(EventSource):
     (1/(1 − pdrop)) where it has events with pdrop.
     """
 
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
+    def events(
+        self, path: str, *, features: bool
+    ) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file."""
         file, line = self.paths.index(path), 0
         for block in text_blocks(path, size=BLOCK_BYTES):
@@ -89,10 +108,19 @@ def _event(path: str, which: int, place: int, text: bytes) -> LoggedEvent | str:
         line = _parsed_line(text)
         if line.slots is None and "_slots" not in line.c and "_slot" not in line.c:
             return _usable(line, f"{which}:{place}")
-    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError):
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        msgspec.MsgspecError,
+    ):
         return DAMAGED
     form = "decisions for several slots (slates or conditional bandits)"
-    raise FileError(f"{path}: line {place} has {form}; one decision per event is needed")
+    raise FileError(
+        f"{path}: line {place} has {form}; one decision per event is needed"
+    )
 
 
 def _parsed_line(text: bytes) -> _Line:
@@ -121,8 +149,16 @@ def _usable(line: _Line, name: str) -> LoggedEvent | str:
         return OUTSIDE
     original = cost if line.original is None else line.original
     observed = {} if original == cost else {OBSERVED: 0.0 - float(original)}
-    strange = {NO_OUTCOME: line.outcomes is None, APPRENTICE: bool(observed), DROPPED: bool(drop)}
-    shared = [_part(key, bytes(part))[1] for key, part in line.c.items() if key[:1] != "_" or key == "_text"]
+    strange = {
+        NO_OUTCOME: line.outcomes is None,
+        APPRENTICE: bool(observed),
+        DROPPED: bool(drop),
+    }
+    shared = [
+        _part(key, bytes(part))[1]
+        for key, part in line.c.items()
+        if key[:1] != "_" or key == "_text"
+    ]
     tags, own = zip(*(_part("", bytes(action)) for action in actions), strict=True)
     return LoggedEvent(
         str(line.name or name),
@@ -142,7 +178,9 @@ def _usable(line: _Line, name: str) -> LoggedEvent | str:
 def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
     """Return (tag, features) of an action, or of a part of the context that has a key; do not change them."""
     value = msgspec.json.decode(content)
-    return None if key else value.get("_tag"), _features({key: value} if key else value, "")
+    return None if key else value.get("_tag"), _features(
+        {key: value} if key else value, ""
+    )
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
@@ -162,7 +200,9 @@ def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
         elif kind is list:
             features += _listed(value, key, namespace)
         elif value:
-            features.append((f"{namespace}{key}", value if kind is float else _float(value)))
+            features.append(
+                (f"{namespace}{key}", value if kind is float else _float(value))
+            )
     return features
 
 

@@ -22,7 +22,9 @@ DEEPEST = 16
 """How deep objects may stand within objects."""
 
 
-@log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
+@log_format(
+    "json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True
+)
 @dataclass
 class JsonLinesSource(TextSource):
     """One JSON object per line.
@@ -46,7 +48,9 @@ class JsonLinesSource(TextSource):
         """Batches of one file, or of a part of it."""
 
         def parse(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
-            table, wanted, bad = _parsed(block, wanted or as_written(_only(self._nested, columns)))
+            table, wanted, bad = _parsed(
+                block, wanted or as_written(_only(self._nested, columns))
+            )
             return table.select(list(columns)).combine_chunks(), wanted, bad
 
         return self.parsed_batches(task, parse, quoted=False)
@@ -61,7 +65,9 @@ def _seen_schema(path: str) -> Any:
     sample = sources.first_lines(path)
     start = sample.lstrip()[:1]
     if start == b"[":
-        raise FileError(f"{path} is one JSON array; what is needed is one object per line (JSON lines)")
+        raise FileError(
+            f"{path} is one JSON array; what is needed is one object per line (JSON lines)"
+        )
     if start != b"{":
         why = "it does not begin with a JSON object" if start else "it is empty"
         raise FileError(f"{path} is not readable: {why}")
@@ -76,16 +82,23 @@ def _seen_schema(path: str) -> Any:
     if not objects and sources.too_deep(sample):
         raise FileError(too_nested)
     if not objects:
-        raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
+        raise FileError(
+            f"{path} is not readable: none of its first lines is a JSON object"
+        )
     names = dict.fromkeys(name for row in objects for name in row)
-    return pa.schema([(name, _usual_type([row.get(name) for row in objects])) for name in names])
+    return pa.schema(
+        [(name, _usual_type([row.get(name) for row in objects])) for name in names]
+    )
 
 
 def depth_of(kind: Any) -> int:
     """How deep objects and lists stand within one another; counted to just above DEEPEST."""
     depth, inside = 0, [kind]
     while inside and depth <= DEEPEST:
-        fields = [[nested.field(index).type for index in range(nested.num_fields)] for nested in inside]
+        fields = [
+            [nested.field(index).type for index in range(nested.num_fields)]
+            for nested in inside
+        ]
         inside = [nested for several in fields for nested in several]
         depth += bool(inside)
     return depth
@@ -105,7 +118,9 @@ def _both(path: str, known: Any, more: Any) -> Any:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
             column = pa.unify_schemas(both, promote_options="permissive").field(0)
         fields.append(column)
-    return pa.schema([*fields, *(column for column in more if column.name not in known.names)])
+    return pa.schema(
+        [*fields, *(column for column in more if column.name not in known.names)]
+    )
 
 
 def _usual_type(values: Sequence[Any]) -> Any:
@@ -123,12 +138,20 @@ def _usual_type(values: Sequence[Any]) -> Any:
 def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
     flat = sources.flattened(schema.empty_table()).schema
-    return pa.schema([c.with_type(pa.string()) if pa.types.is_null(c.type) else c for c in flat])
+    return pa.schema(
+        [c.with_type(pa.string()) if pa.types.is_null(c.type) else c for c in flat]
+    )
 
 
 def _only(schema: Any, columns: Sequence[str]) -> Any:
     """The part of a nested schema that holds these flat columns."""
-    return pa.schema([c for c in schema if any(f"{name}.".startswith(f"{c.name}.") for name in columns)])
+    return pa.schema(
+        [
+            c
+            for c in schema
+            if any(f"{name}.".startswith(f"{c.name}.") for name in columns)
+        ]
+    )
 
 
 def _with_types(schema: Any, changed: Any) -> Any:
@@ -146,12 +169,16 @@ def _with_types(schema: Any, changed: Any) -> Any:
 def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; columns that were always missing are text as well."""
     of = pa.types
-    return _with_types(schema, lambda a: pa.string() if of.is_timestamp(a) or of.is_null(a) else a)
+    return _with_types(
+        schema, lambda a: pa.string() if of.is_timestamp(a) or of.is_null(a) else a
+    )
 
 
 def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     """(flat table, what to expect of the next block, skipped lines) of a block."""
-    wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
+    wider = _with_types(
+        wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind
+    )
     for schema in (wanted, wider):
         with suppress(pa.ArrowInvalid):
             return sources.flattened(read_json(block, schema)), schema, []
@@ -159,7 +186,10 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     bad = [line for line, entry in enumerate(objects) if entry is None]
     rows = [flatten(entry) for entry in objects if entry is not None]
     kinds = {entry.name: entry.type for entry in _flat(wanted)}
-    arrays = {name: _fitting([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
+    arrays = {
+        name: _fitting([row.get(name) for row in rows], kind)
+        for name, kind in kinds.items()
+    }
     return pa.table(arrays), wanted, bad
 
 
@@ -170,7 +200,9 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     if sources.too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-    parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+    parsing = arrow_json.ParseOptions(
+        explicit_schema=schema, unexpected_field_behavior=others
+    )
     return arrow_json.read_json(pa.BufferReader(text), reading, parsing)
 
 
@@ -190,5 +222,8 @@ def _fitting(values: list[Any], kind: Any) -> Any:
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        words = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        words = [
+            value if value is None or isinstance(value, str) else json.dumps(value)
+            for value in values
+        ]
         return pa.array(words, type=pa.string())

@@ -16,7 +16,12 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.sources import PartitionedSource, Source, find_files, partition_keys
+from invariant_bandits.logs.sources import (
+    PartitionedSource,
+    Source,
+    find_files,
+    partition_keys,
+)
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
@@ -58,8 +63,12 @@ class LogFormat:
     recognises: Callable[[str], bool] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.suffixes, str) or bool(self.suffixes) == (self.accepts is not None):
-            both = f"either suffixes, such as ('.csv',), or accepts, got {self.suffixes!r}"
+        if isinstance(self.suffixes, str) or bool(self.suffixes) == (
+            self.accepts is not None
+        ):
+            both = (
+                f"either suffixes, such as ('.csv',), or accepts, got {self.suffixes!r}"
+            )
             raise InputError(f"log format {self.name!r} needs {both}")
         object.__setattr__(self, "label", self.label or self.name)
 
@@ -68,12 +77,18 @@ class LogFormat:
         none.
         """
         name = without_compression(path) if self.packed else path
-        return max((suffix for suffix in self.suffixes if name.endswith(suffix)), key=len, default="")
+        return max(
+            (suffix for suffix in self.suffixes if name.endswith(suffix)),
+            key=len,
+            default="",
+        )
 
     @property
     def endings(self) -> str:
         """The suffixes, for messages."""
-        return ", ".join(self.suffixes) + (f"; also {', '.join(COMPRESSIONS)}" if self.packed else "")
+        return ", ".join(self.suffixes) + (
+            f"; also {', '.join(COMPRESSIONS)}" if self.packed else ""
+        )
 
 
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
@@ -131,11 +146,20 @@ def without_compression(path: str) -> str:
 def format_of_file(path: str) -> LogFormat | None:
     """The format whose suffix the path has, the longest one; of several, the one that recognises the file."""
     longest = max((known.has_suffix_of(path) for known in FORMATS), key=len, default="")
-    fitting = [known for known in FORMATS if longest and known.has_suffix_of(path) == longest]
+    fitting = [
+        known for known in FORMATS if longest and known.has_suffix_of(path) == longest
+    ]
     if len(fitting) == 1:
         return fitting[0]
     fitting.sort(key=lambda known: known.recognises is None)
-    return next((known for known in fitting if known.recognises is None or known.recognises(path)), None)
+    return next(
+        (
+            known
+            for known in fitting
+            if known.recognises is None or known.recognises(path)
+        ),
+        None,
+    )
 
 
 def open_source(source: Any) -> Source:
@@ -157,7 +181,9 @@ def open_source(source: Any) -> Source:
         return _open_files(str(source), _files_of(str(source)))
     several = isinstance(source, list | tuple) and source
     if several and all(isinstance(path, str | PathLike) for path in source):
-        return _open_files("source", [pair for path in source for pair in _files_of(str(path))])
+        return _open_files(
+            "source", [pair for path in source for pair in _files_of(str(path))]
+        )
     if isinstance(source, Source):
         return source
     for known in reversed(tuple(FORMATS)):
@@ -172,9 +198,15 @@ def _files_of(place: str) -> list[tuple[str, str]]:
     """(root, file) of the files of a registered format behind a path, folder or pattern."""
     root, files = find_files(place)
     if files != [place]:
-        files = [name for name in files if any(known.has_suffix_of(name) for known in FORMATS)]
+        files = [
+            name
+            for name in files
+            if any(known.has_suffix_of(name) for known in FORMATS)
+        ]
     if not files:
-        raise FileError(f"{place}: no {_either(_labels(in_memory=False))} file is there")
+        raise FileError(
+            f"{place}: no {_either(_labels(in_memory=False))} file is there"
+        )
     return [(root, name) for name in files]
 
 
@@ -184,7 +216,10 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
     kinds = {format_of_file(path) for path in paths}
     log_kind = kinds.pop()
     if kinds or log_kind is None:
-        by_label = sorted((known for known in FORMATS if known.suffixes), key=lambda known: known.label)
+        by_label = sorted(
+            (known for known in FORMATS if known.suffixes),
+            key=lambda known: known.label,
+        )
         names = _either(f"all {known.label} ({known.endings})" for known in by_label)
         raise FileError(f"{place}: files must be {names}, got {paths[:3]}")
     source = log_kind.kind(tuple(paths))
@@ -193,7 +228,9 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
 
 def _labels(*, in_memory: bool) -> list[str]:
     """What the formats of files, or of what is in memory, are called, in the order of the alphabet."""
-    return sorted(known.label for known in FORMATS if (known.accepts is not None) == in_memory)
+    return sorted(
+        known.label for known in FORMATS if (known.accepts is not None) == in_memory
+    )
 
 
 def _either(words: Iterable[str]) -> str:

@@ -15,7 +15,14 @@ from invariant_bandits.logs.decode import batch_without_views, schema_without_vi
 from invariant_bandits.logs.external_sort import StreamSource
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, flattened, require_usable_names
+from invariant_bandits.logs.sources import (
+    BATCH_ROWS,
+    Batches,
+    Source,
+    Task,
+    flattened,
+    require_usable_names,
+)
 from invariant_bandits.optional import pyarrow as pa
 
 
@@ -37,7 +44,10 @@ class TableSource(Source):
 
     def __post_init__(self) -> None:
         require_usable_names(self.name, self.table.schema.names)
-        self.arrow_schema, self.total_rows = schema_without_views(self.table.schema), self.table.num_rows
+        self.arrow_schema, self.total_rows = (
+            schema_without_views(self.table.schema),
+            self.table.num_rows,
+        )
         self.tasks = (Task(self.name, 0, 0, 0),)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
@@ -55,32 +65,56 @@ def _library(source: Any) -> str:
 def _is_table(source: Any) -> bool:
     if isinstance(source, pa.Table | pa.RecordBatch):
         return True
-    is_frame = _library(source) in ("pandas", "polars") and not hasattr(source, "collect")
+    is_frame = _library(source) in ("pandas", "polars") and not hasattr(
+        source, "collect"
+    )
     return is_frame and hasattr(source, "columns")
 
 
 def _are_rows(source: Any) -> bool:
-    return isinstance(source, list | tuple) and bool(source) and isinstance(source[0], Mapping)
+    return (
+        isinstance(source, list | tuple)
+        and bool(source)
+        and isinstance(source[0], Mapping)
+    )
 
 
-@log_format("stream", label="a stream of Arrow batches", accepts=lambda x: hasattr(x, "__arrow_c_stream__"))
+@log_format(
+    "stream",
+    label="a stream of Arrow batches",
+    accepts=lambda x: hasattr(x, "__arrow_c_stream__"),
+)
 def open_stream(source: Any) -> StreamSource:
     """Keep what an object gives that speaks Arrow: a reader, a DuckDB relation."""
-    if hasattr(source, "to_arrow_reader"):  # of DuckDB: batches of the size that is asked for
+    if hasattr(
+        source, "to_arrow_reader"
+    ):  # of DuckDB: batches of the size that is asked for
         return StreamSource(source.to_arrow_reader(BATCH_ROWS))
     return StreamSource(pa.RecordBatchReader.from_stream(source))
 
 
-@log_format("lazy frame", label="a Polars LazyFrame", accepts=lambda x: hasattr(x, "collect_batches"))
+@log_format(
+    "lazy frame",
+    label="a Polars LazyFrame",
+    accepts=lambda x: hasattr(x, "collect_batches"),
+)
 def open_lazy_frame(source: Any) -> StreamSource:
     """Keep the rows of a Polars LazyFrame, which Polars computes part by part."""
     empty = pa.table(source.clear().collect())
     parts = source.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
-    batches = (batch for part in parts for batch in pa.table(part).cast(empty.schema).to_batches())
+    batches = (
+        batch
+        for part in parts
+        for batch in pa.table(part).cast(empty.schema).to_batches()
+    )
     return StreamSource(pa.RecordBatchReader.from_batches(empty.schema, batches))
 
 
-@log_format("dataset", label="a pyarrow dataset", accepts=lambda source: hasattr(source, "get_fragments"))
+@log_format(
+    "dataset",
+    label="a pyarrow dataset",
+    accepts=lambda source: hasattr(source, "get_fragments"),
+)
 def open_dataset(source: Any) -> StreamSource:
     """Keep the rows of a `pyarrow.dataset.Dataset`."""
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
@@ -98,7 +132,9 @@ def open_rows(source: Any) -> TableSource:
     return TableSource(flattened(pa.table(columns)), "rows")
 
 
-@log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
+@log_format(
+    "table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table
+)
 def open_table(source: Any) -> TableSource:
     """The table behind an Arrow table, a record batch or a frame."""
     if isinstance(source, pa.Table | pa.RecordBatch):
@@ -108,8 +144,14 @@ def open_table(source: Any) -> TableSource:
     require_usable_names("frame", [str(name) for name in source.columns])
     try:
         return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
-    except (pa.ArrowException, TypeError, ValueError) as error:  # columns of mixed types
-        raise InputError(f"source: the frame cannot be read: {' '.join(map(str, error.args))}") from None
+    except (
+        pa.ArrowException,
+        TypeError,
+        ValueError,
+    ) as error:  # columns of mixed types
+        raise InputError(
+            f"source: the frame cannot be read: {' '.join(map(str, error.args))}"
+        ) from None
 
 
 CELLS_AT_ONCE = 4_000_000
@@ -120,7 +162,9 @@ def cross_features(context: Array, kinds: Array) -> Array:
     """φ(x, a) = [a, x ⊗ a] of every context x (n, d) and action a (K, e), of shape (n, K, e·(1 + d))."""
     n, (K, e) = len(context), kinds.shape
     crossed = context[:, None, :, None] * kinds[None, :, None, :]
-    return np.concatenate([np.broadcast_to(kinds, (n, K, e)), crossed.reshape(n, K, -1)], axis=2)
+    return np.concatenate(
+        [np.broadcast_to(kinds, (n, K, e)), crossed.reshape(n, K, -1)], axis=2
+    )
 
 
 LOADER = "obtain_batch_bandit_feedback"
@@ -149,7 +193,9 @@ class ObpSource(Source):
         missing = [name for name in NEEDED if name not in feedback]
         if missing:
             keys = ", ".join(map(str, feedback))
-            raise InputError(f"feedback lacks {', '.join(missing)}; got the keys {keys}")
+            raise InputError(
+                f"feedback lacks {', '.join(missing)}; got the keys {keys}"
+            )
         self.rounds = whole_number("n_rounds", feedback["n_rounds"], 1)
         actions = whole_number("n_actions", feedback["n_actions"], 1)
         self.context = finite_array("context", feedback["context"], (self.rounds, "d"))
@@ -158,7 +204,9 @@ class ObpSource(Source):
         self.kinds = finite_array("action_context", kinds, (actions, "e"))
         self.columns = self._per_round(feedback)
         names = {"propensity": "pscore", "position": "position"}
-        roles: dict[str, Any] = {role: name for role, name in names.items() if name in self.columns}
+        roles: dict[str, Any] = {
+            role: name for role, name in names.items() if name in self.columns
+        }
         self.schema = Schema("reward", offered="offered", action="action", **roles)
         self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
         self.tasks, self.total_rows = (Task("feedback", 0, 0, 0),), self.rounds
@@ -167,11 +215,17 @@ class ObpSource(Source):
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:
         """Columns with one value per round."""
         names = ("action", "reward", "pscore", "position")
-        columns = {name: np.asarray(feedback[name]) for name in names if feedback.get(name) is not None}
+        columns = {
+            name: np.asarray(feedback[name])
+            for name in names
+            if feedback.get(name) is not None
+        }
         columns["reward"] = columns["reward"].astype(float)
         for name, column in columns.items():
             if column.shape != (self.rounds,):
-                raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
+                raise InputError(
+                    f"{name} must have shape ({self.rounds},), got {column.shape}"
+                )
         return columns
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
@@ -181,9 +235,19 @@ class ObpSource(Source):
             yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
 
     def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
-        arrays = {name: pa.array(self.columns[name][rows]) for name in columns if name != "offered"}
+        arrays = {
+            name: pa.array(self.columns[name][rows])
+            for name in columns
+            if name != "offered"
+        }
         if "offered" in columns:
             features = cross_features(self.context[rows], self.kinds)
-            vectors = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), self.width)
-            arrays["offered"] = pa.FixedSizeListArray.from_arrays(vectors, len(self.kinds))
-        return pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))
+            vectors = pa.FixedSizeListArray.from_arrays(
+                pa.array(features.reshape(-1)), self.width
+            )
+            arrays["offered"] = pa.FixedSizeListArray.from_arrays(
+                vectors, len(self.kinds)
+            )
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in columns], list(columns)
+        )

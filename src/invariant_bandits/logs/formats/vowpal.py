@@ -19,10 +19,15 @@ from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import text_blocks
 
 DAMAGED, UNLABELLED = "damaged event", "event without a label"
-SEVERAL, NO_ACTIONS = "event with more than one labelled action", "event without actions"
+SEVERAL, NO_ACTIONS = (
+    "event with more than one labelled action",
+    "event without actions",
+)
 
 
-@log_format("cb_adf", label="Vowpal text", suffixes=(".vw", ".adf", ".dat"), packed=True)
+@log_format(
+    "cb_adf", label="Vowpal text", suffixes=(".vw", ".adf", ".dat"), packed=True
+)
 @dataclass
 class CbAdfSource(EventSource):
     """Events in Vowpal's text form, one row per offered action.
@@ -31,7 +36,9 @@ class CbAdfSource(EventSource):
     reward (−cost), propensity.
     """
 
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
+    def events(
+        self, path: str, *, features: bool
+    ) -> Iterator[tuple[int, LoggedEvent | str]]:
         """(first line, event or why there is none) of a file."""
         which = self.paths.index(path)
         for count, (line, lines) in enumerate(_groups(path)):
@@ -40,8 +47,12 @@ class CbAdfSource(EventSource):
 
 def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
     """(first line, lines) of every event."""
-    lines = chain.from_iterable(block.decode().splitlines() for block in text_blocks(path))
-    for is_event, pairs in groupby(enumerate(lines), key=lambda pair: bool(pair[1].strip())):
+    lines = chain.from_iterable(
+        block.decode().splitlines() for block in text_blocks(path)
+    )
+    for is_event, pairs in groupby(
+        enumerate(lines), key=lambda pair: bool(pair[1].strip())
+    ):
         if is_event:
             places, texts = zip(*pairs, strict=True)
             yield places[0], list(texts)

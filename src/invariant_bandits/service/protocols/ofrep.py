@@ -16,9 +16,19 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.commands import DecisionCommand, EventBatch, returns_command
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    EventBatch,
+    returns_command,
+)
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, check_values, json_response, printable, refusal
+from invariant_bandits.service.responses import (
+    RefusedError,
+    check_values,
+    json_response,
+    printable,
+    refusal,
+)
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import NotFoundError, State
 
@@ -43,7 +53,9 @@ class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
     key: str = ""
 
 
-@operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure)
+@operation(
+    "POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure
+)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
     return await call.submit(_evaluate(_command(call.path["key"], _context(body))))
@@ -55,7 +67,9 @@ async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
-    flags = await call.submit(_evaluate_all(_context(body), int(call.engine.clock() // DAY)))
+    flags = await call.submit(
+        _evaluate_all(_context(body), int(call.engine.clock() // DAY))
+    )
     call.charge(len(flags) - 1)
     return {"flags": flags}
 
@@ -71,15 +85,21 @@ def _context(body: FlagRequest) -> dict[str, Any]:
 def _command(key: str, context: dict[str, Any], **options: Any) -> DecisionCommand:
     """Return the command to decide about the unit that the context names."""
     features = {name: value for name, value in context.items() if name != TARGETING}
-    return DecisionCommand(key, features, protocol="ofrep", unit=context.get(TARGETING), **options)
+    return DecisionCommand(
+        key, features, protocol="ofrep", unit=context.get(TARGETING), **options
+    )
 
 
 @returns_command
-def _evaluate(state: State, batch: EventBatch, command: DecisionCommand) -> dict[str, Any]:
+def _evaluate(
+    state: State, batch: EventBatch, command: DecisionCommand
+) -> dict[str, Any]:
     """Decide, and answer with the evaluation of a flag."""
     arms = state.model(command.model).learner.arms
     if not any(arms.values()):
-        raise NotFoundError(f"key: the model {command.model!r} has no arms, so it is not a flag")
+        raise NotFoundError(
+            f"key: the model {command.model!r} has no arms, so it is not a flag"
+        )
     decided = command(state, batch)
     variant = decided.labels[decided.place]
     return {
@@ -87,22 +107,31 @@ def _evaluate(state: State, batch: EventBatch, command: DecisionCommand) -> dict
         "value": typed(variant, list(arms)),
         "reason": "SPLIT" if decided.explored else "TARGETING_MATCH",
         "variant": variant,
-        "metadata": {**decided.show("id", "version"), "probability": decided.propensity},
+        "metadata": {
+            **decided.show("id", "version"),
+            "probability": decided.propensity,
+        },
     }
 
 
 @returns_command
-def _evaluate_all(state: State, batch: EventBatch, context: dict[str, Any], day: int) -> list[Any]:
+def _evaluate_all(
+    state: State, batch: EventBatch, context: dict[str, Any], day: int
+) -> list[Any]:
     """Answer with today's evaluations of all flags; the same ones have the same ids."""
     flags: list[dict[str, Any] | Failure] = []
     for key, served in state.models.items():
         if not any(served.learner.arms.values()):
             continue
         rules = [served.version, served.learner.arms, served.configuration]
-        about = msgspec.json.encode([key, rules, day, json.dumps(context, sort_keys=True)])
+        about = msgspec.json.encode(
+            [key, rules, day, json.dumps(context, sort_keys=True)]
+        )
         id = f"ofrep-{hashlib.sha256(about).hexdigest()[:32]}"
         try:
-            flags.append(_evaluate(_command(key, context, id=id, deferred=True))(state, batch))
+            flags.append(
+                _evaluate(_command(key, context, id=id, deferred=True))(state, batch)
+            )
         except InputError as error:
             flags.append(_failure(refusal(error), key))
     return flags
@@ -128,10 +157,16 @@ def typed(label: str, labels: list[str]) -> str | bool | int | float:
 
 def error_response(refused: RefusedError, scope: Scope) -> Response:
     """Return the response to a request that failed, with the key of its flag if it is about one."""
-    key = scope.get("path_params", {}).get("key", "") if refused.status not in WITHOUT_KEY else ""
+    key = (
+        scope.get("path_params", {}).get("key", "")
+        if refused.status not in WITHOUT_KEY
+        else ""
+    )
     status = 400 if refused.status in (409, 422) else refused.status
     return json_response(_failure(refused, key), status, refused.headers)
 
 
 def _failure(refused: RefusedError, key: str) -> Failure:
-    return Failure(CODES.get(refused.status, "GENERAL"), printable(refused.message), key)
+    return Failure(
+        CODES.get(refused.status, "GENERAL"), printable(refused.message), key
+    )

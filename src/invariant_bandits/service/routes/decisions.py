@@ -8,12 +8,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from invariant_bandits.service import commands, history, replay, responses
-from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    RewardCommand,
+    all_or_none,
+)
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.learners import MOST_OFFERED
 from invariant_bandits.service.operations import Call, operation
-from invariant_bandits.service.responses import RefusedError, check_count, check_id, check_values
+from invariant_bandits.service.responses import (
+    RefusedError,
+    check_count,
+    check_id,
+    check_values,
+)
 from invariant_bandits.service.settings import MODEL_NAME
 from invariant_bandits.service.state import Record, State, record_of
 
@@ -43,12 +52,23 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
         check_values(self.context, "context")
         labels, actions = offer(self.arms)
         return DecisionCommand(
-            self.model or model, self.context, labels, actions, self.id, self.defer, unit=self.unit
+            self.model or model,
+            self.context,
+            labels,
+            actions,
+            self.id,
+            self.defer,
+            unit=self.unit,
         )
 
     def answer(self, event: Decided) -> DecisionAnswer:
         """Return the answer about the decision; expected rewards only if they were asked for."""
-        about = (event.version, event.model, _scores(event) if self.scores else None, event.deferred)
+        about = (
+            event.version,
+            event.model,
+            _scores(event) if self.scores else None,
+            event.deferred,
+        )
         return DecisionAnswer(event.id, event.action, event.propensity, *about)
 
 
@@ -89,7 +109,9 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
     def answer(self, status: str, state: State) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
         models = state.models if self.model is None else [self.model]
-        if status == "learned" and any(state.was_refused(self.id, name) for name in models):
+        if status == "learned" and any(
+            state.was_refused(self.id, name) for name in models
+        ):
             status = "refused"
         return RewardAnswer(self.id, status)
 
@@ -112,14 +134,21 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if arms is None:
         return [], None
     check_count(arms, MOST_OFFERED, "arms", "offered")
-    if all(isinstance(arm, list) for arm in arms):  # numbers within their bounds, by their type
+    if all(
+        isinstance(arm, list) for arm in arms
+    ):  # numbers within their bounds, by their type
         return [], list(arms)
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
     named = [arm for arm in arms if isinstance(arm, dict) and "label" in arm]
-    if len(named) == len(arms) and all(set(arm) <= {"label", "features"} for arm in named):
-        labels, rows = [arm["label"] for arm in named], [arm.get("features") for arm in named]
+    if len(named) == len(arms) and all(
+        set(arm) <= {"label", "features"} for arm in named
+    ):
+        labels, rows = (
+            [arm["label"] for arm in named],
+            [arm.get("features") for arm in named],
+        )
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a string")
         return labels, rows if any(row is not None for row in rows) else None
@@ -131,7 +160,9 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
 DECISIONS = (DecisionAnswer, "decisions")
 
 
-@operation("POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch, answer=DECISIONS)
+@operation(
+    "POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch, answer=DECISIONS
+)
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
@@ -139,18 +170,34 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     requests = body.decisions
     check_count(requests, responses.MOST_TOGETHER, "decisions")
     call.charge(len(requests) - 1)
-    decided = await call.submit(all_or_none([request.command(call.model) for request in requests]))
-    return {"decisions": [request.answer(event) for request, event in zip(requests, decided, strict=True)]}
+    decided = await call.submit(
+        all_or_none([request.command(call.model) for request in requests])
+    )
+    return {
+        "decisions": [
+            request.answer(event)
+            for request, event in zip(requests, decided, strict=True)
+        ]
+    }
 
 
-@operation("POST", "/v1/rewards", "decide", RewardRequest, RewardBatch, answer=(RewardAnswer, "rewards"))
+@operation(
+    "POST",
+    "/v1/rewards",
+    "decide",
+    RewardRequest,
+    RewardBatch,
+    answer=(RewardAnswer, "rewards"),
+)
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
         return body.answer(await call.submit(body.command()), call.engine.state)
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
-    statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
+    statuses = await call.submit(
+        all_or_none([request.command() for request in body.rewards])
+    )
     state, pairs = call.engine.state, zip(body.rewards, statuses, strict=True)
     return {"rewards": [request.answer(status, state) for request, status in pairs]}
 
@@ -172,7 +219,10 @@ async def look_up(call: Call) -> dict[str, Any]:
     decisions = await call.in_thread(_decisions, call.engine, id, model)
     if len(decisions) > 1:
         names = ", ".join(sorted(decision["model"] for decision in decisions))
-        raise RefusedError(409, f"model: {names} have all decided under the id {id!r}; name one of them")
+        raise RefusedError(
+            409,
+            f"model: {names} have all decided under the id {id!r}; name one of them",
+        )
     if not decisions:
         raise RefusedError(404, f"id: decision {id!r} is not known")
     return decisions[0]
@@ -180,14 +230,24 @@ async def look_up(call: Call) -> dict[str, Any]:
 
 def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
     """Return what the store knows of decisions under an id: that of a model, or those of all."""
-    keys = engine.store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
+    keys = (
+        engine.store.keys_from(decision_key(id))
+        if model is None
+        else [decision_key(id, model)]
+    )
     records = [_record(engine, key) for key in keys]
-    return [_whole(engine, record, record.decided) for record in records if record and record.decided]
+    return [
+        _whole(engine, record, record.decided)
+        for record in records
+        if record and record.decided
+    ]
 
 
 def _record(engine: Engine, key: str) -> Record | None:
     """Return what the store knows under a key."""
-    rows = (row for row in engine.store.of_key(key) if row.seq not in engine.state.aside)
+    rows = (
+        row for row in engine.store.of_key(key) if row.seq not in engine.state.aside
+    )
     return record_of(decode_event(row.event) for row in rows)
 
 
@@ -203,11 +263,23 @@ def _status(engine: Engine, record: Record) -> Status:
     if record.closed.value is None:
         return "unlearned"
     settled = record.closed
-    return "refused" if engine.state.was_refused(settled.id, settled.model) else "learned"
+    return (
+        "refused" if engine.state.was_refused(settled.id, settled.model) else "learned"
+    )
 
 
 def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
-    shown = ("id", "action", "propensity", "version", "model", "time", "context", "propensities", "deferred")
+    shown = (
+        "id",
+        "action",
+        "propensity",
+        "version",
+        "model",
+        "time",
+        "context",
+        "propensities",
+        "deferred",
+    )
     return {
         **event.show(*shown, "why", "group", "protocol"),
         "arms": event.labels or event.actions,
@@ -216,7 +288,9 @@ def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
         "status": _status(engine, record),
         "activated": record.activated,
         "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
-        "settled": None if record.closed is None else record.closed.show("value", "why", "time"),
+        "settled": None
+        if record.closed is None
+        else record.closed.show("value", "why", "time"),
     }
 
 
@@ -243,8 +317,14 @@ class DecisionQuery(msgspec.Struct):
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
         """Return whether a decision is one of those, as far as it says itself."""
-        in_time, text = since <= event.time < until, f"{event.id}\n{event.action}\n{event.context}"
-        is_meant = self.model in (None, event.model) and self.arm in (None, str(event.action))
+        in_time, text = (
+            since <= event.time < until,
+            f"{event.id}\n{event.action}\n{event.context}",
+        )
+        is_meant = self.model in (None, event.model) and self.arm in (
+            None,
+            str(event.action),
+        )
         return in_time and is_meant and (self.search or "") in text
 
 
@@ -261,7 +341,9 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     until = math.inf if query.until is None else _seconds(query.until, "until")
     first, end = store.start().seq, store.head().seq
     end = end if query.before is None else min(end, query.before)
-    first, end = (replay.first_event_since(store, time, first, end) for time in (since, until))
+    first, end = (
+        replay.first_event_since(store, time, first, end) for time in (since, until)
+    )
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
     size, text = 0, (query.search or "").encode()

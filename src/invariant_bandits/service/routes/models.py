@@ -18,9 +18,19 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.background import Learning, catch_up, compare
 from invariant_bandits.service.dashboard import summary_of, versions_of
-from invariant_bandits.service.learners import FittedLearner, Label, Learner, OpenLearner
+from invariant_bandits.service.learners import (
+    FittedLearner,
+    Label,
+    Learner,
+    OpenLearner,
+)
 from invariant_bandits.service.operations import Call, Value, operation
-from invariant_bandits.service.responses import RefusedError, check_values, decode, json_response
+from invariant_bandits.service.responses import (
+    RefusedError,
+    check_values,
+    decode,
+    json_response,
+)
 from invariant_bandits.service.routes.decisions import Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ServedModel, State
@@ -74,34 +84,63 @@ async def show(call: Call) -> dict[str, Any]:
 @operation("GET", "/v1/models", "read")
 async def list_models(call: Call) -> dict[str, Any]:
     """List all models and their active versions."""
-    versions = await call.look(lambda state: {name: served.version for name, served in state.models.items()})
-    return {"models": [{"model": name, "version": version} for name, version in versions.items()]}
+    versions = await call.look(
+        lambda state: {name: served.version for name, served in state.models.items()}
+    )
+    return {
+        "models": [
+            {"model": name, "version": version} for name, version in versions.items()
+        ]
+    }
 
 
-@operation("POST", "/v1/models", "admin", ModelRequest, bytes, status=201, query=("model", "log"))
+@operation(
+    "POST",
+    "/v1/models",
+    "admin",
+    ModelRequest,
+    bytes,
+    status=201,
+    query=("model", "log"),
+)
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
     if isinstance(body, ModelRequest):
-        learner: Learner = OpenLearner(dict.fromkeys(body.arms, True), seed=call.engine.store.seed)
-        command = commands.add_version(body.model, learner, "empty", by=call.caller, first=True)
+        learner: Learner = OpenLearner(
+            dict.fromkeys(body.arms, True), seed=call.engine.store.seed
+        )
+        command = commands.add_version(
+            body.model, learner, "empty", by=call.caller, first=True
+        )
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
     # not the one that is served, and by the rule of names
-    call.model = decode({"model": call.query.get("model", "default")}, ModelRequest).model
+    call.model = decode(
+        {"model": call.query.get("model", "default")}, ModelRequest
+    ).model
     if call.model in call.engine.state.models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
     if "log" in call.query:
         return await _fit_log(call, body)
     learner = await in_turn(_read, body, call.engine.store.seed)
-    command = commands.add_version(call.model, learner, "given", by=call.caller, first=True)
-    return {"model": call.model, "version": await call.change(command, f"made {call.model} from a file")}
+    command = commands.add_version(
+        call.model, learner, "given", by=call.caller, first=True
+    )
+    return {
+        "model": call.model,
+        "version": await call.change(command, f"made {call.model} from a file"),
+    }
 
 
 async def _fit_log(call: Call, body: bytes) -> Response:
     """Begin to fit a model to a log that was uploaded; the name of the file says its format."""
     name = call.query["log"]
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9]{1,9}){1,2}", name):
-        raise RefusedError(422, "log: must be a file name such as clicks.csv; its ending is the format")
+    if not re.fullmatch(
+        r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9]{1,9}){1,2}", name
+    ):
+        raise RefusedError(
+            422, "log: must be a file name such as clicks.csv; its ending is the format"
+        )
     learning = _learning(call)
     path = Path(tempfile.mkdtemp(prefix="invariant-bandits-")) / name
     try:
@@ -120,7 +159,9 @@ def _read(content: bytes, seed: int) -> FittedLearner:
 
 async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     """Return what a function returns that takes long: one at a time, in a thread of its own."""
-    return await asyncio.get_running_loop().run_in_executor(TRIALS, function, *arguments)
+    return await asyncio.get_running_loop().run_in_executor(
+        TRIALS, function, *arguments
+    )
 
 
 async def try_version(
@@ -139,15 +180,28 @@ async def try_version(
     return report
 
 
-@operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=VersionQuery.__struct_fields__)
+@operation(
+    "POST",
+    "/v1/model/versions",
+    "admin",
+    bytes,
+    status=201,
+    query=VersionQuery.__struct_fields__,
+)
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
     query = decode(call.query, VersionQuery)
     call.engine.state.model(call.model)
     learner = await in_turn(_read, body, call.engine.store.seed)
     report = await try_version(call, learner)
-    about = {"note": query.note[:200], "by": call.caller, "evaluation": report["evaluation"]}
-    command = commands.add_version(call.model, learner, "given", active=query.activate, **about)
+    about = {
+        "note": query.note[:200],
+        "by": call.caller,
+        "evaluation": report["evaluation"],
+    }
+    command = commands.add_version(
+        call.model, learner, "given", active=query.activate, **about
+    )
     done = f"added version {{}} of {call.model}{', active' if query.activate else ''}"
     version = await call.change(command, done)
     return {"model": call.model, "version": version, "active": query.activate, **report}
@@ -159,17 +213,33 @@ async def list_versions(call: Call) -> dict[str, Any]:
     return {"versions": await call.look_at_model(versions_of)}
 
 
-@operation("POST", "/v1/model/versions/{version}/activate", "admin", query=("allow_differences",))
+@operation(
+    "POST",
+    "/v1/model/versions/{version}/activate",
+    "admin",
+    query=("allow_differences",),
+)
 async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
     version, engine, report = call.path["version"], call.engine, dict[str, Any]()
     served = engine.state.model(call.model)
     if version in served.versions and version not in served.activations:
         report = await try_version(call, served.learners[version])
-        if (newer := await in_turn(catch_up, engine, call.model, version, call.caller)) is not None:
-            call.audit(f"activated version {newer} of {call.model}, which is {version} caught up")
-            return {"model": call.model, "version": newer, "caught_up": version, **report}
-    command = commands.activate_version(call.model, version, why="by hand", by=call.caller)
+        if (
+            newer := await in_turn(catch_up, engine, call.model, version, call.caller)
+        ) is not None:
+            call.audit(
+                f"activated version {newer} of {call.model}, which is {version} caught up"
+            )
+            return {
+                "model": call.model,
+                "version": newer,
+                "caught_up": version,
+                **report,
+            }
+    command = commands.activate_version(
+        call.model, version, why="by hand", by=call.caller
+    )
     await call.change(command, f"activated version {{}} of {call.model}")
     return {"model": call.model, "version": version, **report}
 
@@ -214,7 +284,10 @@ async def list_arms(call: Call) -> dict[str, Any]:
     def about(served: ServedModel) -> list[dict[str, Any]]:
         plays = served.plays
         labels = served.learner.arms or dict.fromkeys(plays, True)
-        return [{"label": label, "active": labels[label], "plays": plays.get(label, 0)} for label in labels]
+        return [
+            {"label": label, "active": labels[label], "plays": plays.get(label, 0)}
+            for label in labels
+        ]
 
     return {"arms": await call.look_at_model(about)}
 
@@ -223,7 +296,9 @@ async def list_arms(call: Call) -> dict[str, Any]:
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
     check_values(body.features, "features")
-    command = commands.change_arms(call.model, body.label, add=True, features=body.features, by=call.caller)
+    command = commands.change_arms(
+        call.model, body.label, add=True, features=body.features, by=call.caller
+    )
     arms = await call.change(command, f"added an arm to {call.model}")
     return {"label": body.label, "active": arms[body.label]}
 
@@ -243,7 +318,11 @@ async def show_rules(call: Call) -> Configuration:
     return await call.look_at_model(lambda served: served.configuration)
 
 
-@operation("PUT", "/v1/model/configuration", "admin", Configuration, answer=Configuration)
+@operation(
+    "PUT", "/v1/model/configuration", "admin", Configuration, answer=Configuration
+)
 async def change_rules(call: Call, body: Configuration) -> Any:
     """Set the rules of a model; a rule that is not named gets its default."""
-    return await call.change(commands.configure(call.model, body, by=call.caller), f"configured {call.model}")
+    return await call.change(
+        commands.configure(call.model, body, by=call.caller), f"configured {call.model}"
+    )

@@ -31,7 +31,9 @@ def database_of(address: str | Path, **options: Any) -> Database:
     return kind(str(address), **options)
 
 
-def open_store(address: str | Path, *, writing: bool = True, **options: Any) -> SqlStore:
+def open_store(
+    address: str | Path, *, writing: bool = True, **options: Any
+) -> SqlStore:
     """Open the store under a path or `postgresql://…`; for the options see `Database`.
 
     >>> import tempfile
@@ -57,7 +59,9 @@ def copy_store(source: str | Path, target: str | Path, *, force: bool = False) -
     """
     if is_address(str(source)) or is_address(str(target)):
         dump = "pg_dump takes a consistent copy, pg_restore brings it back"
-        raise InputError(f"a store in PostgreSQL is copied with its own tools: {dump}; then run store verify")
+        raise InputError(
+            f"a store in PostgreSQL is copied with its own tools: {dump}; then run store verify"
+        )
     path = Path(os.path.realpath(target))
     with closing(open_store(source, writing=False)) as opened, ExitStack() as stack:
         if path.exists():
@@ -129,7 +133,11 @@ def verify(
             with store.one_moment():
                 if is_whole:
                     _check_index(store)
-                messages = store.read(database.structures) if thorough and database.structures else []
+                messages = (
+                    store.read(database.structures)
+                    if thorough and database.structures
+                    else []
+                )
         if messages not in ([], [("ok",)]):
             raise StoreError(f"{database.name} is damaged: {messages[0][0]}")
         return end
@@ -137,7 +145,11 @@ def verify(
         raise sql.UnreachableError(f"{database.name} cannot be read: {error}") from None
     except StoreError:
         raise
-    except (TypeError, ValueError, AttributeError) as error:  # damage can make a text of a number
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:  # damage can make a text of a number
         raise StoreError(f"{database.name} is damaged: {error}") from None
 
 
@@ -188,16 +200,25 @@ def _check_block(store: SqlStore, first: int, last: int) -> None:
 
 def _check_index(store: SqlStore, *between: int) -> None:
     """Raise StoreError if the index by key does not have exactly the keyed events."""
-    counts = [store.read(query, *between) for query in store.database.key_counts(bool(between))]
+    counts = [
+        store.read(query, *between)
+        for query in store.database.key_counts(bool(between))
+    ]
     if counts[1:] != counts[:-1]:
-        raise StoreError(f"{store.database.name} is damaged: its index by key does not match its events")
+        raise StoreError(
+            f"{store.database.name} is damaged: its index by key does not match its events"
+        )
 
 
 def _rows(store: SqlStore, first: int, last: int) -> list[Any]:
     """Return rows from number `first` to before `last`; StoreError names the first that cannot be read."""
     try:
         return store.read(sql.ROWS_BETWEEN, first, last)
-    except (TypeError, ValueError, OverflowError) as error:  # a StoreError is a ValueError
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # a StoreError is a ValueError
         if last - first == 1:
             raise StoreError(f"event {first} is damaged: {error}") from None
     return [row for seq in range(first, last) for row in _rows(store, seq, seq + 1)]
@@ -223,7 +244,9 @@ class Verification:
         self._address, self._on_damage = address, on_damage
         self._process: subprocess.Popen[str] | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="verification", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -236,7 +259,9 @@ class Verification:
     def _run(self) -> None:
         program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
         while not self._ending.is_set():
-            self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True)
+            self._process = subprocess.Popen(
+                program, stdin=pipe, stdout=pipe, text=True
+            )
             if self._ending.is_set():  # meanwhile
                 self._process.kill()
             damage = self._process.communicate(self._address)[0].strip()

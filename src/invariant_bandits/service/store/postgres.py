@@ -19,7 +19,12 @@ from typing import Any
 
 from invariant_bandits.optional import require
 from invariant_bandits.service.store import sql
-from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
+from invariant_bandits.service.store.sql import (
+    Connection,
+    Database,
+    StoreError,
+    UnavailableError,
+)
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULTS = {
@@ -58,7 +63,9 @@ def _parts(address: str) -> dict[str, Any]:
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(address))
     except psycopg.ProgrammingError as error:
-        raise StoreError(f"the address of the store cannot be read: {str(error).splitlines()[0]}") from None
+        raise StoreError(
+            f"the address of the store cannot be read: {str(error).splitlines()[0]}"
+        ) from None
 
 
 RECORD = "invariant_bandits_steps"
@@ -115,14 +122,18 @@ class PostgresConnection(Connection):
         psycopg = require("psycopg", "A store in PostgreSQL")
         self.name, self._errors = name, psycopg.Error
         try:
-            self.raw = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
+            self.raw = psycopg.connect(
+                **{**DEFAULTS, **_parts(address)}, autocommit=True
+            )
             self.raw.execute("".join(SESSION))
         except self._errors as error:
             raise UnavailableError(_first_line(error)) from None
         _start_watching()
         if frozen:
             self.execute("SET idle_in_transaction_session_timeout = 0")
-            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # others go on adding
+            self.execute(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            )  # others go on adding
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement and return its rows, values in binary form."""
@@ -137,7 +148,10 @@ class PostgresConnection(Connection):
 
     def interrupt(self) -> None:
         """End the connection from another thread: what waits for its answer fails."""
-        with suppress(OSError, self._errors), socket.socket(fileno=os.dup(self.raw.fileno())) as line:
+        with (
+            suppress(OSError, self._errors),
+            socket.socket(fileno=os.dup(self.raw.fileno())) as line,
+        ):
             line.shutdown(socket.SHUT_RDWR)
 
     def insert(self, rows: Sequence[sql.Row], head: sql.Head) -> None:
@@ -165,7 +179,10 @@ class PostgresDatabase(Database):
     """
 
     shared = True
-    shrink, scrub = ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots"), ()
+    shrink, scrub = (
+        ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots"),
+        (),
+    )
     tables = (
         *(
             statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")
@@ -183,10 +200,14 @@ class PostgresDatabase(Database):
     def prepare(self, connection: PostgresConnection) -> None:
         """Take the turn of the process that learns, and make or check the tables."""
         if self.writing and connection.execute("SHOW fsync") != [("on",)]:
-            raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
+            raise StoreError(
+                f"{self.name} runs with fsync off: what it acknowledges could be lost"
+            )
         ((encoding,),) = connection.execute("SHOW server_encoding")
         if encoding != "UTF8":
-            raise StoreError(f"{self.name} has the encoding {encoding}: a store needs a database with UTF8")
+            raise StoreError(
+                f"{self.name} has the encoding {encoding}: a store needs a database with UTF8"
+            )
         if self.learning:
             self._take_turn(connection)
         if not self._version(connection):
@@ -206,7 +227,9 @@ class PostgresDatabase(Database):
                 time.sleep(PAUSE)
         if not self._version(connection):
             self.make_tables(connection)
-        ((self._epoch,),) = connection.execute("UPDATE head SET epoch = epoch + 1 RETURNING epoch")
+        ((self._epoch,),) = connection.execute(
+            "UPDATE head SET epoch = epoch + 1 RETURNING epoch"
+        )
         connection.epoch = self._epoch
 
     @staticmethod
@@ -220,17 +243,25 @@ class PostgresDatabase(Database):
         """
         ((schema,),) = connection.execute("SELECT current_schema()")
         if schema is None:
-            raise StoreError(f"{self.name}: the schema that its search_path names does not exist")
+            raise StoreError(
+                f"{self.name}: the schema that its search_path names does not exist"
+            )
         tables = {str(table) for (table,) in connection.execute(PRESENT)}
         if RECORD not in tables:
             if tables:
                 needed = "a store needs a database or schema of its own"
-                raise StoreError(f"{self.name} holds tables of something else: {needed}")
+                raise StoreError(
+                    f"{self.name} holds tables of something else: {needed}"
+                )
             return 0
-        ((version,),) = connection.execute(f"SELECT coalesce(max(step), 0) FROM {RECORD}")
+        ((version,),) = connection.execute(
+            f"SELECT coalesce(max(step), 0) FROM {RECORD}"
+        )
         return self.check_version(version)
 
-    def connect(self, *, reading: bool = False, frozen: bool = False) -> PostgresConnection:
+    def connect(
+        self, *, reading: bool = False, frozen: bool = False
+    ) -> PostgresConnection:
         """Connect, see `Database`; the turn is not taken again."""
         connection = PostgresConnection(str(self.address), self.name, frozen=frozen)
         connection.epoch = None if reading else self._epoch
@@ -242,7 +273,9 @@ class PostgresDatabase(Database):
         connection.begin(held=False)  # compares the number of the turn
         connection.rollback()
         if not is_locked:
-            raise UnavailableError(f"{self.name} still keeps the turn of a connection that was lost")
+            raise UnavailableError(
+                f"{self.name} still keeps the turn of a connection that was lost"
+            )
 
 
 def _first_line(error: BaseException) -> str:

@@ -78,7 +78,11 @@ class Row(NamedTuple):
     @property
     def is_erased(self) -> bool:
         """Whether the event was erased: a checksum of what is left stands in its place."""
-        return len(self.body) == 2 * SIZE and self.key is None and self.body == erased_body(self)
+        return (
+            len(self.body) == 2 * SIZE
+            and self.key is None
+            and self.body == erased_body(self)
+        )
 
 
 def erased_body(row: Row) -> bytes:
@@ -143,10 +147,14 @@ def extend_chain(head: Head, events: Iterable[tuple[str | None, bytes]]) -> list
 def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> bytes:
     """Return the digest of the chain up to an event."""
     name = b"-" if key is None else b"=" + key.encode()
-    return sha256(b"".join((before, NUMBERS.pack(seq, batch, len(name)), name, event))).digest()[:SIZE]
+    return sha256(
+        b"".join((before, NUMBERS.pack(seq, batch, len(name)), name, event))
+    ).digest()[:SIZE]
 
 
-def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bytes:
+def check_chain(
+    rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int
+) -> bytes:
     """Follow the chain over rows from number `first`; return its digest at the end, or raise StoreError."""
     for expected, row in enumerate(rows, first):
         seq, batch, key, body = row
@@ -156,10 +164,17 @@ def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: byte
             digest = link(before, seq, batch, key, body[:-SIZE])
             before = body[-SIZE:] if len(body) > SIZE else b"-"
             is_whole = digest == before or Row(*row).is_erased
-        except (TypeError, ValueError, AttributeError, struct.error):  # damage can make a text of a number
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            struct.error,
+        ):  # damage can make a text of a number
             is_whole = False
         if not is_whole:
-            raise StoreError(f"event {seq} is damaged: its checksum does not match its content")
+            raise StoreError(
+                f"event {seq} is damaged: its checksum does not match its content"
+            )
     return before
 
 
@@ -181,7 +196,9 @@ def check_seed(stored: str, name: str) -> int:
     """
     number = stored.partition(" ")[0]
     if not number.isdigit() or seed_with_checksum(int(number)) != stored:
-        raise StoreError(f"{name} is damaged: its seed is missing or does not match its checksum")
+        raise StoreError(
+            f"{name} is damaged: its seed is missing or does not match its checksum"
+        )
     return int(number)
 
 
@@ -305,7 +322,12 @@ class Database(ABC):
         wait: Callable[[], None] | None = None,
     ) -> None:
         self.address, self.name = address, name
-        self.writing, self.learning, self.check, self.wait = writing, writing and learning, check, wait
+        self.writing, self.learning, self.check, self.wait = (
+            writing,
+            writing and learning,
+            check,
+            wait,
+        )
 
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
@@ -374,7 +396,11 @@ class SqlStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self.database, self.path, self.shared = database, database.address, database.shared
+        self.database, self.path, self.shared = (
+            database,
+            database.address,
+            database.shared,
+        )
         self._local = threading.local()
         self._readers: list[Connection] = []
         self._is_held = self._is_closed = False
@@ -435,7 +461,9 @@ class SqlStore:
         known = self._known.seq  # before the look: the writer may go on meanwhile
         heads = self.read("SELECT seq, digest FROM head")
         if len(heads) != 1:
-            raise StoreError(f"{self.database.name} is damaged: it has {len(heads)} ends")
+            raise StoreError(
+                f"{self.database.name} is damaged: it has {len(heads)} ends"
+            )
         head = Head(*heads[0])
         self._check_present(head, known)
         return head
@@ -453,7 +481,10 @@ class SqlStore:
 
     def next_rows(self, most: int = CHUNK) -> list[Row]:
         """Return rows after the end that was known, which becomes theirs."""
-        rows = [Row(*row) for row in self.read(f"{ROWS_BETWEEN} LIMIT {most}", self._known.seq, 2**62)]
+        rows = [
+            Row(*row)
+            for row in self.read(f"{ROWS_BETWEEN} LIMIT {most}", self._known.seq, 2**62)
+        ]
         if rows and self._known.seq:
             try:
                 check_chain(rows, self._known.digest, self._known.seq)
@@ -468,7 +499,9 @@ class SqlStore:
 
     def _other_history(self) -> StoreError:
         seq = self._known.seq - 1
-        other = f"what follows event {seq:,} does not fit it, so that some events are lost"
+        other = (
+            f"what follows event {seq:,} does not fit it, so that some events are lost"
+        )
         return StoreError(f"{self.database.name} went back in time: {other}")
 
     def start(self) -> Head:
@@ -492,17 +525,23 @@ class SqlStore:
 
     def erased(self) -> list[int]:
         """Return the numbers of events that were erased."""
-        rows = self.read(f"{ROW} WHERE key IS NULL AND length(body) = {2 * SIZE} ORDER BY seq")
+        rows = self.read(
+            f"{ROW} WHERE key IS NULL AND length(body) = {2 * SIZE} ORDER BY seq"
+        )
         return [row.seq for row in map(Row._make, rows) if row.is_erased]
 
     def of_key(self, key: str) -> list[Row]:
         """Return the rows that belong to the decision with this key, in order."""
-        return [Row(*row) for row in self.read(f"{ROW} WHERE key = ? ORDER BY seq", key)]
+        return [
+            Row(*row) for row in self.read(f"{ROW} WHERE key = ? ORDER BY seq", key)
+        ]
 
     def keys_from(self, prefix: str) -> set[str]:
         """Return all keys that begin so."""
         after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        keys = self.read("SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?", prefix, after)
+        keys = self.read(
+            "SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?", prefix, after
+        )
         return {key for (key,) in keys}
 
     def is_referred_to(self, first: int, last: int, since: int) -> bool:
@@ -519,7 +558,9 @@ class SqlStore:
             if isinstance(body, bytes) and sha256(body).hexdigest() == digest:
                 return body
         name = self.database.name
-        raise StoreError(f"{name} is damaged: the content {digest} is missing or has another checksum")
+        raise StoreError(
+            f"{name} is damaged: the content {digest} is missing or has another checksum"
+        )
 
     def snapshot_seq(self) -> int | None:
         """Return how many events the newest snapshot holds."""
@@ -527,7 +568,9 @@ class SqlStore:
 
     def snapshot_seqs(self) -> list[int]:
         """Return how many events each snapshot holds, the newest first."""
-        return [seq for (seq,) in self.read("SELECT seq FROM snapshots ORDER BY seq DESC")]
+        return [
+            seq for (seq,) in self.read("SELECT seq FROM snapshots ORDER BY seq DESC")
+        ]
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """Return how many events the newest snapshot holds, and the snapshot."""
@@ -541,7 +584,9 @@ class SqlStore:
 
     def snapshot(self, which: str, *values: Any) -> tuple[int, bytes] | None:
         """Return the first snapshot that a condition selects, and how many events it holds."""
-        for seq, body, digest in self.read(f"SELECT seq, body, digest FROM snapshots {which}", *values):
+        for seq, body, digest in self.read(
+            f"SELECT seq, body, digest FROM snapshots {which}", *values
+        ):
             if not isinstance(body, bytes) or snapshot_digest(seq, body) != digest:
                 damage = f"the snapshot after {seq} events does not match its checksum"
                 raise StoreError(f"{self.database.name} is damaged: {damage}")
@@ -596,7 +641,12 @@ class SqlStore:
         """
         with self._transaction() as head:
             self._check_known(head)
-            if self.shared and seen is not None and head.seq > seen and not self._is_held:
+            if (
+                self.shared
+                and seen is not None
+                and head.seq > seen
+                and not self._is_held
+            ):
                 self._check_overtaken(seen, keys)
             for content in contents:
                 self._writer.execute(CONTENT, sha256(content).hexdigest(), content)
@@ -622,7 +672,12 @@ class SqlStore:
         """Remove events, and snapshots that hold their traces."""
         execute, first = self._writer.execute, cut.first
         if cut.snapshot is not None:
-            execute(SNAPSHOT, cut.base, cut.snapshot, snapshot_digest(cut.base, cut.snapshot))
+            execute(
+                SNAPSHOT,
+                cut.base,
+                cut.snapshot,
+                snapshot_digest(cut.base, cut.snapshot),
+            )
         before = execute("SELECT body FROM events WHERE seq = ?", first - 1)
         digest = before[0][0][-SIZE:] if before else self.start().digest
         execute("DELETE FROM cut")
@@ -631,12 +686,20 @@ class SqlStore:
         execute("DELETE FROM snapshots WHERE seq < ?", cut.base)
         for seq in cut.erased:
             (row,) = map(Row._make, execute(f"{ROW} WHERE seq = ?", seq))
-            execute("UPDATE events SET key = NULL, body = ? WHERE seq = ?", erased_body(row), seq)
+            execute(
+                "UPDATE events SET key = NULL, body = ? WHERE seq = ?",
+                erased_body(row),
+                seq,
+            )
 
     def _check_overtaken(self, seen: int, keys: Sequence[str] | None) -> None:
         """Raise with what others have added, if that matters."""
-        among, values = ("", []) if keys is None else (" AND key = ANY(?)", [list(keys)])
-        rows = self._writer.execute(f"{ROW} WHERE seq >= ?{among} ORDER BY seq", seen, *values)
+        among, values = (
+            ("", []) if keys is None else (" AND key = ANY(?)", [list(keys)])
+        )
+        rows = self._writer.execute(
+            f"{ROW} WHERE seq >= ?{among} ORDER BY seq", seen, *values
+        )
         if rows:
             others = [Row(*row) for row in rows]
             if keys is None:
@@ -649,7 +712,9 @@ class SqlStore:
         """
         with self._transaction():
             self._writer.execute(SNAPSHOT, seq, body, snapshot_digest(seq, body))
-            kept = [base for (base,) in self._writer.execute("SELECT base FROM cut")] or [0]
+            kept = [
+                base for (base,) in self._writer.execute("SELECT base FROM cut")
+            ] or [0]
             older = self._writer.execute("SELECT seq FROM snapshots ORDER BY seq DESC")
             for (number,) in reversed(older[2:]):
                 if number not in kept and number - kept[-1] < gap:
@@ -665,7 +730,10 @@ class SqlStore:
 
     def shrink(self, *, fully: bool = True) -> None:
         """Leave no trace of removed events on the disk, and fully, return their space to the file system."""
-        for statement in (*(self.database.shrink if fully else ()), *self.database.scrub):
+        for statement in (
+            *(self.database.shrink if fully else ()),
+            *self.database.scrub,
+        ):
             self._writer.execute(statement)
 
     # -- opening and closing --
@@ -680,7 +748,10 @@ class SqlStore:
     def close(self) -> None:
         """Close all connections and release the lock."""
         self._is_closed = True
-        for connection in (*self._readers, *([self._writer] if hasattr(self, "_writer") else ())):
+        for connection in (
+            *self._readers,
+            *([self._writer] if hasattr(self, "_writer") else ()),
+        ):
             connection.close()
         self._readers.clear()
         self.database.release()

@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.service.store import sql
-from invariant_bandits.service.store.sql import Connection, Database, StoreError, UnavailableError
+from invariant_bandits.service.store.sql import (
+    Connection,
+    Database,
+    StoreError,
+    UnavailableError,
+)
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
@@ -29,30 +34,48 @@ def check_journal(path: Path) -> None:
     transaction was written after one that ended behind it; else it is a write that was torn at the end.
     """
     log = path.with_name(f"{path.name}-wal")
-    content = np.fromfile(log, dtype=np.uint8) if log.exists() else np.zeros(0, dtype=np.uint8)
+    content = (
+        np.fromfile(log, dtype=np.uint8)
+        if log.exists()
+        else np.zeros(0, dtype=np.uint8)
+    )
     if not content.any():
         return
     if len(content) < HEADER:
         raise StoreError(f"{log} is damaged: its header is not whole")
     big = content[:HEADER].view(">u4").astype(np.uint32)
-    order, size, salts, stored = ">u4" if big[0] == MAGIC + 1 else "<u4", int(big[2]), big[4:6], big[6:8]
+    order, size, salts, stored = (
+        ">u4" if big[0] == MAGIC + 1 else "<u4",
+        int(big[2]),
+        big[4:6],
+        big[6:8],
+    )
     alone = content[:24].view(order).astype(np.uint32) @ checksum_coefficients(6)[0]
     is_power = size >= 512 and not size & (size - 1)
     if int(big[0]) not in (MAGIC, MAGIC + 1) or (stored != alone).any() or not is_power:
         raise StoreError(f"{log} is damaged: its header does not match its checksum")
     of_words, carried = checksum_coefficients(2 + size // 4)
-    frames = content[HEADER : len(content) - (len(content) - HEADER) % (FRAME_HEADER + size)]
+    frames = content[
+        HEADER : len(content) - (len(content) - HEADER) % (FRAME_HEADER + size)
+    ]
     frames = frames.reshape(-1, FRAME_HEADER + size)
     heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
-    covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1).view(order)
+    covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1).view(
+        order
+    )
     sums = np.vstack([stored, heads[:, 4:6]])  # before each frame, and after the last
     expected = covered.astype(np.uint32) @ of_words + sums[:-1] @ carried
-    follows, ours = (expected == sums[1:]).all(axis=1), (heads[:, 2:4] == salts).all(axis=1)
+    follows, ours = (
+        (expected == sums[1:]).all(axis=1),
+        (heads[:, 2:4] == salts).all(axis=1),
+    )
     if (follows & ours).all():
         return
     bad = int(np.argmin(follows & ours))
     later = (follows & ours)[1:] & (ours & (heads[:, 1] != 0))[:-1]
-    if later[bad + 1 :].any() or _is_flipped(sums[bad + 1], expected[bad], heads[bad, 2:4] ^ salts, of_words):
+    if later[bad + 1 :].any() or _is_flipped(
+        sums[bad + 1], expected[bad], heads[bad, 2:4] ^ salts, of_words
+    ):
         damage = f"damaged in frame {bad + 1}: events that were acknowledged are in it"
         raise StoreError(f"{log} is {damage}")
 
@@ -64,7 +87,9 @@ def _is_flipped(stored: Words, expected: Words, salts: Words, of_words: Words) -
         return not difference.any() and _bits(salts) == 1
     powers = (np.uint32(1) << np.arange(32, dtype=np.uint32))[:, None, None]
     changes = powers * of_words[None]  # (32, words, 2)
-    of_a_word = (changes == difference).all(axis=2) | (changes == -difference).all(axis=2)
+    of_a_word = (changes == difference).all(axis=2) | (changes == -difference).all(
+        axis=2
+    )
     return _bits(stored ^ expected) == 1 or bool(of_a_word.any())
 
 
@@ -72,7 +97,9 @@ def checksum_coefficients(words: int) -> tuple[Words, Words]:
     """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to the checksum
     s0 += word + s1, s1 += word + s0 over pairs of words: Fibonacci numbers modulo 2^32.
     """
-    step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it
+    step = np.array(
+        [[1, 1], [1, 2]], dtype=np.uint32
+    )  # (s0, s1) before a pair of words -> after it
     pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
     after, rows = np.eye(2, dtype=np.uint32), []
     for _ in range(words // 2):
@@ -166,13 +193,19 @@ class SqliteConnection(Connection):
 
     begins, locks = "BEGIN IMMEDIATE", ""
 
-    def __init__(self, path: Path, *, writing: bool = False, frozen: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, writing: bool = False, frozen: bool = False
+    ) -> None:
         self.name, self._path, self._frozen = str(path), path, frozen
         self._log = path.with_name(f"{path.name}-wal")
         self.inode: tuple[int, int] | None = None
         self._log_inode: tuple[int, int] | None = None
         address = str(path) if writing else f"{path.as_uri()}?mode=ro"
-        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
+        options: dict[str, Any] = {
+            "isolation_level": None,
+            "check_same_thread": False,
+            "timeout": 10.0,
+        }
         try:
             self.raw = sqlite3.connect(address, uri=not writing, **options)
         except sqlite3.Error as error:
@@ -182,7 +215,9 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
             self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_EVERY}")
-            self.execute("PRAGMA secure_delete = ON")  # what is erased leaves no bytes in free pages
+            self.execute(
+                "PRAGMA secure_delete = ON"
+            )  # what is erased leaves no bytes in free pages
         if frozen:
             self.execute("BEGIN")
 
@@ -200,18 +235,27 @@ class SqliteConnection(Connection):
         if getattr(error, "sqlite_errorname", "").startswith(NOT_ALLOWED):
             needed = "the file and its folder must be writable, also to be read"
             return StoreError(f"{self._path} cannot be opened: {error}; {needed}")
-        if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError) and not self._frozen:
+        if (
+            isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError)
+            and not self._frozen
+        ):
             return UnavailableError(str(error))
         return StoreError(f"{self._path} is damaged: {error}")
 
     def begin(self, *, held: bool) -> sql.Head:
         """Begin a transaction, in the file that was opened."""
         if self.inode is not None and _inode_at(self._path) != self.inode:
-            raise StoreError(f"{self._path} is another file than the one that was opened")
+            raise StoreError(
+                f"{self._path} is another file than the one that was opened"
+            )
         log = self._log
-        if self._log_inode is not None and (not os.path.exists(log) or _inode_at(log) != self._log_inode):
+        if self._log_inode is not None and (
+            not os.path.exists(log) or _inode_at(log) != self._log_inode
+        ):
             self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            raise StoreError(f"{log} was removed while it was in use; what it held was saved to {self._path}")
+            raise StoreError(
+                f"{log} was removed while it was in use; what it held was saved to {self._path}"
+            )
         head = super().begin(held=held)
         self._log_inode = self._log_inode or _inode_at(log)
         return head
@@ -241,7 +285,10 @@ class SqliteDatabase(Database):
     shrink, scrub = ("VACUUM",), ("PRAGMA wal_checkpoint(TRUNCATE)",)
     structures = "PRAGMA integrity_check(1)"
     tables = (
-        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in sql.TABLES),
+        *(
+            statement.format(integer="INTEGER", key="TEXT", blob="BLOB")
+            for statement in sql.TABLES
+        ),
         f"PRAGMA application_id = {APPLICATION}",
         f"PRAGMA user_version = {sql.LAYOUT}",
     )
@@ -275,10 +322,18 @@ class SqliteDatabase(Database):
         status = self.path.stat() if self.path.exists() else None
         if status is not None and status.st_nlink > 1:
             names = f"{status.st_nlink} names (hard links), and only one of them has its last events"
-            raise StoreError(f"{self.path} has {names}: remove those that no service was started with")
+            raise StoreError(
+                f"{self.path} has {names}: remove those that no service was started with"
+            )
         log = self.path.with_name(f"{self.path.name}-wal")
-        if (status is None or not status.st_size) and log.exists() and log.stat().st_size:
-            raise StoreError(f"{self.path} is missing or empty, and {log.name} of an earlier file is there")
+        if (
+            (status is None or not status.st_size)
+            and log.exists()
+            and log.stat().st_size
+        ):
+            raise StoreError(
+                f"{self.path} is missing or empty, and {log.name} of an earlier file is there"
+            )
 
     def prepare(self, connection: SqliteConnection) -> None:
         """Raise unless a file has exactly the tables of this version."""
@@ -289,7 +344,9 @@ class SqliteDatabase(Database):
                 fresh.execute(statement)
             expected = fresh.execute(SCHEMA).fetchall()
         if connection.execute(SCHEMA) != expected:
-            raise StoreError(f"{self.path} is damaged: its tables are not described as they were made")
+            raise StoreError(
+                f"{self.path} is damaged: its tables are not described as they were made"
+            )
 
     def _version(self, connection: SqliteConnection) -> int:
         """Return the version of the tables: that of this release, or 0 for an empty file; else StoreError."""
@@ -298,12 +355,16 @@ class SqliteDatabase(Database):
             ((version,),) = connection.execute("PRAGMA user_version")
             ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
         except UnavailableError as error:
-            raise StoreError(f"{self.path} is damaged or not a store of decisions: {error}") from None
+            raise StoreError(
+                f"{self.path} is damaged or not a store of decisions: {error}"
+            ) from None
         if application != APPLICATION and (application or tables):
             raise StoreError(f"{self.path} is a database of something else")
         return self.check_version(version)
 
-    def connect(self, *, reading: bool = False, frozen: bool = False) -> SqliteConnection:
+    def connect(
+        self, *, reading: bool = False, frozen: bool = False
+    ) -> SqliteConnection:
         """Connect, see `Database`."""
         if reading:
             return SqliteConnection(self.path, frozen=frozen)
@@ -317,7 +378,8 @@ class SqliteDatabase(Database):
             count = "SELECT count(*) FROM events {} WHERE key IS NOT NULL"
             return count.format("NOT INDEXED"), count.format("INDEXED BY events_by_key")
         count = (
-            "SELECT count(*) FROM events AS row NOT INDEXED WHERE key IS NOT NULL AND seq >= ? AND seq < ?"
+            "SELECT count(*) FROM events AS row NOT INDEXED "
+            "WHERE key IS NOT NULL AND seq >= ? AND seq < ?"
         )
         entry = "SELECT 1 FROM events INDEXED BY events_by_key WHERE key = row.key AND seq = row.seq"
         return count, f"{count} AND EXISTS ({entry})"
