@@ -105,10 +105,8 @@ class ClientCall(Generic[T]):
     def result(self, outcome: Any) -> T:
         """Return what a response says, or raise the ServiceError that the response or the exception means."""
         if isinstance(outcome, Exception):
-            address, reason = (
-                outcome.request.url,
-                str(outcome) or type(outcome).__name__,
-            )  # type: ignore[attr-defined]
+            address = outcome.request.url  # type: ignore[attr-defined]
+            reason = str(outcome) or type(outcome).__name__
             raise ServiceError(f"no answer from {address}: {reason}") from outcome
         try:
             body = outcome.json()
