@@ -75,11 +75,11 @@ def test_the_summary_shows_statistics_and_says_that_nothing_was_tested():
     assert f"stable below {fit.threshold_:.3g}" in text
     assert "no p-values" in text
     rows = [
-        line for line in text.splitlines() if " stable  " in line or " varies  " in line
+        line for line in text.splitlines() if " stable  " in line or " drifts  " in line
     ]
     assert len(rows) == len(fit.blocks_)
     for row, varies, statistic in zip(rows, fit.varies_, fit.statistics_, strict=True):
-        assert ("varies" in row) == varies
+        assert ("drifts" in row) == varies
         assert f"{statistic:.3g}" in row
     assert "nothing counts as invariant" not in text
     set_aside = published_estimator().fit(features, np.ones(12000))

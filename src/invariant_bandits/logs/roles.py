@@ -27,6 +27,7 @@ from invariant_bandits.logs.decode import (
 )
 from invariant_bandits.logs.doubts import (
     MOST_AMOUNTS,
+    less_is_better,
     names_amount,
     sentinel,
     sentinel_words,
@@ -998,9 +999,11 @@ class _Guess:
         """Say from what a reward is subtracted of which less is better: from 1 if it is 0 or 1. Costs that
         are never positive have their sign turned already.
         """
-        values = _usable_numbers(self.rows.column(self.fields["reward"]))
+        reward = self.fields["reward"]
+        values = _usable_numbers(self.rows.column(reward))
         if (
             self.fields.get("minimise") is None
+            and less_is_better(reward)
             and len(values)
             and bool((values <= 0.0).all())
         ):
