@@ -330,7 +330,7 @@ CHOSEN = (
     "|---|---|\n"
     "| where | on other seeds, in environments of the [stress study](stress.md), in some of these rows"
     " and on the first halves of the [real data](real.md) |\n"
-    "| how many | over four versions about 350 configurations, with 20 to 200 repetitions each |\n"
+    "| how many | over five versions about 380 configurations, with 20 to 200 repetitions each |\n"
     "| earlier versions | ran through this study five times on other seeds |\n"
     "| this page | the single run of this version, with a seed that was not used for these choices |\n"
     "\n"
