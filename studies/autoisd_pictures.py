@@ -140,7 +140,7 @@ def draw_hypotheses(theme_name: str) -> Figure:
 
 def draw_trust(theme_name: str) -> Figure:
     """η by the ratio of signal and noise."""
-    _, prior = _windows(np.ones((WINDOWS, 2)))
+    prior = replace(_windows(np.ones((WINDOWS, 2)))[1], drift_signal=0.0)
     ratios = np.geomspace(0.1, 3.0, 200)
     values = [
         trust(replace(prior, signal_variance=r * prior.noise_variance))

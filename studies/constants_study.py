@@ -299,6 +299,7 @@ CONSTANTS = (
         "share of still baselines (others: 0.3, 0.1)", "0.6", STUDY, _still_baselines
     ),
     Constant("`LEAST_TRUST`", "0.1", STUDY, _of_mixture("LEAST_TRUST", _times)),
+    Constant("`DRIFT_ROUNDS`", "10", STUDY, _of_mixture("DRIFT_ROUNDS", _times)),
     Constant(
         "1 − `SIGNAL_LEVEL`",
         "0.1",

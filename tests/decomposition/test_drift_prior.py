@@ -221,3 +221,22 @@ def test_the_signal_of_a_selective_log_is_that_of_the_offered_actions():
     ]
     assert signals[0] == pytest.approx(4.0, rel=0.1)
     assert signals[1] == pytest.approx(0.45 * 4.0, rel=0.1)
+
+
+def test_the_signal_of_drift_is_that_of_the_direction_where_it_moves_rewards_most():
+    """Along the second of three directions the coefficient has variance 0.25 over windows and the features
+    have variance 4, along the third 1 and 0.09: drift gives rewards a variance of 1 and 0.09.
+
+    Forty windows fix a variance with a standard error of 22 %.
+    """
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    inner = rng.normal(size=(20_000, 3)) * [1.0, 2.0, 0.3]
+    drawn = [1.0, 0.0, 0.0] + rng.normal(size=(40, 3)) * [0.0, 0.5, 1.0]
+    drawn[:, 1] /= 2.0 * drawn[:, 1].std()
+    rewards = (inner * np.repeat(drawn, 500, axis=0)).sum(axis=1)
+    moments = ib.WindowedMoments.from_arrays(
+        inner @ basis.T, rewards + rng.normal(size=20_000), windows=40
+    )
+    prior = DriftPrior.from_moments(moments, basis)
+    assert prior.drift_signal == pytest.approx(1.0, rel=0.1)

@@ -125,9 +125,9 @@ def test_one_repetition_has_no_standard_error_and_is_refused():
 # -- the policies are what the page says --
 
 
-def test_the_rows_are_the_eleven_of_the_method():
+def test_the_rows_are_those_of_the_method_and_three_with_few_features():
     worlds = {row.name: row for row in study.ROWS}
-    assert len(worlds) == 11
+    assert len(worlds) == 14
     assert [row.environment.logged for row in study.PAPER_ROWS] == [1000, 3500, 8000]
     assert [row.horizon for row in study.ROWS].count(500) == 10
     assert study.SEVENTH.environment.online == "rotating"
@@ -139,6 +139,8 @@ def test_the_rows_are_the_eleven_of_the_method():
         study.SMALL_JUMP.environment.violation,
         study.LARGE_JUMP.environment.violation,
     ) == (0.5, 2.0)
+    few = [(row.environment.world.dim, row.horizon) for row in study.FEW_FEATURES]
+    assert few == [(3, 100), (4, 100), (5, 100)]
 
 
 def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds():

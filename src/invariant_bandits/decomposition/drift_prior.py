@@ -1116,6 +1116,9 @@ class DriftPrior:
     # Variance of the expected reward at the mean coefficients, over the offered actions if the logs have
     # them, else over the logged ones; None if it is not known.
     signal_variance: Annotated[float, variance] | None = None
+    # Variance that drift alone gives to the expected reward of the same actions, along the direction where it
+    # is largest; None if it is not known.
+    drift_signal: Annotated[float, variance] | None = None
     # If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and in s ways
     # for each the variance by which they move on in every round.
     last_means: Annotated[Array, _optional("h", "p")] = field(
@@ -1174,13 +1177,14 @@ class DriftPrior:
         paths = own.along(basis)
         pooled, pooled_covariance = paths.weighted_mean()
         mean, mean_covariance, drift = random_effects(paths, iterations)
-        variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
-        offered = variance  # a selective policy's own choices vary less, and would hide the signal
+        covariance = moments.gram.sum(axis=0) / moments.rounds
+        variance = covariance.diagonal()
+        # A selective policy's own choices vary less, and would hide the signal.
         if moments.offered is not None:
-            offered = (
-                moments.offered.scatter.sum(axis=0).diagonal()
-                / moments.offered.count.sum()
-            )
+            count = moments.offered.count.sum()
+            covariance = moments.offered.scatter.sum(axis=0) / count
+        offered = covariance.diagonal()
+        along = np.einsum("ij,ik,kj->j", basis, covariance, basis)
         center = basis @ mean
         least = 1e-12 * float(moments.reward_square.sum()) / moments.rounds
         square = max(float((center**2 * variance).mean()), least)
@@ -1212,6 +1216,7 @@ class DriftPrior:
             baseline_moves=moves,
             present_level=_present_level(moments, own, noise),
             signal_variance=float((center**2 * offered).sum()),
+            drift_signal=float(max((drift * along).max(), 0.0)),
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps)[:, None],

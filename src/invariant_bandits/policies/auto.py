@@ -271,8 +271,8 @@ class AutoISD(ReasoningPolicy):
 
     The hypotheses are: nothing changed; drift as in the logs; invariance broken (stable coefficients have
     changed); logs useless. Each hypothesis has several Kalman filters, which estimate the coefficients and
-    the mean reward. A filter gains weight when it predicts rewards well. The weaker the signal in the logs,
-    the slower the filters' weights change.
+    the mean reward. A filter gains weight when it predicts rewards well. The weaker the signal and the drift
+    in the logs are compared with the noise, the slower the filters' weights change.
 
     The policy plays the action with the highest upper confidence bound (expected reward plus a width). By
     default the width of the bound is half the standard deviation that the expected reward would have if

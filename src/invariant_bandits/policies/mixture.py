@@ -75,6 +75,8 @@ BASELINE_DOUBT = 10.0
 BROKEN_BASELINE_DOUBT = 0.5
 
 LEAST_TRUST = 0.1
+DRIFT_ROUNDS = 10.0
+"""Online rounds after which drift counts as a signal: as many per coordinate as the alarm waits for."""
 SIGNAL_LEVEL = 0.9
 WEAKEST_SIGNAL = 1e-9
 WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
@@ -148,14 +150,16 @@ class CoefficientBelief(NamedTuple):
 def trust(prior: DriftPrior) -> float:
     """How far likelihoods may be trusted to tell the hypotheses apart, from 0.1 to 1.
 
-    The weaker the logs' signal is against their noise, the more greedy choices mislead the likelihoods. 1 if
-    there is no signal to protect.
+    The weaker the logs' signal is against their noise, the more greedy choices mislead the likelihoods. The
+    signal is that of the mean coefficients, or what drift along one direction adds up to over ten rounds, if
+    that is larger: n rounds like those of the logs determine one coefficient up to a variance s²/(n·v), v the
+    variance of the features along its direction, and n·v·ω/s² is what they say of a drift ω against what
+    noise leaves open. 1 if there is no signal to protect.
     """
     if prior.signal_variance is None or _has_no_signal(prior):
         return 1.0
-    return float(
-        np.clip((prior.signal_variance / prior.noise_variance) ** 2, LEAST_TRUST, 1.0)
-    )
+    signal = max(prior.signal_variance, DRIFT_ROUNDS * (prior.drift_signal or 0.0))
+    return float(np.clip((signal / prior.noise_variance) ** 2, LEAST_TRUST, 1.0))
 
 
 def _has_no_signal(prior: DriftPrior) -> bool:
@@ -171,7 +175,7 @@ def _has_no_signal(prior: DriftPrior) -> bool:
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
-    """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing
+    """Prior probabilities of HYPOTHESES; the less the trust in what tells them apart, the more "nothing
     changed".
     """
     share = (trust(prior) - LEAST_TRUST) / (1.0 - LEAST_TRUST)
