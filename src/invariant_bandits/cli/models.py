@@ -401,6 +401,7 @@ def evaluate(
     latest: int | None = None,
     windows: int = 8,
     policy_log: Path | None = None,
+    weight_missing: list[str] | None = None,
     report: Path | None = None,
     jobs: int = common.PROCESSORS,
     seed: int = 0,
@@ -432,6 +433,7 @@ def evaluate(
         options |= {
             "progress": lambda rows: progress(rows, None, time.perf_counter() - began)
         }
+        options |= {"weight_missing": split_words(weight_missing)}
         read = read_feedback(
             opened, windows=windows, latest=latest, **shared, **options
         )
