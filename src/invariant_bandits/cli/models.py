@@ -277,6 +277,7 @@ def fit(
     confidence: float = 0.01,
     report: Path | None = None,
     value: bool = True,
+    weight_missing: list[str] | None = None,
     ask: bool = False,
     force: bool = False,
     as_json: bool = False,
@@ -325,6 +326,7 @@ def fit(
                 "exploration": exploration,
                 "confidence": confidence,
                 "features": options["features"],
+                "weight_missing": split_words(weight_missing),
             }
             model = replace(model, value=expected_value(model, opened, **asked))
     model.save(out)
