@@ -266,7 +266,7 @@ def curves(
                         clip_on=False,
                     )
             axis.set_title(
-                f"{literal(path.title, 40)}\n{literal(path.in_words(edges), 48)}",
+                f"{literal(path.title, 40)}\n{literal(path.change_in_words(edges), 48)}",
                 fontsize=8.0,
             )
             axis.set_ylim(low, high)

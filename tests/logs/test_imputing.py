@@ -185,3 +185,24 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
 
 def test_a_column_without_a_filler_passes_nothing_on_as_if_it_were_known():
     assert np.isnan(FeatureMap((Column("price"),)).apply({"price": [None]})).all()
+
+
+def test_a_column_that_half_of_the_log_lacks_does_not_explain_the_rewards():
+    """Clicks by chance: rounding of the filled-in half once counted as an exact function of the features."""
+    rng = np.random.default_rng(0)
+    rounds, half = 3000, 1500
+    colour = rng.choice(["red", "blue"], rounds)
+    first = [*colour[:half], *[None] * half]
+    second = [*[None] * half, *colour[half:]]
+    log = pa.table(
+        {
+            "arm": rng.choice(["a", "b", "c"], rounds),
+            "age": rng.normal(40.0, 10.0, rounds).round(),
+            "colour": pa.array(first, pa.string()),
+            "shade": pa.array(second, pa.string()),
+            "clicked": (rng.random(rounds) < 0.4).astype(int),
+        }
+    )
+    model = ib.fit_logs(log)
+    assert not any("exact function" in note for note in model.notes)
+    assert model.notes  # others are there

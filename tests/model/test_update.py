@@ -221,9 +221,11 @@ def test_an_effect_of_an_arm_that_moved_is_named_and_raises_the_alarm(clicks):
     update = ib.update_model(ib.fit_logs(earlier, windows=6), later, windows=2)
     assert update.alarm
     moved = next(move for move in update.moves if move.name == "a × x")
-    assert abs(moved.now - moved.before - 0.8) < 4.0 * np.hypot(
-        moved.now_error, moved.before_error
-    )
+    slopes = np.array([0.6, 1.4])
+    # The level of a is 0 in log-odds: a slope takes the probability of a click from ½ to expit(slope).
+    before, now = 1.0 / (1.0 + np.exp(-slopes)) - 0.5 if clicks else slopes
+    assert abs(moved.before - before) < 4.0 * moved.before_error
+    assert abs(moved.now - now) < 4.0 * moved.now_error
     assert len(update.moves) == 6
 
 

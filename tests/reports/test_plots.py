@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import plotting
-from invariant_bandits.decomposition.estimator import principal_directions
+from invariant_bandits.decomposition.estimator import readable_directions
 from invariant_bandits.reports import plots, values
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -71,7 +71,7 @@ def test_blocks_are_framed_in_the_found_basis(fit):
 
 
 def test_readable_directions_span_the_same_blocks(fit):
-    basis = principal_directions(fit)
+    basis = readable_directions(fit)
     for block in fit.blocks_:
         mixed = fit.basis_[:, block].T @ basis[:, block]
         np.testing.assert_allclose(mixed @ mixed.T, np.eye(len(block)), atol=1e-10)

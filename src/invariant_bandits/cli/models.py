@@ -277,6 +277,7 @@ def fit(
     confidence: float = 0.01,
     report: Path | None = None,
     value: bool = True,
+    weight_missing: list[str] | None = None,
     ask: bool = False,
     force: bool = False,
     as_json: bool = False,
@@ -325,6 +326,7 @@ def fit(
                 "exploration": exploration,
                 "confidence": confidence,
                 "features": options["features"],
+                "weight_missing": split_words(weight_missing),
             }
             model = replace(model, value=expected_value(model, opened, **asked))
     model.save(out)
@@ -401,6 +403,7 @@ def evaluate(
     latest: int | None = None,
     windows: int = 8,
     policy_log: Path | None = None,
+    weight_missing: list[str] | None = None,
     report: Path | None = None,
     jobs: int = common.PROCESSORS,
     seed: int = 0,
@@ -432,6 +435,7 @@ def evaluate(
         options |= {
             "progress": lambda rows: progress(rows, None, time.perf_counter() - began)
         }
+        options |= {"weight_missing": split_words(weight_missing)}
         read = read_feedback(
             opened, windows=windows, latest=latest, **shared, **options
         )

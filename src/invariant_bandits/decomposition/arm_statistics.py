@@ -19,7 +19,12 @@ from invariant_bandits.checks import (
     one_of,
     whole_number,
 )
-from invariant_bandits.decomposition.paths import EXACT, MissingColumn, missing_columns
+from invariant_bandits.decomposition.paths import (
+    CONSTANT,
+    EXACT,
+    MissingColumn,
+    missing_columns,
+)
 from invariant_bandits.logs.features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -735,9 +740,14 @@ def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
 def _explained(gram: Array, cross: Array) -> tuple[float, int]:
     """Sum of squares that coefficients of their own in every window (m, p) explain, and how many they are."""
     explained, used = 0.0, 0
+    # A column that is 0 in a window but for rounding would be scaled up to noise there.
+    least = CONSTANT * np.diagonal(gram.sum(axis=0))
     for G, b in zip(gram, cross, strict=True):
-        solution, rank = _least_squares(G, b)
-        explained += float(solution @ b)
+        seen = np.flatnonzero(np.diagonal(G) > least)
+        if not len(seen):
+            continue
+        solution, rank = _least_squares(G[np.ix_(seen, seen)], b[seen])
+        explained += float(solution @ b[seen])
         used += rank
     return explained, used
 

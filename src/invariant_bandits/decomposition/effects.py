@@ -2,7 +2,8 @@
 
 All numbers are in units of the reward. An effect of labelled arms is a level, what an arm earns in the mean
 context, or a slope, what one standard deviation of a column adds to that. Where rewards are 0 or 1 both are
-probabilities. An effect of feature rows is what one standard deviation along a direction adds.
+probabilities. An effect of feature rows is what one standard deviation of a feature adds, or of the mixture
+of features that a direction is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from scipy import special
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import (
+    ConditionedWindows,
     DriftEvidence,
     DriftPrior,
     Effect,
@@ -28,20 +30,27 @@ from invariant_bandits.decomposition.estimator import (
     SUPPORTED,
     InvariantSubspaceDecomposition,
     block_verdict,
-    direction_names,
-    principal_directions,
+    direction_weights,
+    mixture_name,
+    readable_directions,
 )
-from invariant_bandits.decomposition.paths import detectable_drift
+from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.logs.features import TIMES, ArmFeatures
+from invariant_bandits.logs.features import TIMES, ArmFeatures, has_binary_rewards
 
 BREAK_LEVEL = 0.01
-"""Of the test that one break explains the path."""
+"""Of the test that one break, or a line, explains the path."""
 INTERVAL = 1.959964
 LEVEL, SHARED = "level", "all arms"
 WITH_ITS_BLOCK = "drifts with its block"
 """Of a direction that shows no drift by itself: directions are defined, and tested, as a block."""
 REWARD, PROBABILITY, POINTS = "reward", "probability", "probability points"
+DISPLAY = {
+    REWARD: (1.0, ""),
+    PROBABILITY: (100.0, " %"),
+    POINTS: (100.0, " points"),
+}
+"""Factor and words with which people read a number of each unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +66,10 @@ class EffectPath(DriftEvidence):
     before, after : float
         From what to what. NaN without drift.
     windows : tuple of int
-        When: (first window after the break,), or the windows of the two values if no single break explains
-        the path; empty without drift. Windows count from 0.
+        When: (first window after the break,), or the windows of the two values if the path is a line or no
+        single break explains it; empty without drift. Windows count from 0.
+    last, last_error : float
+        Value in the last window that informs the effect, and its standard error. NaN if no window does.
     unit : "reward", "probability" or "probability points"
         What the numbers are: rewards, probabilities of 1, or differences of these.
     is_level : bool
@@ -76,6 +87,8 @@ class EffectPath(DriftEvidence):
     before: float = np.nan
     after: float = np.nan
     windows: tuple[int, ...] = ()
+    last: float = np.nan
+    last_error: float = np.nan
     unit: str = REWARD
     is_level: bool = False
     of_block: str = ""
@@ -113,12 +126,21 @@ class EffectPath(DriftEvidence):
         return " to ".join(_begins(edges, window) for window in self.windows)
 
     def in_words(self, edges: Any) -> str:
+        """The verdict and, of a drifting effect, from what to what, when, and where it ended."""
+        words = self.change_in_words(edges)
+        informed = np.flatnonzero(np.isfinite(self.values))
+        if not self.windows or self.windows[1:] == (informed[-1],):
+            return words  # the second value is that of the last window
+        factor, unit = DISPLAY[self.unit]
+        sign = "" if self.unit == PROBABILITY else "+"
+        return (
+            f"{words}; last window {factor * self.last:{sign}.3g}"
+            f" ± {factor * self.last_error:.2g}{unit}"
+        )
+
+    def change_in_words(self, edges: Any) -> str:
         """The verdict and, of a drifting effect, from what to what and when."""
-        factor, words = {
-            REWARD: (1.0, ""),
-            PROBABILITY: (100.0, " %"),
-            POINTS: (100.0, " points"),
-        }[self.unit]
+        factor, words = DISPLAY[self.unit]
         if self.drifts and not self.windows:
             return WITH_ITS_BLOCK
         if not self.windows:
@@ -160,6 +182,8 @@ def effect_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
         "drifts",
         "before",
         "after",
+        "last",
+        "last_error",
     )
     return [
         {"arm": path.arm, "effect": path.name, "verdict": path.verdict}
@@ -190,7 +214,10 @@ def effect_paths(model: Any) -> list[EffectPath]:
         return _strongest_first(
             _of_arms(model.feature_map.population, *model.arm_evidence())
         )
-    return direction_effects(model.decomposition)
+    paths = direction_effects(model.decomposition)
+    if has_binary_rewards(model.moments):  # differences of probabilities
+        return [replace(path, unit=POINTS) for path in paths]
+    return paths
 
 
 def _strongest_first(paths: list[EffectPath]) -> list[EffectPath]:
@@ -218,36 +245,115 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
 def _of_arms(
     features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
 ) -> list[EffectPath]:
+    windows = _windows_of_arms(prior, statistics)
+    paths = []
+    for effect in prior.effects:
+        names = effect_name(features, effect, prior.layout.dim)
+        path = _path(names, effect, *_path_of_arm(prior, windows, effect))
+        is_level = _is_level(names, effect)
+        path = replace(path, is_level=is_level)
+        if prior.link == "logit":
+            path = _as_probability(path, _base(prior, effect, is_level), is_level)
+        paths.append(path)
+    return paths
+
+
+def _windows_of_arms(
+    prior: DriftPrior, statistics: ArmStatistics
+) -> ConditionedWindows:
+    """What every window says of the coefficients, with the drift that was estimated."""
     population = prior.arms
     together, dim, sizes = population.together, prior.layout.dim, population.evidence[2]
     drift = np.diag(sizes[:dim]) + (together * sizes[dim:]) @ together.T
-    windows = condition_windows(statistics, drift, prior.mean_precision(statistics))
-    levels = prior.layout.by_arm(population.evidence[0, :dim])[:, 0]
-    usual = float(population.plays @ levels / max(population.plays.sum(), 1.0))
-    paths = []
+    return condition_windows(statistics, drift, prior.mean_precision(statistics))
+
+
+def _path_of_arm(
+    prior: DriftPrior, windows: ConditionedWindows, effect: Effect
+) -> tuple[Array, Array]:
+    """Values (m,) of one effect on the scale of the link, and their covariance (m, m)."""
+    size = float(prior.arms.evidence[2, effect.place])
+    return effect_path(windows, *prior.arms.direction(effect.place), size)
+
+
+def _is_level(names: tuple[str, str], effect: Effect) -> bool:
+    """Whether the effect of these names is what an arm, or a group of arms, earns."""
+    arm, name = names
+    return name == LEVEL and (effect.arm >= 0 or arm == SHARED or "=" in arm)
+
+
+def _base(prior: DriftPrior, effect: Effect, is_level: bool) -> float:
+    """Log-odds to which the effect adds: the level of its arm, or that of the usual arm."""
+    if is_level:
+        return 0.0
+    population = prior.arms
+    levels = prior.layout.by_arm(population.evidence[0, : prior.layout.dim])[:, 0]
+    if effect.arm >= 0:
+        return float(levels[effect.arm])
+    return float(population.plays @ levels / max(population.plays.sum(), 1.0))
+
+
+@dataclass(frozen=True)
+class FinalEffect:
+    """One effect of labelled arms where the logs ended, on the scale of the link.
+
+    Attributes
+    ----------
+    effect : Effect
+        Whose effect, and of what.
+    value, error : float
+        Its value in the last window if it drifts, over all windows otherwise, and the standard error.
+    unit : "reward", "probability" or "probability points"
+        What `in_unit` returns.
+    base : float
+        Log-odds to which the effect adds; 0 for rewards that are not 0 or 1.
+    """
+
+    effect: Effect
+    value: float
+    error: float
+    unit: str
+    base: float
+
+    def in_unit(self, value: float, error: float) -> tuple[float, float]:
+        """Return a value of this effect on the scale of the link and its error in the unit of the effect."""
+        if self.unit == REWARD:
+            return value, error
+        at = float(special.expit(self.base + value))
+        rest = 0.0 if self.unit == PROBABILITY else float(special.expit(self.base))
+        return at - rest, at * (1.0 - at) * error
+
+
+def final_arm_effects(
+    features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
+) -> list[FinalEffect]:
+    """Every effect that is one coefficient, where the logs ended; features: those of the prior."""
+    windows, dim = _windows_of_arms(prior, statistics), prior.layout.dim
+    result = []
     for effect in prior.effects:
-        size, (arm, name) = (
-            float(sizes[effect.place]),
-            effect_name(features, effect, dim),
-        )
-        path = _path(
-            (arm, name),
-            effect,
-            *effect_path(windows, *population.direction(effect.place), size),
-        )
-        is_level = name == LEVEL and (effect.arm >= 0 or arm == SHARED or "=" in arm)
-        path = replace(path, is_level=is_level)
+        if effect.place >= dim:  # along several coefficients
+            continue
+        value, error = effect.estimate, effect.error
+        if effect.drifts:
+            value, error = last_value(*_path_of_arm(prior, windows, effect))
+        unit, base = REWARD, 0.0
         if prior.link == "logit":
-            base = (
-                0.0
-                if is_level
-                else usual
-                if effect.arm < 0
-                else float(levels[effect.arm])
-            )
-            path = _as_probability(path, base, is_level)
-        paths.append(path)
-    return paths
+            is_level = _is_level(effect_name(features, effect, dim), effect)
+            unit = PROBABILITY if is_level else POINTS
+            base = _base(prior, effect, is_level)
+        result.append(
+            FinalEffect(effect=effect, value=value, error=error, unit=unit, base=base)
+        )
+    return result
+
+
+def last_value(value: Array, covariance: Array) -> tuple[float, float]:
+    """Last known value of a path (m,) with its standard error; NaN if nothing is known."""
+    known = np.flatnonzero(np.isfinite(value))
+    if not len(known):
+        return np.nan, np.nan
+    last = known[-1]
+    return float(value[last]), float(np.sqrt(covariance[last, last]))
 
 
 def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
@@ -256,48 +362,151 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     The verdict on a direction is that on its block, `block_verdict`, as in the summary: directions within a
     block are defined only together. From what to what is said of those that show drift by themselves; in a
     drifting block that is at least the one with the strongest evidence.
+
+    A direction bears the name of one feature, and then the feature's own coefficient, if that feature weighs
+    more than twice as much as any other and its own coefficient does not contradict the verdict. Any other
+    direction is shown as the mixture that it is.
     """
-    basis = principal_directions(fit)
-    scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
-    along = fit.paths_.along(np.linalg.inv(basis).T * scale)
-    values, variances = along.marginals()
-    mean, error = along.weighted_mean()
-    paths, names = [], direction_names(fit, basis)
+    basis = readable_directions(fit)
+    weights = direction_weights(fit, basis)
+    feature_names = fit.names(len(basis))
+    covariance = fit.window_covariances_.mean(axis=0)
+    feature_scale = np.sqrt(np.diagonal(covariance))
+    mixture_scale = np.sqrt(np.diagonal(basis.T @ covariance @ basis))
+    mixtures = _Coefficients.of(
+        fit.paths_.along(np.linalg.inv(basis).T * mixture_scale)
+    )
+    features = _Coefficients.of(fit.paths_.along(np.diag(feature_scale)))
     level = fit.alpha / len(fit.blocks_)
     tested = (
         fit.recipe_used_ != "published"
     )  # its windows overlap, so that these tests do not hold
+    single = _single_features(weights)
+    paths = []
     for block, columns in enumerate(fit.blocks_):
-        verdict = block_verdict(fit, block)
+        verdict, varies = block_verdict(fit, block), bool(fit.varies_[block])
+
+        def contradicts(
+            feature: int, block: int = block, varies: bool = varies
+        ) -> bool:
+            """Whether a feature's own coefficient says another thing than the block.
+
+            One feature of several may stay as it is in a block that drifts.
+            """
+            if not tested or not fit.testable_[block]:
+                return False
+            if varies and len(fit.blocks_[block]) > 1:
+                return False
+            drifts = features.log_p_values[feature] <= np.log(level)
+            return bool(drifts != varies)
+
+        shown: dict[int, tuple[str, _Coefficients, int]] = {}
+        for j in columns.tolist():
+            feature = single.get(j)
+            if feature is not None and not contradicts(feature):
+                shown[j] = (feature_names[feature], features, feature)
+            else:
+                name = mixture_name(weights[:, j], feature_names)
+                shown[j] = (name, mixtures, j)
         alone = {
-            int(j): constancy_test(along.along(np.eye(len(basis))[:, [j]])).log_p
-            for j in columns
+            j: float(table.log_p_values[place])
+            for j, (_, table, place) in shown.items()
         }
         if tested and (
-            len(columns) == 1 or not fit.varies_[block]
+            len(columns) == 1 or not varies
         ):  # the block was tested as a whole
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
         limit = max(float(np.log(level)), min(alone.values()))
         for j, log_p in alone.items():
-            known = np.isfinite(variances[:, j])
-            h = variances[known, j]
-            drift = (
-                float(np.sqrt(max(values[known, j].var(ddof=1) - h.mean(), 0.0)))
-                if len(h) > 1
-                else 0.0
-            )
-            contrasts = np.sort(1.0 / h)[1:] if len(h) > 1 else np.zeros(0)
-            seen = detectable_drift(contrasts, 0.5 * level)
-            numbers = (float(mean[j]), float(np.sqrt(error[j, j])), drift, seen)
+            name, table, place = shown[j]
             p_value = (
                 float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
             )
-            shows_drift = bool(fit.varies_[block] and log_p <= limit)
-            evidence = DriftEvidence(*numbers, p_value, shows_drift)
-            value = np.where(known, values[:, j], np.nan)
-            path = _path(("", names[j]), evidence, value, np.diag(variances[:, j]))
+            evidence = table.evidence(place, level, p_value, varies and log_p <= limit)
+            path = _path(("", name), evidence, *table.path(place))
             paths.append(replace(path, drifts=verdict == DRIFTS, of_block=verdict))
     return _strongest_first(paths)
+
+
+def _single_features(weights: Array) -> dict[int, int]:
+    """Feature of each direction in which one weighs more than twice as much as any other; weights (p, d).
+
+    A feature names one direction only, that in which it weighs most.
+    """
+    size = np.abs(weights)
+    main = size.argmax(axis=0)
+    single: dict[int, int] = {}
+    for j in np.argsort(-size.max(axis=0), kind="stable").tolist():
+        others = np.delete(size[:, j], main[j])
+        alone = others.max(initial=0.0) < 0.5 * size[main[j], j]
+        if alone and int(main[j]) not in single.values():
+            single[j] = int(main[j])
+    return single
+
+
+@dataclass(frozen=True, eq=False)
+class _Coefficients:
+    """Coefficients along some directions, window by window, each by itself.
+
+    Attributes
+    ----------
+    values, variances : arrays, shape (m, d)
+        Variances are infinite where a window does not inform the coefficient.
+    mean, error : arrays, shape (d,)
+        Weighted mean over the windows, and its standard error.
+    log_p_values : array, shape (d,)
+        Of the tests that a coefficient is the same in all windows.
+    """
+
+    values: Array
+    variances: Array
+    mean: Array
+    error: Array
+    log_p_values: Array
+
+    @classmethod
+    def of(cls, along: CoefficientPaths) -> _Coefficients:
+        """Take each of the coordinates of these paths by itself."""
+        values, variances = along.marginals()
+        mean, covariance = along.weighted_mean()
+        axes = np.eye(len(mean))
+        log_p = [
+            constancy_test(along.along(axes[:, [j]])).log_p for j in range(len(axes))
+        ]
+        return cls(
+            values=values,
+            variances=variances,
+            mean=mean,
+            error=np.sqrt(np.diagonal(covariance)),
+            log_p_values=np.asarray(log_p, dtype=np.float64),
+        )
+
+    def evidence(
+        self, place: int, level: float, p_value: float, drifts: bool
+    ) -> DriftEvidence:
+        """Evidence on the coefficient at a place, for a test of this level."""
+        known = np.isfinite(self.variances[:, place])
+        errors = self.variances[known, place]
+        drift = 0.0
+        contrasts = np.zeros(0)
+        if len(errors) > 1:
+            excess = self.values[known, place].var(ddof=1) - errors.mean()
+            drift = float(np.sqrt(max(excess, 0.0)))
+            contrasts = np.sort(1.0 / errors)[1:]
+        return DriftEvidence(
+            estimate=float(self.mean[place]),
+            error=float(self.error[place]),
+            drift=drift,
+            detectable=detectable_drift(contrasts, 0.5 * level),
+            p_value=p_value,
+            drifts=bool(drifts),
+        )
+
+    def path(self, place: int) -> tuple[Array, Array]:
+        """Values (m,) of the coefficient at a place, NaN where unknown, and their covariance (m, m)."""
+        variances = self.variances[:, place]
+        values = np.where(np.isfinite(variances), self.values[:, place], np.nan)
+        return values, np.diag(variances)
 
 
 def _path(
@@ -312,13 +521,23 @@ def _path(
         effect.detectable,
         effect.p_value,
     )
+    last, last_error = last_value(value, covariance)
     path = EffectPath(
-        *numbers, effect.drifts, *names, value, value - half, value + half
+        *numbers,
+        effect.drifts,
+        *names,
+        value,
+        value - half,
+        value + half,
+        last=last,
+        last_error=last_error,
     )
     known = np.flatnonzero(np.isfinite(value))
     if not effect.drifts or len(known) < 2:
         return path
-    before, after, windows = _change(value[known], covariance[np.ix_(known, known)])
+    before, after, windows = _change(
+        value[known], covariance[np.ix_(known, known)], known
+    )
     return replace(
         path,
         before=before,
@@ -327,33 +546,49 @@ def _path(
     )
 
 
-def _change(value: Array, covariance: Array) -> tuple[float, float, tuple[int, ...]]:
-    """(from, to, when) of a path (m,): the likeliest single break or, if it does not explain the path, the
-    lowest and the highest value in their order.
+def _change(
+    value: Array, covariance: Array, times: Array
+) -> tuple[float, float, tuple[int, ...]]:
+    """(from, to, when) of a path (m,) at these times (m,), by the first of these that explains it.
+
+    A line, if it fits better than the likeliest single break: its first and its last value. That break. Else
+    the lowest and the highest value in their order.
     """
     precision, m = np.linalg.inv(covariance), len(value)
-    best = (np.inf, value[0], value[-1], 1)
-    for window in range(1, m):
-        design = np.column_stack(
-            [np.arange(m) < window, np.arange(m) >= window]
-        ).astype(np.float64)
-        level = np.linalg.solve(
-            design.T @ precision @ design, design.T @ precision @ value
-        )
-        rest = value - design @ level
-        best = min(
-            best,
-            (float(rest @ precision @ rest), float(level[0]), float(level[1]), window),
-        )
-    misfit, before, after, window = best
-    if m < 4 or special.gammaincc((m - 3) / 2.0, misfit / 2.0) > BREAK_LEVEL:
-        return float(before), float(after), (window,)
+    last = m - 1
+    misfit, before, after, window = np.inf, float(value[0]), float(value[-1]), 1
+    for candidate in range(1, m):
+        steps = np.column_stack([np.arange(m) < candidate, np.arange(m) >= candidate])
+        levels, rest = _weighted_fit(steps.astype(np.float64), precision, value)
+        if rest < misfit:
+            misfit, window = rest, candidate
+            before, after = levels.tolist()
+    line = np.column_stack([np.ones(m), times]).astype(np.float64)
+    coefficients, line_misfit = _weighted_fit(line, precision, value)
+    if m > 2 and line_misfit < misfit and _explains(line_misfit, m - 2):
+        ends = line[[0, last]] @ coefficients
+        return float(ends[0]), float(ends[1]), (0, last)
+    if m < 4 or _explains(misfit, m - 3):
+        return before, after, (window,)
     error = np.sqrt(np.diagonal(covariance))
     sure = np.flatnonzero(error <= 2.0 * np.median(error))
     first, last = sorted(
         (int(sure[value[sure].argmin()]), int(sure[value[sure].argmax()]))
     )
     return float(value[first]), float(value[last]), (first, last)
+
+
+def _weighted_fit(design: Array, precision: Array, value: Array) -> tuple[Array, float]:
+    """Generalised least squares: coefficients, and the weighted square of what they leave."""
+    weighted = design.T @ precision
+    coefficients = np.linalg.solve(weighted @ design, weighted @ value)
+    rest = value - design @ coefficients
+    return coefficients, float(rest @ precision @ rest)
+
+
+def _explains(misfit: float, freedom: int) -> bool:
+    """Whether a misfit with this many degrees of freedom is no larger than noise makes it."""
+    return bool(special.gammaincc(freedom / 2.0, misfit / 2.0) > BREAK_LEVEL)
 
 
 def _as_probability(path: EffectPath, base: float, is_level: bool) -> EffectPath:
@@ -369,11 +604,13 @@ def _as_probability(path: EffectPath, base: float, is_level: bool) -> EffectPath
     slope = at * (1.0 - at)
     numbers: dict[str, Any] = {
         name: float(probability(getattr(path, name)))
-        for name in ("estimate", "before", "after")
+        for name in ("estimate", "before", "after", "last")
     }
+    end = float(special.expit(base + path.last))
     spreads: dict[str, Any] = {
         name: slope * getattr(path, name) for name in ("error", "drift", "detectable")
     }
+    spreads["last_error"] = end * (1.0 - end) * path.last_error
     curves = {
         name: probability(getattr(path, name)) for name in ("values", "low", "high")
     }

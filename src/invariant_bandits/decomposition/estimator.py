@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
+from scipy import linalg
 
 from invariant_bandits.checks import (
     Array,
@@ -55,6 +56,10 @@ HEAVY_TAILS = 1.5
 ROUNDS_PER_FEATURE = 5
 LEAST_LEVERAGE = 1e-9
 MOST_NAMED = 4
+LEAST_WEIGHT = 0.1
+"""Share of the largest weight below which a feature is not named as part of a direction."""
+RELATIVE_ROUNDING = 1e-9
+"""Share of the largest weight below which a weight is zero."""
 SEEN, INVOLVED = 1e-6, 1e-4
 """Of features scaled to one size: directions that a window sees, and features that are part of one it does
 not see.
@@ -923,35 +928,48 @@ def _summary(fit: InvariantSubspaceDecomposition) -> str:
     )
 
 
-def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
-    """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
+def readable_directions(fit: InvariantSubspaceDecomposition) -> Array:
+    """The basis with each block turned to axes that are as close as can be to single features: (p, p).
 
-    Directions within a block are only defined as a group; this choice is the one people can read.
+    Directions within a block are only defined as a group, and this choice is the one people can read. Of the
+    block's weights W (p, d) in standard deviations, a QR factorisation with pivots finds d features, and the
+    axes are W·Q, Q the rotation with which the rows of these features are closest to the identity.
     """
     basis = np.array(fit.basis_)
+    weights = direction_weights(fit, basis)
     for block in fit.blocks_:
-        precision = direction_paths(fit, block).precisions().sum(axis=0)
-        _, vectors = np.linalg.eigh(precision)
-        basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
+        _, _, order = linalg.qr(weights[:, block].T, pivoting=True, mode="economic")
+        left, _, right = np.linalg.svd(weights[order[: len(block)]][:, block])
+        basis[:, block] = with_fixed_signs(basis[:, block] @ (left @ right).T)
     return basis
 
 
-def direction_names(fit: InvariantSubspaceDecomposition, basis: Array) -> list[str]:
-    """Names of the features that make up each direction (p, d), in standard deviations: the main one, and
-    others with at least half its weight, at most three.
+def direction_weights(fit: InvariantSubspaceDecomposition, basis: Array) -> Array:
+    """Weights (p, d) of the features, in standard deviations, in each direction of the basis (p, d)."""
+    scale = np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))
+    return np.asarray(basis * scale[:, None])
+
+
+def mixture_name(weights: Array, names: Sequence[str]) -> str:
+    """The combination of features that a direction is, from its weights (p,).
+
+    Weights are relative to the largest. Those below a tenth of it are not named, but for the second; at most
+    four are.
+
+    >>> mixture_name(np.array([0.8, -0.4, 0.0]), ["age", "hour", "price"])
+    'age − 0.5·hour'
     """
-    weights = np.abs(
-        basis * np.sqrt(np.diagonal(fit.window_covariances_.mean(axis=0)))[:, None]
-    )
-    names, result = fit.names(len(basis)), []
-    for weight in weights.T:
-        main = [
-            j
-            for j in np.argsort(-weight, kind="stable")[:3]
-            if weight[j] >= 0.5 * weight.max()
-        ]
-        result.append(", ".join(names[j] for j in main))
-    return result
+    relative = weights / np.abs(weights).max()
+    main = np.argsort(-np.abs(relative), kind="stable")
+    least = min(LEAST_WEIGHT, *np.abs(relative[main[1:2]]))
+    terms = [j for j in main if abs(relative[j]) >= max(least, RELATIVE_ROUNDING)]
+    words = ""
+    for j in terms[:MOST_NAMED]:
+        minus = relative[j] < 0.0
+        sign = (" − " if minus else " + ") if words else ("−" if minus else "")
+        size = f"{abs(relative[j]):.1g}"
+        words += sign + (names[j] if size == "1" else f"{size}·{names[j]}")
+    return words + (" + …" if len(terms) > MOST_NAMED else "")
 
 
 def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:

@@ -660,6 +660,7 @@ def expected_value(
     exploration: float | None = None,
     confidence: float = 0.01,
     features: FeatureOptions | None = None,
+    weight_missing: Sequence[str] = (),
     latest: int = 20_000,
 ) -> dict[str, Any]:
     """What the model's policy would have earned in the later half of the last rounds of its log, as plain
@@ -680,6 +681,8 @@ def expected_value(
         As `fit_logs` was given it.
     features : FeatureOptions, optional
         As `fit_logs` was given them.
+    weight_missing : sequence of str
+        As in `read_feedback`.
     latest : int
         How many of the last rounds to look at.
 
@@ -711,6 +714,7 @@ def expected_value(
             windows=model.moments.windows,
             latest=latest,
             keep_going=True,
+            weight_missing=weight_missing,
         )
         feedback = read.feedback
         if (

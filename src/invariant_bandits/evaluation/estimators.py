@@ -632,6 +632,7 @@ def _weighted(
         "rewards": feedback.rewards,
         "expected": expected,
         "reach": weights,
+        "round_weights": feedback.round_weights,
     }
     return estimated(
         gains, totals, confidence=confidence, reasons=support(weights)[1], **about
@@ -665,6 +666,7 @@ def direct(
         "rewards": feedback.rewards,
         "expected": expected,
         "reach": known,
+        "round_weights": feedback.round_weights,
     }
     about |= {
         "notes": (TEXTS["direct"],),
@@ -721,6 +723,7 @@ def accepted_value(
     about: dict[str, Any] = {
         "rewards": feedback.rewards,
         "reach": weights,
+        "round_weights": feedback.round_weights,
         "confidence": confidence,
     }
     notes = (f"mean over the policy's first {len(accepted):,} rounds",)
@@ -751,13 +754,18 @@ def exact(
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
     """What the logging policy itself earned per round."""
-    return mean_reward(feedback.rewards, confidence)
+    return mean_reward(feedback.rewards, confidence, feedback.round_weights)
 
 
-def mean_reward(rewards: Array, confidence: float) -> Estimate:
-    """Mean of rewards (n,) that the policy in question earned itself."""
+def mean_reward(
+    rewards: Array, confidence: float, round_weights: Array | None = None
+) -> Estimate:
+    """Mean of rewards (n,) that the policy in question earned itself, of rounds with these weights."""
     once = ones(len(rewards))
-    return estimated(rewards, once, confidence=confidence, rewards=rewards, reach=once)
+    about: dict[str, Any] = {"rewards": rewards, "reach": once}
+    return estimated(
+        rewards, once, confidence=confidence, round_weights=round_weights, **about
+    )
 
 
 def ones(rounds: int) -> Array:

@@ -362,6 +362,7 @@ def estimated(
     expected: Array | float | None = None,
     reach: Array | None = None,
     model_errors: Array | None = None,
+    round_weights: Array | None = None,
 ) -> Estimate:
     """Return the ratio Σ gains / Σ weights with its confidence interval.
 
@@ -389,6 +390,8 @@ def estimated(
         round.
     model_errors : array, shape (B, p), optional
         Standard errors of a reward model in each block of rounds, which widen the interval.
+    round_weights : array, shape (n,), optional
+        Weight of each round in both sums, such as for rounds whose reward is missing.
 
     Returns
     -------
@@ -406,6 +409,10 @@ def estimated(
         np.asarray(gains, dtype=np.float64),
         np.asarray(weights, dtype=np.float64),
     )
+    if round_weights is not None:
+        gains = round_weights * gains
+        weights = round_weights * weights
+        reach = round_weights * (np.ones_like(gains) if reach is None else reach)
     whole = Contributions(gains, weights, gains, None)
     if rewards is None or reach is None:
         whole = replace(whole, residuals=gains - whole.value * weights)

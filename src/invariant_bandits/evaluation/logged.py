@@ -36,12 +36,24 @@ from invariant_bandits.logs.features import (
 )
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.missing_rewards import (
+    MissingWeights,
+    missing_rewards_note,
+)
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 
-PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
+PER_ROUND = (
+    "rewards",
+    "times",
+    "action",
+    "propensity",
+    "offered_counts",
+    "position",
+    "round_weights",
+)
 PER_ROW = ("offered", "all_rewards", "offered_arms")
 
 
@@ -93,6 +105,7 @@ def read_feedback(
     strict: bool = False,
     keep_going: bool = False,
     seed: int = 0,
+    weight_missing: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> LoggedFeedback:
     """Read the rounds of a log in time order; the log must have the offered actions.
@@ -122,6 +135,9 @@ def read_feedback(
     seed : int
         Seed that draws a logged action for each round if the log has the rewards of all actions and marks
         none as chosen.
+    weight_missing : sequence of str
+        Columns on which it depends whether a reward is missing. Rounds with a reward then stand for all
+        rounds with the same values of these columns, so that estimates hold for all rounds of the log.
     progress : callable (rows), optional
         Function that is called after every batch with the number of rows read.
 
@@ -153,8 +169,10 @@ def read_feedback(
         [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])],
     )
     gathered = _Gathered(latest)
+    weights, said = _missing_weights(log, weight_missing)
+    notes += said
     for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
-        gathered.add(batch)
+        gathered.add(batch if weights is None else weights.weighted(batch))
         if progress is not None:
             progress(quality.rows)
     if strict:
@@ -185,6 +203,17 @@ def read_feedback(
     return LoggedFeedback(
         raw, log.schema, feature_map, quality, windows, dropped, *about
     )
+
+
+def _missing_weights(
+    log: Log, columns: Sequence[str]
+) -> tuple[MissingWeights | None, list[str]]:
+    """Weights for rewards that are missing, if columns for them are named, and what is to be said of it."""
+    if not columns:
+        unequal = missing_rewards_note(log)
+        return None, [] if unequal is None else [unequal]
+    words = "rounds with a reward are weighted for those without one that have the same"
+    return MissingWeights(log, columns), [f"{words} {', '.join(columns)}"]
 
 
 def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> int:
@@ -268,9 +297,10 @@ class _Gathered:
             "propensities": joined["propensity"],
             "offered_rewards": rows["all_rewards"],
         }
-        return Feedback.from_arrays(
+        read = Feedback.from_arrays(
             rows["offered"], joined["action"], joined["rewards"], **about
         )
+        return replace(read, round_weights=joined["round_weights"])
 
 
 ASKED = {"DR": doubly_robust, "SNIPS": snips, "IPS": ips}

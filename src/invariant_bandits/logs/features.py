@@ -1313,8 +1313,13 @@ POOLED_REMEDY = "; give features of the arms (catalogue=, --catalogue), which sl
 
 
 def in_sentence(note: str) -> str:
-    """Return a note with a capital and a full stop."""
-    return f"{note[0].upper()}{note[1:]}."
+    """Return a note with a capital and a full stop, if it does not end with a question mark.
+
+    >>> in_sentence("is a unit wrong?"), in_sentence("units differ")
+    ('Is a unit wrong?', 'Units differ.')
+    """
+    end = "" if note.endswith("?") else "."
+    return f"{note[0].upper()}{note[1:]}{end}"
 
 
 class SharedSlopesWarning(UserWarning):

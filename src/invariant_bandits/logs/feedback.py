@@ -146,7 +146,14 @@ def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
 
 
 Whole = np.ndarray[Any, Any]
-PER_ROUND = ("counts", "actions", "rewards", "times", "propensities")
+PER_ROUND = (
+    "counts",
+    "actions",
+    "rewards",
+    "times",
+    "propensities",
+    "round_weights",
+)
 PER_ROW = ("offered", "offered_propensities", "offered_rewards")
 
 
@@ -179,6 +186,8 @@ class Feedback:
         Rule that computes features from a context and the label of an arm, if actions are labelled arms.
     feature_names : tuple of str
         Names of the p features, for messages; empty if they are not known.
+    round_weights : array, shape (n,), or None
+        Weight of each round in mean rewards, if rounds without a reward were left out; None: all alike.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -199,6 +208,7 @@ class Feedback:
     offered_rewards: Any = None
     arm_features: ArmFeatures | None = None
     feature_names: tuple[str, ...] = ()
+    round_weights: Array | None = None
 
     # -- making --
 

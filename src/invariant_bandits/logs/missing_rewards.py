@@ -1,18 +1,21 @@
-"""Rewards that are missing: whether some contexts lack them more often than others."""
+"""Rewards that are missing: whether some contexts lack them more often than others, and weights for that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.reader import Rounds
 from invariant_bandits.optional import pyarrow as pa
 
 LEVEL = 1e-4
@@ -23,6 +26,10 @@ LEAST_ROWS = 50
 """Rows of a group that is named."""
 MOST_NAMED = 3
 """Columns that are named."""
+LEVELS = 5
+"""Levels of equally many rows into which numbers are cut for weights."""
+FEWEST_OBSERVED = 10
+"""Rewards that a group of rows needs so that they can stand for those it lacks."""
 
 
 class Imbalance(NamedTuple):
@@ -30,14 +37,15 @@ class Imbalance(NamedTuple):
 
     Attributes
     ----------
-    words : str
-        Which rows these are.
+    column, words : str
+        By which column the group is made, and which rows these are.
     share, others : float
         Shares of missing rewards among them and among the other rows.
     p_value : float
         How likely so large a difference would be by chance.
     """
 
+    column: str
     words: str
     share: float
     others: float
@@ -69,7 +77,101 @@ def missing_rewards_note(log: Log) -> str | None:
         for found in clear[:MOST_NAMED]
     ]
     where = f"rewards are missing in {missing.mean():.0%} of the rows, more often where {', '.join(words)}"
-    return f"{where}; effects, gains and mean rewards are those of the rounds with a reward"
+    names = ",".join(dict.fromkeys(found.column for found in clear[:MOST_NAMED]))
+    weighted = f"evaluate --weight-missing {names} weights them for all rounds"
+    return f"{where}; effects, gains and mean rewards are those of the rounds with a reward; {weighted}"
+
+
+class MissingWeights:
+    """Weights with which the rounds that have a reward stand for all rounds of a log.
+
+    A round weighs 1/q, q the share of rewards that are there among the rows with the same values of some
+    columns: inverse probability weighting, right if rewards are missing by chance among these rows (Little &
+    Rubin 2019, chapter 3). Numbers are cut into five levels.
+
+    Parameters
+    ----------
+    log : Log
+        A log with one row per round.
+    columns : sequence of str
+        Columns, each a feature or the arm, on which it depends whether a reward is missing.
+    """
+
+    def __init__(self, log: Log, columns: Sequence[str]) -> None:
+        if log.schema.one_row_per_action:
+            raise InputError(
+                "weight_missing needs a log with one row per round; here a round has several rows"
+            )
+        known = [*log.schema.features, *filter(None, [log.schema.arm])]
+        for name in columns:
+            if name not in known:
+                raise InputError(
+                    f"weight_missing must name features or the arm, got {name!r}; known: {', '.join(known)}"
+                )
+        self._edges = {name: _level_edges(log, name) for name in columns}
+        self._weights: dict[str, tuple[Array, Array]] = {}
+        rows, observed = Counter[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
+        held: dict[str, list[tuple[int, list[tuple[Any, ...]]]]] = {}
+        reward = log.schema.reward
+        for task in log.survey().tasks:
+            for row, batch in log.source.batches(task, [reward, *columns]):
+                groups = self._groups(batch)
+                there = ~np.asarray(decode.is_missing(batch.column(reward)))
+                rows.update(groups)
+                observed.update(
+                    group
+                    for group, is_there in zip(groups, there, strict=True)
+                    if is_there
+                )
+                held.setdefault(task.file, []).append((row, groups))
+        for group, count in rows.items():
+            if observed[group] < FEWEST_OBSERVED:
+                named = ", ".join(
+                    f"{name} {value}"
+                    for name, value in zip(columns, group, strict=True)
+                )
+                raise InputError(
+                    f"weight_missing: {observed[group]} of {count:,} rewards are there for {named}; at least"
+                    f" {FEWEST_OBSERVED} are needed, so name fewer columns"
+                )
+        for file, parts in held.items():
+            places = np.concatenate(
+                [row + np.arange(len(groups)) for row, groups in parts]
+            )
+            weights = np.array(
+                [rows[g] / observed[g] for _, groups in parts for g in groups]
+            )
+            order = np.argsort(places, kind="stable")
+            self._weights[file] = (places[order], weights[order])
+
+    def weighted(self, rounds: Rounds) -> Rounds:
+        """Return rounds of the log with their weights."""
+        places, weights = self._weights[rounds.file]
+        own = np.asarray(weights[np.searchsorted(places, rounds.rows)])
+        return replace(rounds, round_weights=own)
+
+    def _groups(self, batch: Any) -> list[tuple[Any, ...]]:
+        """The group of every row, a value or a level per column."""
+        parts = []
+        for name, edges in self._edges.items():
+            column = batch.column(name)
+            if edges is None:
+                parts.append(column.cast(pa.string()).to_pylist())
+                continue
+            problems = RowProblems(len(column))
+            values = decode.numbers(column, name, problems, impute=True)
+            level = np.searchsorted(edges, values, side="right")
+            parts.append(np.where(np.isfinite(values), level, -1).tolist())
+        return list(zip(*parts, strict=True))
+
+
+def _level_edges(log: Log, name: str) -> Array | None:
+    """Edges of the levels of a column of numbers; None for categories."""
+    column = log.first_rows.column(name).combine_chunks()
+    if not is_number(column.type) or name in (log.schema.arm, *log.schema.categorical):
+        return None
+    values = decode.numbers(column, name, RowProblems(len(column)), impute=True)
+    return np.quantile(values[np.isfinite(values)], np.arange(1, LEVELS) / LEVELS)
 
 
 def _imbalances(rows: Any, name: str, missing: Array) -> Iterator[Imbalance]:
@@ -87,7 +189,9 @@ def _imbalances(rows: Any, name: str, missing: Array) -> Iterator[Imbalance]:
             overall * (1.0 - overall) * (1.0 / count + 1.0 / (len(missing) - count))
         )
         p_value = float(special.erfc(abs(share - others) / np.sqrt(2.0 * variance)))
-        yield Imbalance(words=words, share=share, others=others, p_value=p_value)
+        yield Imbalance(
+            column=name, words=words, share=share, others=others, p_value=p_value
+        )
 
 
 def _groups(column: Any, name: str) -> Iterator[tuple[str, Array]]:

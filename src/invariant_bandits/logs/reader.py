@@ -86,6 +86,8 @@ class Rounds:
         Places of all offered arms, round after round.
     columns : mapping of str to array or Categories
         With one row per round: the decoded columns that `features` encode.
+    round_weights : array, shape (n,)
+        With how many rounds of the log each stands for, where some lack their reward.
     """
 
     file: str
@@ -102,6 +104,7 @@ class Rounds:
     arm: Any = None
     offered_arms: Array | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    round_weights: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

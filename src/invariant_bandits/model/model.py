@@ -484,8 +484,10 @@ class Model(ThreadSafe):
         Effects that drift come first in the list. Effects are in units of the reward, or probabilities if the
         reward is 0 or 1. The effects of a labelled arm are its level (expected reward in the mean context)
         and what one standard deviation of each column adds to the expected reward. If the model has no
-        labelled arms, an effect is what one standard deviation along a direction (a linear combination of
-        features) adds to the expected reward. Directions are named by their main features.
+        labelled arms, an effect is what one standard deviation of a feature adds to the expected reward, or
+        of a mixture of features if drift is only known of the mixture. The name of the effect then is the
+        mixture, such as "age − 0.5·hour". The columns `last` and `last_error` have the estimate in the last
+        window (period) of the log and its standard error.
 
         Parameters
         ----------

@@ -17,10 +17,10 @@ from scipy import stats
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
-from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.effects import POINTS, REWARD, final_arm_effects
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.features import ArmFeatures
+from invariant_bandits.logs.features import ArmFeatures, has_binary_rewards
 from invariant_bandits.logs.log import Log, continued_edges, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
@@ -46,8 +46,21 @@ UNESTIMATED = 0.01
 
 @dataclass(frozen=True)
 class Move:
-    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in
-    these.
+    """A coefficient where the logs ended and in the new windows.
+
+    Attributes
+    ----------
+    name : str
+        Feature of the coefficient.
+    before, before_error : float
+        Value where the logs ended, and its standard error: that of the last window if the coefficient drifts,
+        that of all windows otherwise.
+    now, now_error : float
+        Value in the new windows, and its standard error.
+    z : float
+        Difference in standard errors; of 0/1 rewards of labelled arms, that of the log-odds.
+    unit : "reward", "probability" or "probability points"
+        Unit of the values, as in `effect_paths`.
     """
 
     name: str
@@ -55,21 +68,50 @@ class Move:
     before_error: float
     now: float
     now_error: float
+    z: float
+    unit: str = REWARD
 
-    @property
-    def z(self) -> float:
-        """Difference in standard errors."""
-        return (self.now - self.before) / float(
-            np.hypot(self.before_error, self.now_error)
-        )
+
+def _difference(before: float, before_error: float, now: float, error: float) -> float:
+    """How far two estimates differ, in standard errors."""
+    return float((now - before) / np.hypot(before_error, error))
+
+
+def _where_logs_ended(fit: InvariantSubspaceDecomposition) -> tuple[Array, Array]:
+    """Coefficients (p,) where the logs ended, and their covariance (p, p).
+
+    Along directions without detected drift they are those of all windows, along the others those of the last
+    one: γ = Sĝ + Dĝ_m, S and D the projections. The error of the mean ĝ is part of that of ĝ_m, so that
+    their covariance is that of ĝ.
+    """
+    mean, covariance = fit.paths_.weighted_mean()
+    drifting = np.concatenate(
+        [
+            columns
+            for columns, varies in zip(fit.blocks_, fit.varies_, strict=True)
+            if varies
+        ]
+        or [np.zeros(0, dtype=np.int64)]
+    )
+    dual = np.linalg.inv(fit.basis_)
+    of_drift = fit.basis_[:, drifting] @ dual[drifting]
+    of_stable = np.eye(len(mean)) - of_drift
+    last, last_covariance = fit.coefficients_[-1], fit.coefficient_covariances_[-1]
+    shared = of_stable @ covariance @ of_drift.T
+    error = (
+        of_stable @ covariance @ of_stable.T + of_drift @ last_covariance @ of_drift.T
+    )
+    return of_stable @ mean + of_drift @ last, error + shared + shared.T
 
 
 def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
-    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable
-    part.
+    """How the coefficients of the new rounds differ from those where the logs ended, and the p-value of no
+    move in the stable part.
     """
     fit = model.decomposition
-    before, covariance = fit.paths_.weighted_mean()
+    unit = POINTS if has_binary_rewards(model.moments) else REWARD
+    mean, covariance = fit.paths_.weighted_mean()
+    before, before_covariance = _where_logs_ended(fit)
     gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
     variances = fit.window_covariances_.mean(axis=0).diagonal()
     varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * variances)
@@ -84,13 +126,25 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
         + current @ gram[inside] @ current
     )
     noise = max(float(left), 0.0) / (new.rounds - new.windows - len(varied))
-    own, names = covariance[inside], [model.names[j] for j in varied]
-    errors, new_errors = np.sqrt(own.diagonal()), np.sqrt(noise * inverse.diagonal())
-    numbers = np.column_stack([before[varied], errors, current, new_errors]).tolist()
-    moves = [Move(name, *row) for name, row in zip(names, numbers, strict=True)]
+    errors = np.sqrt(before_covariance.diagonal())[varied]
+    new_errors = np.sqrt(noise * inverse.diagonal())
+    moves = [
+        Move(
+            name=model.names[j],
+            before=float(before[j]),
+            before_error=float(errors[place]),
+            now=float(current[place]),
+            now_error=float(new_errors[place]),
+            z=_difference(before[j], errors[place], current[place], new_errors[place]),
+            unit=unit,
+        )
+        for place, j in enumerate(varied.tolist())
+    ]
     p_value = None
     if fit.split_.invariant_dim and len(varied) == new.dim:
-        p_value = _stable_p_value(fit, current - before, own + noise * inverse)
+        p_value = _stable_p_value(
+            fit, current - mean, covariance[inside] + noise * inverse
+        )
     return tuple(moves), p_value
 
 
@@ -121,25 +175,23 @@ def _stable_p_value(
 
 
 def moved_arms(
-    prior: DriftPrior,
-    before: Sequence[str],
-    statistics: ArmStatistics | None,
-    names: Sequence[str],
+    model: Model, statistics: ArmStatistics | None, names: Sequence[str]
 ) -> tuple[tuple[Move, ...], float | None]:
-    """The same for labelled arms, effect by effect, on the scale of the link.
+    """The same for labelled arms, effect by effect, in the units of `effect_paths`.
 
     Effects that drift from window to window are expected to; the others may move as far as the logs allow,
     and the least of their p-values counts for all of them (Bonferroni).
 
     Parameters
     ----------
-    prior, before : DriftPrior, names (p,)
-        What was known, and the names of its coordinates.
+    model : Model
+        What was known.
     statistics, names : ArmStatistics, names (q,)
         What the new rounds say alone, if they are enough, and the names of its coordinates.
     """
     if statistics is None:
         return (), None
+    assert isinstance(model.feature_map, ArmFeatures)
     information, scores = (
         statistics.information.sum(axis=0),
         statistics.scores.sum(axis=0),
@@ -148,25 +200,31 @@ def moved_arms(
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
-    for effect in prior.effects:
-        if effect.place >= len(before):  # along several coefficients
-            continue
-        name = before[effect.place]
+    population = model.feature_map.population
+    for final in final_arm_effects(population, *model.arm_evidence()):
+        effect = final.effect
+        name = model.names[effect.place]
         j = place[name]
         if not estimable[j]:
             continue
-        move = Move(
-            name,
-            effect.estimate,
-            effect.error,
-            float(estimate[j]),
-            float(np.sqrt(inverse[j, j])),
+        now, error = float(estimate[j]), float(np.sqrt(inverse[j, j]))
+        before_shown, before_error_shown = final.in_unit(final.value, final.error)
+        now_shown, now_error_shown = final.in_unit(now, error)
+        moves.append(
+            Move(
+                name=name,
+                before=before_shown,
+                before_error=before_error_shown,
+                now=now_shown,
+                now_error=now_error_shown,
+                z=_difference(final.value, final.error, now, error),
+                unit=final.unit,
+            )
         )
-        moves.append(move)
         if not effect.drifts:
-            allowed = np.sqrt(effect.error**2 + inverse[j, j] + effect.drift**2)
+            allowed = np.sqrt(effect.error**2 + error**2 + effect.drift**2)
             p_values.append(
-                2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed))
+                2.0 * float(stats.norm.sf(abs(now - effect.estimate) / allowed))
             )
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
     return tuple(moves), p_value
@@ -209,8 +267,8 @@ class Update:
     quality : QualityReport
         Quality of the new log alone.
     moves : tuple of Move
-        Value of each coefficient in the old rounds and in the new rounds. The coefficient with the strongest
-        evidence of a change comes first.
+        Value of each coefficient where the old rounds ended and in the new rounds. The coefficient with the
+        strongest evidence of a change comes first.
     stable_p_value : float or None
         p-value of the new rounds under the hypothesis that no stable coefficient has changed, or None if no
         coefficient is stable.
@@ -355,9 +413,7 @@ def update_model(
             if enough
             else None
         )
-        moves, p_value = moved_arms(
-            model.arm_evidence()[0], model.names, new, features.names
-        )
+        moves, p_value = moved_arms(model, new, features.names)
     else:
         moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.effects import EffectPath, effect_paths
+from invariant_bandits.decomposition.effects import (
+    DISPLAY,
+    POINTS,
+    REWARD,
+    EffectPath,
+    effect_paths,
+)
 from invariant_bandits.decomposition.estimator import (
     NOT_DETECTED,
     InvariantSubspaceDecomposition,
     p_value_words,
 )
-from invariant_bandits.logs.features import in_sentence
+from invariant_bandits.logs.features import has_binary_rewards, in_sentence
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -110,8 +116,8 @@ def sections(
             str(policy.explain(model.names)).splitlines(),
         )
     if model.arms is None:
-        yield blocks(model.decomposition, _overview(model) if pictures else "")
-        yield _features(model.decomposition)
+        yield blocks(model, _overview(model) if pictures else "")
+        yield _features(model)
     else:
         yield _arms(model, model.arms, pictures)
     yield _effects(model, pictures)
@@ -133,19 +139,42 @@ def _verdict(row: dict[str, Any]) -> Mark:
     return Mark(row["verdict"], kinds.get(row["verdict"], "good"))
 
 
-def blocks(fit: InvariantSubspaceDecomposition, picture: str = "") -> Section:
+def _shown(record: dict[str, Any], unit: str, names: Sequence[str]) -> dict[str, Any]:
+    """The record with these of its numbers as people read them, in per cent or points where they are that."""
+    factor, _ = DISPLAY[unit]
+    return record | {
+        name: None if record[name] is None else factor * record[name] for name in names
+    }
+
+
+def _unit(model: Model) -> str:
+    """Unit of what the features of rows add to the reward."""
+    return POINTS if has_binary_rewards(model.moments) else REWARD
+
+
+def _in_unit(model: Model, words: str) -> list[str]:
+    """The words above a table of feature rows, with the unit of its numbers."""
+    return [f"{words} {TEXTS['points']}"] if _unit(model) == POINTS else [words]
+
+
+def blocks(model: Model, picture: str = "") -> Section:
     """Return the table of all blocks."""
+    names = ("drift", "drift_in_reward", "error", "detectable")
+    records = [
+        _shown(record, _unit(model), names)
+        for record in values.blocks(model.decomposition)
+    ]
 
     def p_value(block: dict[str, Any]) -> Mark:
         return number(p_value_words(block["log_p_value"]))
 
     columns = COLUMNS["blocks"] | {"verdict": _verdict, "p-value": p_value}
     return Section.of_records(
-        "Directions", [TEXTS["blocks"]], columns, values.blocks(fit), picture
+        "Directions", _in_unit(model, TEXTS["blocks"]), columns, records, picture
     )
 
 
-def _features(fit: InvariantSubspaceDecomposition) -> Section:
+def _features(model: Model) -> Section:
     def last_window(feature: dict[str, Any]) -> Mark:
         known = feature["last_error"] is not None
         return number(
@@ -158,9 +187,13 @@ def _features(fit: InvariantSubspaceDecomposition) -> Section:
         return number(f"{100.0 * feature['stable_share']:.0f} %")
 
     columns = COLUMNS["features"] | {"stable share": share, "last window": last_window}
-    return Section.of_records(
-        "Features", [TEXTS["features"]], columns, values.features(fit)
-    )
+    names = ("coefficient", "error", "last_coefficient", "last_error")
+    records = [
+        _shown(record, _unit(model), names)
+        for record in values.features(model.decomposition)
+    ]
+    words = _in_unit(model, TEXTS["features"])
+    return Section.of_records("Features", words, columns, records)
 
 
 def _levels(policy: PooledArms, arms: ArmTable) -> Section:
@@ -228,7 +261,9 @@ def _effects(model: Model, pictures: bool) -> Section:
     columns["from what to what, when"] = lambda effect: (
         effect["words"] if effect["drifts"] else ""
     )
-    rows, drawing = values.effects(model), ""
+    names = ("estimate", "error", "drift", "detectable")
+    rows = [_shown(row, row["unit"], names) for row in values.effects(model)]
+    drawing = ""
     if pictures and model.arms is not None:  # the overview has those of rows
         drifting_effects = sum(row["drifts"] for row in rows)
         axes = model.plot(
@@ -238,7 +273,9 @@ def _effects(model: Model, pictures: bool) -> Section:
         drawing = page.picture(
             page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"]
         )
-    words = [TEXTS["effects" if model.arms is not None else "directions"]]
+    words = [TEXTS["effects"]]
+    if model.arms is None:
+        words = _in_unit(model, TEXTS["directions"])
     undetected = [row for row in rows if row["verdict"] == NOT_DETECTED]
     if not pictures and len(undetected) > MOST_UNDETECTED:
         rows = [row for row in rows if row["verdict"] != NOT_DETECTED]
@@ -333,8 +370,10 @@ def _changes(update: Update) -> Section:
     columns = COLUMNS["moves"] | {
         "": lambda move: Mark("moved", "bad") if move["moved"] else ""
     }
+    names = ("before", "before_error", "now", "now_error")
+    rows = [_shown(row, row["unit"], names) for row in values.moves(update)]
     return Section.of_records(
-        "What changed since", _changes_in_words(update), columns, values.moves(update)
+        "What changed since", _changes_in_words(update), columns, rows
     )
 
 
@@ -373,4 +412,6 @@ def _changes_in_words(update: Update) -> list[str]:
     gone = set(before.names) - set(after.names)
     if gone:
         lines.append(f"No longer estimated: {', '.join(sorted(gone))}.")
+    if any(move.unit != REWARD for move in update.moves):
+        return [*lines, f"{TEXTS['moves']} {TEXTS['points']}"]
     return [*lines, TEXTS["moves"]]

@@ -23,7 +23,7 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.effects import direction_effects
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
-    principal_directions,
+    readable_directions,
 )
 from invariant_bandits.plotting import (
     PATH_COLOURS,
@@ -230,7 +230,7 @@ def _draw_covariances(figure: Any, fit: Fit, colours: dict[str, str]) -> None:
         "signed", ["#9a6dd7", colours["paper"], "#1b9e77"]
     )
     axes = figure.subplots(2, len(shown), squeeze=False)
-    basis = principal_directions(fit)
+    basis = readable_directions(fit)
     image = None
     for column, window in enumerate(shown):
         raw = fit.window_covariances_[window]

@@ -96,10 +96,7 @@ def _of_update(update: Update) -> dict[str, Any]:
 
 def moves(update: Update) -> list[dict[str, Any]]:
     """Return every coefficient before and in the new rounds, and whether it moved."""
-    return [
-        asdict(move) | {"z": move.z, "moved": abs(move.z) > NOTABLE}
-        for move in update.moves
-    ]
+    return [asdict(move) | {"moved": abs(move.z) > NOTABLE} for move in update.moves]
 
 
 def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
