@@ -81,11 +81,13 @@ class AwkwardLog:
         return float(self.worth[np.arange(len(chosen)), chosen].mean()) - self.logged
 
     def constant_gain(self) -> float:
-        """Return the gain of the best arm that is played in every context."""
+        """Return the gain of the best arm that is played in every context; NaN for a ranking."""
+        if self.ranking is not None:
+            return float("nan")
         return float(self.worth.mean(axis=0).max()) - self.logged
 
     def hindsight_gain(self) -> float:
-        """Return the gain of the best of three ridge regressions per arm: all rounds, last quarter and month."""
+        """Return the gain of the best of three ridge regressions per arm: all, last quarter, last month."""
         return max(self._ridge_gain(days) for days in (np.inf, QUARTER, MONTH))
 
     def _ridge_gain(self, days: float) -> float:
@@ -566,8 +568,15 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     stamps = _stamps(share, days)
     table: dict[str, list[Any]] = {
         name: []
-        for name in ("impression_id", "request_id", "ts", "device", *features)
-        + ("position", "clicked")
+        for name in (
+            "impression_id",
+            "request_id",
+            "ts",
+            "device",
+            *features,
+            "position",
+            "clicked",
+        )
     }
     for page in range(pages):
         for rank, item in enumerate(order[page]):
@@ -621,7 +630,8 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
 def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     """A marketing tool's test of four subject lines; its weights change by week and are not written.
 
-    The tool writes Opened and Not opened, a flag of the click, and a bounce reason. The urgent line wears off.
+    The tool writes Opened and Not opened, a flag of the click, and a bounce reason. The urgent line wears
+    off.
     """
     rng = np.random.default_rng(seed)
     share, days = _shares(rng, rounds), 84.0

@@ -52,11 +52,6 @@ class FirstFit:
         """The gain as a share of the gain with hindsight."""
         return self.gain / self.hindsight
 
-    @property
-    def silent(self) -> bool:
-        """Whether the first model came without any question."""
-        return self.steps == ("model",)
-
 
 def first_fit(kind: str, seed: int) -> FirstFit:
     """Write one log and fit it as a user would who gives every option that a message asks for, once."""

@@ -84,10 +84,12 @@ is so close to the reward must depend on the choice to count as a leak.
 RELATED = 0.25
 """Squared correlation above which a number and a guessed reward of two values may both be outcomes."""
 DONE_WITH_REWARD = 0.05
-"""Share of the variance of the reward from which on a feature that says what was done may follow the choice."""
+"""Share of the variance of the reward from which on a feature that says what was done may follow the
+choice.
+"""
 FEW_VALUES = 10
-"""Different values, of rows with equal rewards, up to which a number may follow from the reward, as the revenue
-of a click does.
+"""Different values, of rows with equal rewards, up to which a number may follow from the reward, as the
+revenue of a click does.
 """
 DECISION_WORDS = (
     "assignment booking call decision delivery email event exposure impression log mail message notification"
@@ -1100,7 +1102,8 @@ class _Guess:
         if not self._is_two_valued(reward):
             return []
         return [
-            f"{name!r} follows from {reward!r}: if it is what should be large, say so (--reward {shlex.quote(name)})"
+            f"{name!r} follows from {reward!r}: if it is what should be large, say so"
+            f" (--reward {shlex.quote(name)})"
             for name in self.types
             if "the reward" in self.reasons.get(f"!{name}", "")
             and names_worth(name)
