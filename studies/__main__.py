@@ -228,18 +228,22 @@ def wild(
     compared: Annotated[
         int, typer.Option(min=1, help="Logs per kind to compare policies on.")
     ] = 20,
+    first: Annotated[
+        int, typer.Option(min=2, help="Wide logs, and first models, per kind.")
+    ] = 10,
     seed: Seed = 20261119,
     jobs: Jobs = 1,
     kept: Annotated[
         Path | None, typer.Option(help="File that keeps every draw, to go on with.")
     ] = None,
 ) -> None:
-    """Logs as other systems write them: roles, leaks, drift, and the order of policies."""
+    """Logs as other systems write them: roles, leaks, drift, first models, the order of policies."""
     run_study(
         "wild",
         out,
         replications=replications,
         compared=compared,
+        first=first,
         seed=seed,
         jobs=jobs,
         kept=kept,

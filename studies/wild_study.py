@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -26,8 +27,18 @@ from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, build_policy
 from invariant_bandits.reports import values
-from studies.goals import Goal, GoalVerdict, Measurement, judge_all, share_of
+from studies.awkward_logs import AWKWARD_LOGS
+from studies.first_fits import FirstFit, first_fit
+from studies.goals import (
+    Goal,
+    GoalVerdict,
+    Measurement,
+    judge_all,
+    mean_of,
+    share_of,
+)
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
+from studies.wide_logs import WIDE_LOGS
 from studies.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 from studies.wild_more import LATER_LOGS, NEW_LOGS
 
@@ -35,6 +46,10 @@ KINDS = WILD_LOGS | OTHER_LOGS | NEW_LOGS | LATER_LOGS
 COMPARED_ROUNDS = 6_000
 """Rounds of a log that policies are compared on, at most."""
 LEAST_NAMED, LEAST_FOUND, LEAST_SHARE = 0.9, 4, 0.98
+LEAST_OF_HINDSIGHT, MOST_FALSE = 0.9, 0.05
+"""Gain of a first model as a share of the best of three ridge regressions per arm that were chosen with the
+truth, and the share of the logs in which drift may be named that is not there.
+"""
 LINUCB = ("linucb-cold", "linucb-warm")
 
 
@@ -82,7 +97,7 @@ def read_draw(place: tuple[str, int]) -> Draw:
     """Write one log, and find out what is in it; with all roles named where they were not found."""
     kind, seed = place
     with TemporaryDirectory() as folder:
-        log = KINDS[kind](Path(folder), seed)
+        log = (KINDS | WIDE_LOGS)[kind](Path(folder), seed)
         path, found, stopped = str(log.path), False, False
         try:
             schema = open_log(path).schema
@@ -113,6 +128,11 @@ def read_draw(place: tuple[str, int]) -> Draw:
         len(log.drifting - named),
         len(named - log.drifting),
     )
+
+
+def first_draw(place: tuple[str, int]) -> FirstFit:
+    """Write one log, and fit it as a user does who answers what is asked."""
+    return first_fit(*place)
 
 
 def order_draw(place: tuple[str, int]) -> Order:
@@ -177,14 +197,17 @@ def run(
     *,
     replications: int = 40,
     compared: int = 20,
+    first: int = 10,
     seed: int = 20261118,
     jobs: int = 1,
     progress: Progress | None = None,
     kept: Path | None = None,
 ) -> StudyOutcome:
-    """All draws, none discarded; values: kind -> Draw of each. The outcome has also: orders, kind -> Order of
-    each of `compared` draws with other seeds. Draws are written to `kept` as they come, and those that it has
-    are not made again.
+    """Make all draws, none discarded; values: kind -> Draw of each.
+
+    The outcome has also: orders, kind -> Order of each of `compared` draws with other seeds; wide, kind ->
+    Draw of each of `first` logs with columns added; first_fits, kind -> FirstFit of each of `first` logs.
+    Draws are written to `kept` as they come, and those that it has are not made again.
     """
     whole_number("replications", replications, 2)
     lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
@@ -193,10 +216,10 @@ def run(
     }
 
     def by_kind(
-        draw: Any, kinds: Iterable[str], first: int, count: int, words: str
+        draw: Any, kinds: Iterable[str], offset: int, count: int, words: str
     ) -> dict[str, Any]:
         seeds = {
-            kind: [cell_seed(seed, first + 1000 * place + i) for i in range(count)]
+            kind: [cell_seed(seed, offset + 1000 * place + i) for i in range(count)]
             for place, kind in enumerate(kinds)
         }
         places = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
@@ -213,7 +236,7 @@ def run(
             new, gather(drawn, new, jobs, progress, words), strict=True
         ):
             known[(words, *place)] = value
-        kind_of = {read_draw: Draw, order_draw: Order}[draw]
+        kind_of = {read_draw: Draw, order_draw: Order, first_draw: FirstFit}[draw]
         return {
             kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]]
             for kind in kinds
@@ -221,9 +244,15 @@ def run(
 
     draws = by_kind(read_draw, KINDS, 0, replications, "logs read")
     orders = by_kind(order_draw, WILD_LOGS, 500, compared, "logs compared")
-    return StudyOutcome(
-        draws, replications, seed, {"orders": orders, "compared": compared}
-    )
+    wide = by_kind(read_draw, WIDE_LOGS, 700, first, "wide logs read")
+    first_fits = by_kind(first_draw, AWKWARD_LOGS, 800, first, "first fits")
+    more = {
+        "orders": orders,
+        "compared": compared,
+        "wide": wide,
+        "first_fits": first_fits,
+    }
+    return StudyOutcome(draws, replications, seed, more)
 
 
 def _title(kind: str) -> str:
@@ -318,12 +347,59 @@ def goals() -> list[Goal]:
         ),
         Goal("no leaking column is a feature", "leaks", leaks),
         *(named(kind) for kind in (*WILD_LOGS, *NEW_LOGS, *LATER_LOGS)),
+        *first_fit_goals(),
         Goal(
             "policies are in their true order where the interval decides",
             "order",
             ordered,
         ),
         *(tuned(name) for name in LINUCB),
+    ]
+
+
+def first_fit_goals() -> list[Goal]:
+    """What must be true of logs with columns added, and of first models."""
+
+    def undrifting(kind: str) -> Goal:
+        def judge(outcome: StudyOutcome) -> GoalVerdict:
+            draws = outcome.more["wide"][kind]
+            share = share_of(sum(draw.others > 0 for draw in draws), len(draws))
+            return GoalVerdict(
+                share.value <= MOST_FALSE, share, numbers=share.with_interval(2)
+            )
+
+        words = f"{_title(kind)}: false drift in at most {MOST_FALSE:.0%} of the logs"
+        return Goal(words, kind, judge)
+
+    def worthwhile(kind: str) -> Goal:
+        def judge(outcome: StudyOutcome) -> GoalVerdict:
+            shares = np.array([fit.share for fit in outcome.more["first_fits"][kind]])
+            share = mean_of(shares)
+            words = f"{share.with_error(2)} (worst {shares.min():.2f})"
+            return GoalVerdict(share.value >= LEAST_OF_HINDSIGHT, share, numbers=words)
+
+        words = (
+            f"{_title(kind)}: the first model without an open question earns at least"
+        )
+        words += f" {LEAST_OF_HINDSIGHT:.0%} of the gain with hindsight"
+        return Goal(words, kind, judge)
+
+    def first_models(outcome: StudyOutcome) -> GoalVerdict:
+        fits = [fit for kind in outcome.more["first_fits"].values() for fit in kind]
+        share = share_of(sum(fit.false > 0 for fit in fits), len(fits))
+        leaks = sum(fit.leaks for fit in fits)
+        words = f"{share.with_interval(2)}, {leaks} leaks"
+        reached = share.value <= MOST_FALSE and leaks == 0
+        return GoalVerdict(reached, share, numbers=words)
+
+    return [
+        *(undrifting(kind) for kind in WIDE_LOGS),
+        *(worthwhile(kind) for kind in AWKWARD_LOGS),
+        Goal(
+            f"first models: false drift in at most {MOST_FALSE:.0%} of the logs, no leaks",
+            "first models",
+            first_models,
+        ),
     ]
 
 
@@ -452,4 +528,36 @@ def report(outcome: StudyOutcome) -> str:
                 f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})"
             )
         lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_first_fit_lines(outcome), ""])
+
+
+def _first_fit_lines(outcome: StudyOutcome) -> list[str]:
+    """The section of the page on first models."""
+    lines = [
+        "## First models",
+        "",
+        "Ten kinds of logs of `studies/awkward_logs.py` have the faults of real exports. A simulated user"
+        " fits each log without options, and gives an option only if a message or the section *Read this"
+        " first* names it. What the first model without an open question earns in new contexts is compared"
+        " with the best of three ridge regressions per arm (of all rounds, of the last quarter, of the last"
+        " month) that was chosen with the truth. Gains are those over the policy that wrote the log.",
+        "",
+        "| kind | questions that were answered | share of the gain with hindsight | worst | best single arm |"
+        " logs with false drift |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, fits in outcome.more["first_fits"].items():
+        asked = Counter(step for fit in fits for step in fit.steps if step != "model")
+        shares = np.array([fit.share for fit in fits])
+        constant = np.mean([fit.constant / fit.hindsight for fit in fits])
+        words = ", ".join(f"{step} ({count})" for step, count in asked.items())
+        cells = [
+            _title(kind),
+            words or "none",
+            mean_of(shares).with_error(2),
+            f"{shares.min():.2f}",
+            "–" if np.isnan(constant) else f"{constant:.2f}",
+            f"{sum(fit.false > 0 for fit in fits)} of {len(fits)}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

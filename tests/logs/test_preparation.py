@@ -94,6 +94,9 @@ def test_names_of_costs_ask_and_names_of_gains_do_not(tmp_path):
         "daysLost",
         "Rückerstattung Kosten",
         "retraso",
+        "handle_time_s",
+        "Hours to resolution",
+        "call duration",
     )
     gains = (
         "clicked",
@@ -103,6 +106,9 @@ def test_names_of_costs_ask_and_names_of_gains_do_not(tmp_path):
         "no_refund",
         "rating",
         "survival_days",
+        "watch_time",
+        "minutes_played",
+        "on_time",
     )
     assert all(map(less_is_better, costs))
     assert not any(map(less_is_better, gains))
@@ -143,8 +149,10 @@ def test_ordinary_columns_have_no_value_far_outside(seed):
     assert ib.open_log(pa.table(columns)).schema.doubts == ()
 
 
-def renamed_lines(folder):
-    """Two files of JSON lines: the column `seg` is called `segment` in the second."""
+def renamed_lines(folder, copied=0):
+    """Two files of JSON lines: the column `seg` is called `segment` in the second. The first `copied` rows of
+    each come twice, with the same `event_id`.
+    """
     columns = doses()
     segment = np.random.default_rng(2).choice(["north", "south", "west"], ROUNDS)
     reward = columns["pain_week8"] - 12.0 * (
@@ -152,15 +160,18 @@ def renamed_lines(folder):
     )
     for number, name in enumerate(("seg", "segment")):
         rows = range(number * ROUNDS // 2, (number + 1) * ROUNDS // 2)
-        lines = (
+        identified = {"event_id": "e{}"} if copied else {}
+        lines = [
             {
                 "visit": int(columns["visit"][row]),
+                **{key: words.format(row) for key, words in identified.items()},
                 "dose": columns["dose"][row],
                 name: segment[row],
                 "pain_week8": float(reward[row]),
             }
             for row in rows
-        )
+        ]
+        lines = lines[:copied] + lines
         (folder / f"part{number}.jsonl").write_text(
             "".join(f"{json.dumps(line)}\n" for line in lines)
         )
@@ -177,6 +188,13 @@ def test_a_renamed_column_is_suspected_and_can_be_read_as_one(tmp_path):
     assert not any(effect["drifts"] for effect in values.effects(model))
     assert model.decide({"segment": "south"}).action == "low"
     assert model.decide({"segment": "north"}).action == "high"
+
+
+def test_a_renamed_column_is_suspected_where_rows_repeat_decisions(tmp_path):
+    known = {**KNOWN, "minimise": True}
+    halves = ib.fit_logs(renamed_lines(tmp_path, copied=ROUNDS // 8), known)
+    assert halves.quality.merged == 2 * (ROUNDS // 8)
+    assert any("--rename seg=segment" in note for note in halves.notes)
 
 
 def test_wrong_words_about_a_log_are_refused():

@@ -62,6 +62,47 @@ def test_a_column_that_gives_the_reward_away_is_left_out_unless_kept():
     ).schema.features == ("bought",)
 
 
+@pytest.mark.parametrize("reward", ["thumbs", "transferred"])
+def test_a_number_that_goes_with_a_guessed_reward_is_asked_for(reward):
+    """A thumb less its cost, and the seconds of a call that is then transferred, differ where the reward of
+    two values is equal. The revenue of a click does not, and is a leak.
+    """
+    rng = np.random.default_rng(3)
+    columns = labelled(rng)
+    good = columns.pop("click")
+    table = pa.table(columns | {reward: good, "net": good + 0.3 * rng.random(3000)})
+    with pytest.raises(ib.InputError, match=f"(?s)--reward {reward}.*--reward net"):
+        ib.open_log(table)
+    assert ib.open_log(table, {"reward": "net"}).schema.reward == "net"
+    revenue = good * rng.gamma(9.0, 1.0, 3000)
+    table = pa.table(columns | {reward: good, "net": revenue})
+    schema = ib.open_log(table).schema
+    assert (schema.reward, schema.features) == (reward, ("x",))
+    words = f"'net' follows from '{reward}': if it is what should be large, say so (--reward net)"
+    assert schema.doubts == (words,)
+    assert not ib.open_log(table, {"reward": reward}).schema.doubts
+
+
+def test_a_feature_whose_name_says_what_follows_a_choice_is_doubted():
+    columns = labelled(np.random.default_rng(4))
+    names = ("hours to resolution", "past cost", "hours_played")
+    columns |= dict.fromkeys(names, columns["x"] ** 2)
+    married = np.random.default_rng(5).integers(0, 2, 3000)
+    often = 0.1 + 0.6 * columns["click"]
+    transferred = np.random.default_rng(6).random(3000) < often
+    columns |= {"married": married, "transferred": transferred.astype(int)}
+    model = ib.fit_logs(pa.table(columns))
+    doubted = [note for note in model.notes if "what follows a choice" in note]
+    assert len(doubted) == 2
+    assert doubted[0].startswith("'hours to resolution'")
+    assert "--ignore 'hours to resolution'" in doubted[0]
+    assert doubted[1].startswith("'transferred'")
+    kept = ib.open_log(
+        pa.table(columns), {"keep": ["hours to resolution", "transferred"]}
+    )
+    assert not any("what follows a choice" in words for words in kept.schema.doubts)
+
+
 def extreme_logs():
     columns = labelled(np.random.default_rng(1))
     of_arm = columns["arm"] == "a"

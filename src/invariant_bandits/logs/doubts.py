@@ -38,6 +38,29 @@ AMOUNTS = (
     " temperature temperatur"
 )
 """Words in the names of columns whose whole numbers are amounts, not labels."""
+TIMES = (
+    "time duration seconds minutes hours secs mins hrs aht"
+    " zeit dauer sekunden minuten stunden"
+)
+ENGAGED = (
+    "watch watched watching view viewed viewing session dwell engagement engaged play played playing"
+    " listen listened listening read reading visit stay spent site active usage sleep"
+)
+RESOLVED = "resolution resolve resolved repair delivery completion answer reply respond"
+"""Words in the names of rewards for a time, of which less is better; words beside them that say that more of
+it is better; and words beside "to" that say that less is.
+"""
+OUTCOMES = (
+    "conversion conversions converted cost costs dwell elapsed handle handled handling latency outcome paid"
+    " payout profit refund refunded resolution resolved revenue settled spend"
+    " dauer erlös gewinn kosten umsatz"
+)
+"""Words in the names of columns that are mostly known only after a choice."""
+WORTH = (
+    "amount earnings margin net payout profit revenue sales value worth"
+    " betrag deckungsbeitrag erlös gewinn umsatz"
+)
+"""Words in the names of columns that say what an outcome is worth."""
 MOST_AMOUNTS = 50
 """Different whole amounts beyond which they are no labels."""
 
@@ -47,10 +70,19 @@ def less_is_better(name: str) -> bool:
 
     >>> less_is_better("pain_week8"), less_is_better("Kosten (EUR)"), less_is_better("days_to_churn")
     (True, True, False)
+    >>> less_is_better("handle_time_s"), less_is_better("hours to resolution"), less_is_better("watch_time")
+    (True, True, False)
     """
     words = _words(name)
     low = {word for line in LESS_IS_BETTER for word in line.split()}
-    return bool(words & low) and not words & set(MORE_IS_BETTER.split())
+    is_time = (
+        bool(words & set(TIMES.split())) and "on" not in words
+    )  # on time, time on page
+    if is_time and words & set(RESOLVED.split()):
+        return True
+    if is_time and words & set(ENGAGED.split()):
+        return False
+    return (is_time or bool(words & low)) and not words & set(MORE_IS_BETTER.split())
 
 
 def names_amount(name: str) -> bool:
@@ -60,6 +92,24 @@ def names_amount(name: str) -> bool:
     (True, False)
     """
     return bool(_words(name) & set(AMOUNTS.split()))
+
+
+def names_outcome(name: str) -> bool:
+    """Whether the name of a column suggests that its values are known only after a choice.
+
+    >>> names_outcome("Hours to resolution"), names_outcome("hours_played")
+    (True, False)
+    """
+    return bool(_words(name) & set(OUTCOMES.split()))
+
+
+def names_worth(name: str) -> bool:
+    """Whether the name of a column suggests that it says what an outcome is worth.
+
+    >>> names_worth("revenue_micros"), names_worth("dwell_seconds")
+    (True, False)
+    """
+    return bool(_words(name) & set(WORTH.split()))
 
 
 def _words(name: str) -> set[str]:

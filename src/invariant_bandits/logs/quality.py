@@ -176,6 +176,15 @@ class QualityReport:
         )
 
     @property
+    def merged(self) -> int:
+        """Rows that were merged with an earlier row of the same round."""
+        return sum(
+            problem.count
+            for reason, problem in self.problems.items()
+            if reason.startswith(MERGED)
+        )
+
+    @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
         filled = {

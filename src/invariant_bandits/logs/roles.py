@@ -29,6 +29,8 @@ from invariant_bandits.logs.doubts import (
     MOST_AMOUNTS,
     less_is_better,
     names_amount,
+    names_outcome,
+    names_worth,
     sentinel,
     sentinel_words,
 )
@@ -78,6 +80,16 @@ USUAL_GAP = 0.1
 ALIKE, LIKELY = 0.5, 3.0
 """Squared correlation above which two columns may both be outcomes, and the standard errors by which one that
 is so close to the reward must depend on the choice to count as a leak.
+"""
+RELATED = 0.25
+"""Squared correlation above which a number and a guessed reward of two values may both be outcomes."""
+DONE_WITH_REWARD = 0.05
+"""Share of the variance of the reward from which on a feature that says what was done may follow the
+choice.
+"""
+FEW_VALUES = 10
+"""Different values, of rows with equal rewards, up to which a number may follow from the reward, as the
+revenue of a click does.
 """
 DECISION_WORDS = (
     "assignment booking call decision delivery email event exposure impression log mail message notification"
@@ -852,13 +864,20 @@ class _Guess:
         ]
         agreeing = [name for name in causes if name in named] if named else causes
         others = [name for name in causes if name in outcomes and name not in named]
-        if named and agreeing and (named[0] in outcomes or not others):
+        sure = [name for name in causes if name in outcomes] or causes
+        rivals: list[str] = []
+        if named and agreeing:
+            rivals = self._rival_outcomes(named[0], ALIKE)
+        elif len(sure) == 1 and not named and sure[0] not in outcomes:
+            rivals = self._rival_outcomes(sure[0], RELATED)
+        if rivals:
+            beside = f"it goes with {(named or sure)[0]}, of equal values as well"
+            options = {name: self._distinct(name) for name in [*named, *sure]}
+            options |= {name: f"{self._distinct(name)}; {beside}" for name in rivals}
+            require_role("reward", options)
+        elif named and agreeing and (named[0] in outcomes or not others):
             self._take("reward", named[0], "by a part of its name")
-        elif (
-            not named
-            and len(sure := [name for name in causes if name in outcomes] or causes)
-            == 1
-        ):
+        elif not named and len(sure) == 1:
             depends = f"it depends on {self.fields.get('arm')}, as only outcomes do"
             happened = "two values, and its name says what happened"
             self._take("reward", sure[0], depends if sure[0] in outcomes else happened)
@@ -972,6 +991,32 @@ class _Guess:
         spread = bool((np.ptp(pair, axis=1) > 0.0).all()) if pair.size else False
         return spread and float(np.corrcoef(pair)[0, 1] ** 2) > ALIKE
 
+    def _rival_outcomes(self, reward: str, least: float) -> list[str]:
+        """Numbers that may be the reward in place of one of two values: they go with it, and differ where it
+        is equal, as a profit does and the revenue of a click does not.
+        """
+        rewards = _numbers(self.rows.column(reward))
+        levels = np.unique(rewards[np.isfinite(rewards)])
+        if len(levels) != 2:
+            return []
+        rivals = []
+        for name in self._free():
+            if name == reward or not is_number(self.types[name]):
+                continue
+            if not self._may_be_reward(name):
+                continue
+            values = _numbers(self.rows.column(name))
+            known = np.isfinite(rewards) & np.isfinite(values)
+            different = [
+                len(np.unique(values[known & (rewards == level)])) for level in levels
+            ]
+            if min(different) <= FEW_VALUES:
+                continue
+            correlation = float(np.corrcoef(values[known], rewards[known])[0, 1])
+            if correlation**2 > least:
+                rivals.append(name)
+        return rivals
+
     def _is_two_valued(self, name: str) -> bool:
         return len(self.sample.column(name).drop_null().unique()) == 2
 
@@ -1044,7 +1089,52 @@ class _Guess:
             if name is not None and is_number(self.types[name]):
                 value = sentinel(_numbers(self.rows.column(name)))
                 sentinels += [] if value is None else [sentinel_words(name, *value)]
-        return (*sentinels, *self._one_sided_rewards(features))
+        one_sided = self._one_sided_rewards(features)
+        late = self._named_outcomes(features)
+        return (*sentinels, *one_sided, *late, *self._worth_of_reward())
+
+    def _worth_of_reward(self) -> list[str]:
+        """Numbers that follow from a reward of two values which the caller did not name, and say what it is
+        worth.
+        """
+        reward = self.fields["reward"]
+        if reward in (None, self.overrides.get("reward")):
+            return []
+        if not self._is_two_valued(reward):
+            return []
+        return [
+            f"{name!r} follows from {reward!r}: if it is what should be large, say so"
+            f" (--reward {shlex.quote(name)})"
+            for name in self.types
+            if "the reward" in self.reasons.get(f"!{name}", "")
+            and names_worth(name)
+            and is_number(self.types[name])
+            and not self._is_two_valued(name)
+        ]
+
+    def _named_outcomes(self, features: Sequence[str]) -> list[str]:
+        """Features that the caller did not name, and whose names say what follows a choice."""
+        if "features" in self.overrides:
+            return []
+        known_before = {*PAST_WORDS.split(), *DECIDED.split()}
+        return [
+            f"{name!r}: its name says what follows a choice; if it is known only after the choice, leave it"
+            f" out (--ignore {shlex.quote(name)})"
+            for name in features
+            if name not in self.hints["keep"]
+            and not known_before & set(_parts(name))
+            and (names_outcome(name) or self._is_done_with_reward(name))
+        ]
+
+    def _is_done_with_reward(self, name: str) -> bool:
+        """Whether a column says what was done or not, as `transferred` does, and goes with the reward."""
+        if not (self._is_two_valued(name) and PARTICIPLE.search(name)):
+            return False
+        rewards, codes = self._rewards(), self._codes(name)
+        known = np.isfinite(rewards)
+        if known.sum() < LEAST_ROUNDS or np.ptp(rewards[known]) == 0.0:
+            return False
+        return explained_by_groups(codes[known], rewards[known]) > DONE_WITH_REWARD
 
     def _one_sided_rewards(self, features: Sequence[str]) -> list[str]:
         """Features with a value at which all rewards are the usual one, as of an earlier outcome."""

@@ -317,7 +317,9 @@ def complementary_gaps(read: LogMoments) -> list[str]:
     columns = {
         column.name: column for column in features.columns if column.name in missing
     }
-    rows, notes = max(read.quality.rounds, 1), []
+    # Missing values are counted in rows, also in those that repeat a decision.
+    rows = max(read.quality.rounds + read.quality.merged, 1)
+    notes = []
     for first, second in combinations(columns, 2):
         shares = missing[first] / rows, missing[second] / rows
         complement = abs(sum(shares) - 1.0) < GAPS_APART and min(shares) > LEAST_GAP
