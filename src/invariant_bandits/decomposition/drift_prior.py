@@ -76,6 +76,14 @@ SHRINKAGE = 4.0
 """Windows that the median drift of all arms counts for, in the drift of one."""
 SPREAD_COUNT = 2.0
 """Arms that the mean of the other slopes' spreads counts for, at most, in the spread of one."""
+TAIL_FREEDOM, SCALE_ITERATIONS = 1.0, 200
+"""Degrees of freedom of shared coefficients about 0, for decisions (a Cauchy distribution), and the steps
+that find their scale: in simulated logs without any product more steps changed nothing.
+"""
+LARGEST_GROWTH = 4.0
+"""Of the variance of an estimate that is no longer drawn to those of other arms. In simulated logs of
+clicks with three arms and 120 columns, intervals covered less than 93 % with 2.
+"""
 VAGUE_ARMS = 100.0
 ALTERNATIONS = 20
 LARGEST_FACTOR, STEPS = 1e4, 200
@@ -559,13 +567,43 @@ def fit_effects(
     )
 
 
+def draw_shared_to_zero(
+    statistics: ArmStatistics, fit: ArmEffects, layout: ArmLayout
+) -> ArmEffects:
+    """The fit with shared coefficients drawn to 0, for decisions: products with a catalogue are many, and
+    mostly null.
+
+    They are t-distributed about 0, with one scale that expectation–maximisation finds. The tails are heavy:
+    a few large coefficients among many null ones are hardly shrunk. What the scale is found from is the fit
+    with a flat prior, whose drift stays as it is. So what is drawn to 0 does not come back as drift.
+    """
+    own, windows = layout.own_dim, fit.windows
+    known = np.linalg.inv(windows.covariance[own:, own:])
+    pull = known @ windows.mean[own:]
+    mean, covariance = windows.mean[own:], np.zeros_like(known)
+    scale = float((mean**2).mean())
+    precision = np.zeros(layout.shared)
+    for _ in range(SCALE_ITERATIONS):
+        squares = mean**2 + np.diagonal(covariance)
+        scale = max(scale, TINY)
+        weights = (TAIL_FREEDOM + 1.0) / (TAIL_FREEDOM + squares / scale)
+        precision = weights / scale
+        scale = float((weights * squares).mean())
+        covariance = np.linalg.inv(known + np.diag(precision))
+        mean = covariance @ pull
+    whole = fit.precision.copy()
+    whole[own:, own:] += np.diag(precision)
+    conditioned = condition_windows(statistics, windows.drift, whole)
+    return fit._replace(precision=whole, windows=conditioned)
+
+
 def estimates_by_own_rounds(fit: ArmEffects, own_dim: int) -> tuple[Array, Array]:
     """Mean over the log and variance (p,) of every coefficient, an arm's own ones not drawn to other arms'.
 
     An interval about an estimate that is drawn to those of other arms misses a coefficient that differs from
     theirs. So the prior of coefficient j given all others is taken out: Π becomes Π − vvᵀ/Π_jj, v its column
-    j, and C becomes C + CvvᵀC/(Π_jj − vᵀCv) (Sherman and Morrison). Where the population says more of a
-    coefficient than the rounds of its arm do, it stays as it is.
+    j, and C becomes C + CvvᵀC/(Π_jj − vᵀCv) (Sherman and Morrison). Where that more than doubles the error,
+    the rounds of the arm say little, and the estimate stays as it is.
     """
     windows, prior = fit.windows, fit.precision
     mean, variance = windows.mean.copy(), np.diagonal(windows.covariance).copy()
@@ -573,7 +611,8 @@ def estimates_by_own_rounds(fit: ArmEffects, own_dim: int) -> tuple[Array, Array
     left = np.diagonal(prior) - np.einsum("pj,pj->j", prior, pulled)
     at_itself = np.diagonal(pulled)
     own = np.arange(len(mean)) < own_dim
-    told = own & (left > 0.0) & (at_itself**2 <= variance * left)
+    grown = LARGEST_GROWTH * variance * left
+    told = own & (left > 0.0) & (variance * left + at_itself**2 <= grown)
     factor = at_itself[told] / left[told]
     mean[told] += factor * (prior @ windows.mean)[told]
     variance[told] += factor * at_itself[told]
@@ -1271,6 +1310,10 @@ class DriftPrior:
         }
         likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
         plain, fit = fits[likeness]
+        # Slopes that all arms share change no decision; products with features of the arms do.
+        products = layout.shared - (len(statistics.context_square) - layout.own)
+        if products > 0 or (layout.shared and layout.arms == 1):
+            fit = draw_shared_to_zero(statistics, fit, layout)
         count, coordinates = layout.dim, np.eye(layout.dim)
         directions, sizes = (
             np.vstack([coordinates, plain.along.T]),
