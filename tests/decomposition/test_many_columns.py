@@ -121,22 +121,26 @@ def test_an_estimate_by_own_rounds_is_that_without_the_prior_of_this_coefficient
 def test_an_arm_that_was_never_played_stays_at_the_typical_arm():
     contexts, arms, rewards, _ = planted(0, 4, 600)
     statistics = ArmStatistics.from_rounds(contexts, arms, rewards, count=ARMS + 1)
-    prior = DriftPrior.from_arms(statistics)
-    own, evidence = prior.layout.arm(ARMS), prior.arms.evidence
-    assert np.isfinite(evidence[:2]).all()
-    assert evidence[0, own] == pytest.approx(prior.mean[own])
+    plain, _ = drift_prior.fit_effects(statistics, np.eye(ARMS + 1))
+    own = statistics.layout.arm(ARMS)
+    mean, variance = drift_prior.estimates_by_own_rounds(
+        plain, statistics.layout.own_dim
+    )
+    assert mean[own] == pytest.approx(plain.windows.mean[own])
+    assert variance[own] == pytest.approx(np.diagonal(plain.windows.covariance)[own])
+    assert np.isfinite(DriftPrior.from_arms(statistics).arms.evidence[:2]).all()
 
 
 def test_log_odds_are_not_overstated_with_ten_rounds_per_coefficient():
-    """60 columns, 600 rounds, 30 logs: the mean of 90 effects of .375 has an error of .013.
+    """60 columns, 600 rounds, 30 logs: the mean of 90 effects of .375 has an error of .012.
 
-    The likeliest ones are .43 on average; a mean beyond four errors has a probability below 1e-4.
+    The likeliest ones are .43 on average. Beyond three errors lies a mean with probability .003.
     """
     values = []
     for seed in range(30):
         log = planted(seed, 60, 600, clicks=True)
         values.append(estimates(fitted(log, "shared"))[0][:3])
-    assert np.mean(values) == pytest.approx(LARGE / NOISE, abs=0.05)
+    assert np.mean(values) == pytest.approx(LARGE / NOISE, abs=0.04)
 
 
 def test_the_bias_of_a_rate_is_known():
@@ -168,14 +172,15 @@ def test_a_model_of_a_log_with_many_columns_says_no_drift(clicks):
     paths = effect_paths(model)
     effects = {path.name: path for path in paths if path.arm == "all arms"}
     assert not any(path.drifts for path in paths)
+    # Standardised columns: the errors are .24, of clicks .07.
     prior = fitted(log, "shared")
-    scale = contexts[:, 1:].std(axis=0)
-    values = estimates(prior)[0] * scale
+    scale, near = contexts[:, 1:].std(axis=0), 0.01 if clicks else 0.02
+    assert model.policy.prior.mean[-70:] == pytest.approx(
+        prior.mean[-70:] * scale, abs=near
+    )
     if not clicks:
-        found = np.array([effects[name].estimate for name in columns])
-        assert found == pytest.approx(values, abs=1e-4)
-    found = model.policy.prior.mean[-70:]
-    assert found == pytest.approx(prior.mean[-70:] * scale, abs=2e-3)
+        values = np.array([effects[name].estimate for name in columns])
+        assert values == pytest.approx(estimates(prior)[0] * scale, abs=near)
 
 
 def catalogue_log(seed, *, product):
