@@ -122,6 +122,9 @@ study-arms: setup  ## labelled arms: regret, drifting effects, new arms, 40 fres
 study-alarm: setup  ## the alarm of labelled arms: its level over 300 logs, and its power (about 15 minutes)
 	$(BIN)/python -m studies alarm --out docs/studies/alarm.md
 
+study-drift-level: setup  ## false drift, intervals and power with 30 to 120 columns (about 15 minutes)
+	$(BIN)/python -m studies drift-level --out docs/studies/drift-level.md
+
 study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
 	$(BIN)/python -m studies real --out docs/studies/real.md

@@ -149,6 +149,19 @@ def alarm(
 
 
 @study.command()
+def drift_level(
+    out: Page = Path("docs/studies/drift-level.md"),
+    replications: Annotated[
+        int, typer.Option(min=20, help="Logs per cell; fewer where fits are large.")
+    ] = 100,
+    seed: Seed = 20270301,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Many columns and no drift: how often drift is said, whether intervals hold, and the power."""
+    run_study("drift_level", out, replications=replications, seed=seed, jobs=jobs)
+
+
+@study.command()
 def real(
     out: Page = Path("docs/studies/real.md"),
     figures: Figures = Path("docs/figures"),

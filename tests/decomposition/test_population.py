@@ -294,7 +294,7 @@ def test_expectation_maximisation_arm_by_arm_gives_the_same_numbers(link):
     rewards = rewards if link == "identity" else (rewards > 0.0).astype(float)
     statistics = ArmStatistics.from_rounds(contexts, played, rewards, windows=8)
     precision = drift_prior._Population(statistics, np.eye(arms)).precision(
-        np.full(width, 0.5), 1.0
+        np.full(width, 0.5)
     )
     own = rng.uniform(0.0, 0.1, arms * width)
     own[3] = 1e-14

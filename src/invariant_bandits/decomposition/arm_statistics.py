@@ -200,12 +200,7 @@ def fit_logistic(
     coefficients are drawn to the mean of the arms with ridge 1, so that an arm with few clicks has a finite
     fit.
     """
-    penalty = FAINT_RIDGE * np.eye(layout.dim)
-    groups, own = layout.groups, layout.own_dim
-    penalty[:own, :own] += RIDGE * (
-        np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms
-    )
-    penalty[own:, own:] += RIDGE * np.eye(layout.shared)
+    penalty = _logistic_penalty(layout)
 
     def value(sums: LogitSums) -> float:
         return sums.log_likelihood - 0.5 * float(sums.theta @ penalty @ sums.theta)
@@ -226,6 +221,44 @@ def fit_logistic(
             break
         sums = ahead
     return sums
+
+
+def _logistic_penalty(layout: ArmLayout) -> Array:
+    """Precision (p, p) of the ridge fit: arms about their mean, shared coefficients about 0, all about 0."""
+    penalty = FAINT_RIDGE * np.eye(layout.dim)
+    groups, own = layout.groups, layout.own_dim
+    penalty[:own, :own] += RIDGE * (
+        np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms
+    )
+    penalty[own:, own:] += RIDGE * np.eye(layout.shared)
+    return penalty
+
+
+def logistic_bias(
+    rounds: Iterable[tuple[Array, Array, Array]], fitted: LogitSums, layout: ArmLayout
+) -> Array:
+    """Return by how much a logistic fit overstates its coefficients (p,), to first order.
+
+    With few rounds per coefficient the likeliest log-odds are too large. With A = Σhφφᵀ, h = π(1 − π), the
+    bias is A⁻¹Σφ·l(π − ½), where l = hφᵀA⁻¹φ is the leverage of a round (McCullagh and Nelder 1989, section
+    15.2). It is 0 where arms share nothing: their coefficients are drawn to those of other arms instead.
+
+    Parameters
+    ----------
+    rounds : iterable of (features (n, p), rewards (n,), windows (n,))
+        Those of the fit.
+    fitted : LogitSums
+        The last pass of the fit.
+    """
+    if not layout.shared:
+        return np.zeros(layout.dim)
+    known = np.linalg.inv(fitted.information.sum(axis=0) + _logistic_penalty(layout))
+    excess = np.zeros(layout.dim)
+    for features, _, _ in rounds:
+        chance = special.expit(features @ fitted.theta)
+        leverage = chance * (1.0 - chance) * ((features @ known) * features).sum(axis=1)
+        excess += features.T @ (leverage * (chance - 0.5))
+    return np.asarray(known @ excess)
 
 
 LEVEL_PASSES, SPREAD_STEPS = 25, 30
@@ -599,7 +632,8 @@ class ArmStatistics:
             sums = fit_logistic(
                 lambda theta: sum_logit(chunks(), theta, len(rounds)), layout
             )
-            scores = sums.information @ sums.theta + sums.gradient
+            corrected = sums.theta - logistic_bias(chunks(), sums, layout)
+            scores = sums.information @ corrected + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
         gram, cross = (
             np.zeros((len(rounds), layout.dim, layout.dim)),

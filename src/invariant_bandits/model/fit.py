@@ -23,6 +23,7 @@ from invariant_bandits.decomposition.arm_statistics import (
     Rounds,
     fit_levels,
     fit_logistic,
+    logistic_bias,
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
@@ -85,7 +86,7 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> 
     features : ArmFeatures
         As learned from it, or before.
     theta : array, shape (p,)
-        What to expand about, such as `logistic_start`.
+        What to expand about, such as that of `logistic_start`.
     how :
         How `read_moments` is to cut and read it: windows, every, edges, engine, address.
     """
@@ -93,11 +94,27 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> 
     return LogOdds(theta, read.moments)
 
 
-def logistic_start(sample: ArmSample, features: ArmFeatures) -> Array:
-    """Coefficients (p,) of a ridge fit to a sample of the log's clicks."""
+class LogisticStart(NamedTuple):
+    """A ridge fit to a sample of the log's clicks.
+
+    Attributes
+    ----------
+    theta : array, shape (p,)
+        Coefficients.
+    bias : array, shape (p,)
+        By how much a fit to the whole log overstates them (`logistic_bias`).
+    """
+
+    theta: Array
+    bias: Array
+
+
+def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
+    """Fit the coefficients of clicks to a sample of the log."""
     layout = ArmLayout.of_features(features)
     if not layout.shared:
-        return fit_logistic(partial(_sum_by_arm, sample, layout), layout).theta
+        fitted = fit_logistic(partial(_sum_by_arm, sample, layout), layout)
+        return LogisticStart(fitted.theta, np.zeros(layout.dim))
     crossed = (
         None
         if features.catalogue is None
@@ -112,7 +129,10 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> Array:
             phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
-    return fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout).theta
+    fitted = fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout)
+    # The bias falls with the number of rounds.
+    bias = sample.share * logistic_bias(rounds(), fitted, layout)
+    return LogisticStart(fitted.theta, bias)
 
 
 def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums:
@@ -282,11 +302,12 @@ def model_of_log(
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
             learned = read.of_arms.features
-            theta = logistic_start(
+            start_at = logistic_start(
                 read.sample or read_arm_sample(log, learned), learned
             )
-            odds = read_log_odds(log, learned, theta, **how)
-            fields["log_odds"] = replace(odds, moments=join(odds.moments))
+            odds = read_log_odds(log, learned, start_at.theta, **how)
+            unbiased = join(odds.moments).residual_after(start_at.bias)
+            fields["log_odds"] = replace(odds, moments=unbiased)
         log.spool = None
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}

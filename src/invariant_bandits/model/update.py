@@ -457,7 +457,8 @@ def _log_odds(
     if len(places):
         before, of_new = before.padded(places), places[0] + np.arange(len(places))
         theta = before.theta.copy()
-        theta[of_new] = logistic_start(read_arm_sample(log, features), features)[of_new]
+        start = logistic_start(read_arm_sample(log, features), features)
+        theta[of_new] = start.theta[of_new]
     new = read_log_odds(log, features, theta, **how)
     return LogOdds(theta, _joined(before.moments, new.moments)), new
 
