@@ -27,7 +27,7 @@ REASONS = TEXTS["reasons"]
 class PublishedResult:
     """Mean regret of the authors' implementation in one cell, over their 20 repetitions.
 
-    right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours
+    right_only: they counted only runs whose block dimensions came out right; `why`: the explanation where ours
     differs.
     """
 
@@ -91,12 +91,18 @@ def add_experiment(
     EXPERIMENTS.add(Experiment(name, tuple(cells), tuple(claims), draw, **more))
 
 
-def claim_words(experiment: str, claim: str, **values: Any) -> tuple[str, str, str]:
-    """Name, statement and quantity of a claim, from texts.toml; values: what stands in braces there."""
-    name, statement, quantity = (
-        words.format(**values) for words in TEXTS[experiment]["claims"][claim]
+def claim_words(
+    experiment: str, claim: str, **values: Any
+) -> tuple[str, str, str, str]:
+    """Name, statement, quantity and reading of a claim, from texts.toml.
+
+    values: what stands in braces there; {value} in the reading stays for the statistic.
+    """
+    name, statement, quantity, reading = (
+        words.format(value="{value}", **values)
+        for words in TEXTS[experiment]["claims"][claim]
     )
-    return name, statement, quantity
+    return name, statement, quantity, reading
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:

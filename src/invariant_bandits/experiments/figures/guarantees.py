@@ -69,7 +69,10 @@ add_experiment(
     claims=tuple(
         Claim(
             *claim_words("lower-bound", "bound", policy=policy),
-            *(smallest_multiple(policy), Bound(low=1.0), tuple(HYPERCUBE.values())),
+            smallest_multiple(policy),
+            Bound(low=1.0),
+            tuple(HYPERCUBE.values()),
+            source="check",
         )
         for policy in HYPERCUBE_POLICIES
     ),
@@ -142,12 +145,13 @@ def coverage_claims() -> Iterator[Claim]:
             misses = share_of_misses(cell, policy)
             fails = policy == who.ISD_ORACLE and cell is LONG_COVERAGE
             words = {"policy": policy, "world": world, "promised": promised}
-            name, statement, quantity = claim_words(
-                "coverage", "missed" if fails else "covered", **words
-            )
             bound = Bound(low=promised) if fails else Bound(high=promised)
             yield Claim(
-                name, statement, quantity, misses, bound, (cell.name,), source="ours"
+                *claim_words("coverage", "missed" if fails else "covered", **words),
+                misses,
+                bound,
+                (cell.name,),
+                source="ours",
             )
 
 
