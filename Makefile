@@ -71,6 +71,9 @@ promtool:  # reads metrics, alert rules and the dashboard; where it cannot be in
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results
 
+figures: reproduce  ## README's pictures with their numbers, docs/figures, from the results of the present code
+	$(BIN)/python -m studies pictures --results results --figures docs/figures
+
 bench: $(TEST_STAMP)  ## speed beside other packages in one interleaved run: docs/studies/speed.md (about 5 minutes)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,peers]'
 	PYTHONPATH=. OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/suite.py

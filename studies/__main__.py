@@ -287,6 +287,20 @@ def peers(
 
 
 @study.command()
+def pictures(
+    results: Annotated[
+        Path, typer.Option(help="Folder of a finished `invariant-bandits reproduce`.")
+    ] = Path("results"),
+    figures: Figures = Path("docs/figures"),
+) -> None:
+    """Draw README's pictures of experiments and store the numbers that they show."""
+    from studies.experiment_pictures import write_pictures
+
+    written = write_pictures(results, figures)
+    console.print(f"{len(written)} files to {figures}")
+
+
+@study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits.reports import plots

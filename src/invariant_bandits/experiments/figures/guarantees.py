@@ -16,7 +16,11 @@ from invariant_bandits.experiments.figures.drawing import (
     over_setting,
     panels,
 )
-from invariant_bandits.experiments.figures.experiment import add_experiment, claim_words
+from invariant_bandits.experiments.figures.experiment import (
+    Panel,
+    add_experiment,
+    claim_words,
+)
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
 from invariant_bandits.policies.registry import Contender
@@ -51,9 +55,8 @@ def draw_lower_bound(results: Results, theme_name: str) -> Figure:
     """Mean regret over p_res, with the bound."""
     ink = THEMES[theme_name]["ink"]
     with panels(theme_name, 1) as (figure, (axis,)):
-        over_setting(
-            axis, Sample(results), HYPERCUBE, tuple(HYPERCUBE_POLICIES), theme_name
-        )
+        panel = Panel(HYPERCUBE, tuple(HYPERCUBE_POLICIES))
+        over_setting(axis, results, panel, theme_name)
         at = np.array(list(HYPERCUBE), dtype=float)
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in HYPERCUBE]
         axis.plot(at, bound, color=ink, lw=2.2, label="lower bound")

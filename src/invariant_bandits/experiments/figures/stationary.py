@@ -31,6 +31,7 @@ from invariant_bandits.experiments.claims import (
 from invariant_bandits.experiments.figures import drawing
 from invariant_bandits.experiments.figures.experiment import (
     REASONS,
+    Panel,
     PublishedResult,
     add_experiment,
     claim_words,
@@ -139,6 +140,7 @@ add_experiment(
         for cell, published in zip(RESIDUAL.values(), levels, strict=True)
     ),
 )
+DIMENSION_PANEL = Panel(DIMENSION, (LINUCB, ISD_ORACLE, AUTO))
 add_experiment(
     name="dimension",
     cells=DIMENSION_CELLS.values(),
@@ -153,7 +155,8 @@ add_experiment(
             *claim_words("dimension", "below"), DIMENSION.values(), (AUTO, ISD_ORACLE)
         ),
     ),
-    draw=drawing.over_setting_figure(DIMENSION, (LINUCB, ISD_ORACLE, AUTO), FEATURES),
+    draw=drawing.over_setting_figure(DIMENSION_PANEL, FEATURES),
+    panels=(DIMENSION_PANEL,),
     levels=(
         *map(
             PublishedResult,
@@ -187,7 +190,7 @@ add_experiment(
     cells=DIMENSION_CELLS.values(),
     claims=comparable(DIMENSION.values(), "p"),
     draw=drawing.over_setting_figure(
-        DIMENSION, FACING_DIMENSION[:-1], FEATURES, columns=4
+        Panel(DIMENSION, FACING_DIMENSION[:-1]), FEATURES, columns=4
     ),
 )
 
@@ -271,17 +274,18 @@ PUBLISHED: tuple[tuple[str, tuple[float, ...], bool, str], ...] = (
 )
 
 
+SHOWN = (LINUCB, ISD_PUBLISHED, ISD_ESTIMATED, ISD_ORACLE, who.ISD_KNOWN, AUTO)
+LOGGED_PANELS = tuple(Panel(PLACES, SHOWN, right_only) for right_only in (False, True))
+
+
 def draw_logged(results: Results, theme_name: str) -> Figure:
     """Left: all repetitions; right: only those whose own split has the right dimensions."""
-    shown = (LINUCB, ISD_PUBLISHED, ISD_ESTIMATED, ISD_ORACLE, who.ISD_KNOWN, AUTO)
     with drawing.panels(theme_name, 2, height=3.4, sharey=True) as (
         figure,
         (left, right),
     ):
-        for axis, right_only in ((left, False), (right, True)):
-            drawing.over_setting(
-                axis, Sample(results, right_only=right_only), PLACES, shown, theme_name
-            )
+        for axis, panel in zip((left, right), LOGGED_PANELS, strict=True):
+            drawing.over_setting(axis, results, panel, theme_name)
             axis.set_xlabel("logged rounds T0")
             drawing.plain_log_axis(axis)
         left.set_title("all repetitions")
@@ -326,6 +330,7 @@ add_experiment(
         ),
     ),
     draw=draw_logged,
+    panels=LOGGED_PANELS,
     levels=tuple(
         PublishedResult(cell, policy, level, right_only, REASONS[why])
         for policy, levels, right_only, why in PUBLISHED
@@ -338,7 +343,8 @@ add_experiment(
     cells=LOGGED_CELLS.values(),
     claims=comparable(LOGGED, "T0"),
     draw=drawing.over_setting_figure(
-        PLACES, (LINUCB, *FORGETTING, ISD_ORACLE, ISD_ESTIMATED), "logged rounds T0"
+        Panel(PLACES, (LINUCB, *FORGETTING, ISD_ORACLE, ISD_ESTIMATED)),
+        "logged rounds T0",
     ),
 )
 
