@@ -110,6 +110,9 @@ audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where the
 mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
 
+stamps: setup  ## mark the pages of docs/studies whose numbers are older than the code (seconds)
+	$(BIN)/python -m studies stamps
+
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/python -m studies offline --out docs/studies/offline.md
 
