@@ -25,9 +25,9 @@ def joined(text):
     return " ".join(text.split())
 
 
-def prose():
-    """README's sentences on one line; addresses of links and code are left out, for they are not claims."""
-    lines = (line for _, line in pages.prose(README) if not line.startswith("#"))
+def prose(page=README):
+    """A page's sentences on one line; addresses of links and code are left out, for they are not claims."""
+    lines = (line for _, line in pages.prose(page) if not line.startswith("#"))
     return without_links(joined("\n".join(lines)))
 
 
@@ -165,6 +165,11 @@ def test_every_number_of_the_readme_has_a_source():
         text = text.replace(says, "…")
     rest = [text[max(0, m.start() - 60) : m.end() + 20] for m in NUMBER.finditer(text)]
     assert rest == []
+
+
+def test_the_first_page_of_the_site_has_no_number_that_the_readme_has_not():
+    known = {number for entry in NUMBERS for number in numbers_in(entry["says"])}
+    assert set(numbers_in(prose(pages.ROOT / "docs" / "index.md"))) <= known
 
 
 @pytest.mark.parametrize(

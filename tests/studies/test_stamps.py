@@ -84,8 +84,7 @@ def test_a_fixed_run_sees_another_default_of_a_policy(monkeypatch):
     from invariant_bandits.policies.auto import AutoISD
 
     before, _ = stamps.PROBES["arms"]()
-    defaults = AutoISD.from_history.__func__.__kwdefaults__
-    monkeypatch.setitem(defaults, "caution", None)
+    monkeypatch.setitem(AutoISD.__init__.__kwdefaults__, "caution", None)
     after, _ = stamps.PROBES["arms"]()
     assert after["d-linucb"] == before["d-linucb"]
     assert after["auto-isd"] != before["auto-isd"]

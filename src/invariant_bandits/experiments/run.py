@@ -434,7 +434,8 @@ def _means(results: Results, experiment: Experiment) -> Table:
         [policy, *(regret(cell, policy) for cell in experiment.cells)]
         for policy in policies
     ]
-    return ("policy", *(cell.name for cell in experiment.cells)), rows
+    headings = (f"{cell.name}, T = {cell.horizon:,}" for cell in experiment.cells)
+    return ("policy", *headings), rows
 
 
 def _levels(results: Results, experiment: Experiment) -> Iterator[str]:

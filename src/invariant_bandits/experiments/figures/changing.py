@@ -215,7 +215,7 @@ WORLDS = {
 def draw_hedge(results: Results, theme_name: str) -> Figure:
     """Mean and worst run of every policy in every world."""
     sample = Sample(results)
-    shown = (who.LINUCB, who.LINUCB_TUNED, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
+    shown = (*PLAYED, AUTO_FREE)
     chart = {}
     for words, cell in WORLDS.items():
         finals = {
