@@ -71,6 +71,9 @@ promtool:  # reads metrics, alert rules and the dashboard; where it cannot be in
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results
 
+figures: reproduce  ## README's pictures with their numbers, docs/figures, from the results of the present code
+	$(BIN)/python -m studies pictures --results results --figures docs/figures
+
 bench: $(TEST_STAMP)  ## speed beside other packages in one interleaved run: docs/studies/speed.md (about 5 minutes)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,peers]'
 	PYTHONPATH=. OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/suite.py
@@ -106,6 +109,9 @@ audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where the
 
 mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
+
+stamps: setup  ## mark the pages of docs/studies whose numbers are older than the code (seconds)
+	$(BIN)/python -m studies stamps
 
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/python -m studies offline --out docs/studies/offline.md

@@ -32,6 +32,7 @@ from invariant_bandits.simulation.paper import PaperWorld
 from online import NumpyLinUCB, player
 from studies.harness import wrap_prose
 from studies.peer_policies import PEERS
+from studies.stamps import stamp_of, stamped
 
 ACTIONS, DIMS = 5, (10, 50, 100)
 READS = 3
@@ -585,7 +586,8 @@ def main() -> None:
         section = lines_of(title, words, table)
         print("\n".join(section[4:]), flush=True)
         lines += section
-    options.page.write_text(wrap_prose("\n".join(lines)))
+    page = wrap_prose("\n".join(lines))
+    options.page.write_text(stamped(page, stamp_of("speed")))
     print(f"written to {options.page}")
 
 

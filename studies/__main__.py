@@ -21,6 +21,7 @@ from invariant_bandits.cli.common import (
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.storage import replace_file
 from studies.harness import wrap_prose
+from studies.stamps import mark_all, stamp_of, stamped
 
 study = typer.Typer(
     no_args_is_help=True, help="Studies over many repetitions; slower than the tests."
@@ -57,6 +58,7 @@ def run_study(
 
     module: Any = import_module(f"studies.{name}_study")
     one_thread_each()
+    stamp = stamp_of(name)  # of the code that plays, which may change while it does
     with counting("starting") as progress:
         outcome = module.run(progress=progress, **options)
     if figures is None:
@@ -73,7 +75,7 @@ def run_study(
             module.report(outcome, pictures=folder),
             f", pictures to {figures}",
         )
-    replace_file(out, wrap_prose(page).encode())
+    replace_file(out, stamped(wrap_prose(page), stamp).encode())
     console.print(page, highlight=False)
     missed = sum(not verdict.reached for _, verdict in module.verdicts(outcome))
     console.print(f"written to {out}{pictures}; goals missed: {missed}")
@@ -301,6 +303,27 @@ def peers(
         jobs=jobs,
         cache=cache,
     )
+
+
+@study.command()
+def stamps() -> None:
+    """Mark every page of a study whose numbers are older than the present code."""
+    for name, mark in mark_all().items():
+        console.print(f"{name}: {mark.strip('*')}", highlight=False)
+
+
+@study.command()
+def pictures(
+    results: Annotated[
+        Path, typer.Option(help="Folder of a finished `invariant-bandits reproduce`.")
+    ] = Path("results"),
+    figures: Figures = Path("docs/figures"),
+) -> None:
+    """Draw README's pictures of experiments and store the numbers that they show."""
+    from studies.experiment_pictures import write_pictures
+
+    written = write_pictures(results, figures)
+    console.print(f"{len(written)} files to {figures}")
 
 
 @study.command()

@@ -65,7 +65,7 @@ WHY: Mapping[str, str] = {
         "`isd-linucb` relies on the stable part without checking it: see the world where it breaks",
     ),
 }
-"""World or data set -> why AutoISD does not lead there, where it was looked into."""
+"""World or data set -> why AutoISD has not the best mean there, where it was looked into."""
 
 
 @dataclass(frozen=True)
@@ -426,14 +426,18 @@ def _gain_cells(
 
 
 def _lead_lines(outcome: StudyOutcome) -> list[str]:
-    """Where AutoISD does not lead, with the reason where it was looked for, and where it does."""
+    """Where AutoISD has not the best mean, with the reason where it was looked for, and where it has.
+
+    One rule holds in both directions: a difference within two standard errors is a tie.
+    """
 
     def count(judged: Sequence[tuple[Goal, GoalVerdict]]) -> str:
-        lost = sum(not verdict.reached and not verdict.close for _, verdict in judged)
-        leads = sum(verdict.reached for _, verdict in judged)
-        ties = len(judged) - leads - lost
+        clear = [verdict for _, verdict in judged if not verdict.close]
+        ahead = sum(verdict.reached for verdict in clear)
+        behind = len(clear) - ahead
         return (
-            f"leads in {leads}, ties with the best policy in {ties} and loses in {lost}"
+            f"clearly behind in {behind} of {len(judged)} worlds and data sets, clearly ahead in {ahead},"
+            f" and ties in {len(judged) - len(clear)}"
         )
 
     judged = verdicts(outcome)
@@ -450,18 +454,19 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
         if verdict.reached
     ]
     return [
-        f"Of {len(judged)} worlds and data sets AutoISD, which is not tuned, {count(judged)}. Against the"
-        f" policies of other packages alone, AutoISD {count(against_peers)}. A tie is a difference to the"
-        " best policy within two standard errors. The best policy is chosen after play, which favours it.",
+        f"Against the best of all other policies AutoISD, which is not tuned, is {count(judged)}. Against the"
+        f" best policy of other packages, AutoISD is {count(against_peers)}. A tie is a difference within"
+        " two standard errors, whichever mean is better. The best policy is chosen after play, which favours"
+        " it.",
         "",
-        "The table has the worlds and data sets in which AutoISD does not lead: its regret or gain against"
-        " that of the best policy, and the paired difference.",
+        "The table has the worlds and data sets in which AutoISD does not have the best mean: its regret or"
+        " gain against that of the best policy, and the paired difference.",
         "",
         "| world or data set | AutoISD against the best policy | reason, where it was looked into |",
         "|---|---|---|",
         *lines,
         "",
-        "| worlds and data sets in which AutoISD leads |",
+        "| worlds and data sets in which AutoISD has the best mean |",
         "|---|",
         *(f"| {where} |" for where in leads),
         "",

@@ -35,6 +35,7 @@ def sublinear(cell="cell"):
         "c",
         "s",
         "q",
+        "{value} times",
         statistics.growth_exponent(cell, "policy"),
         Bound(high=1.0),
         (cell,),
@@ -57,6 +58,7 @@ def test_a_statistic_on_its_bound_is_undecided():
         "c",
         "s",
         "q",
+        "{value} times",
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=float(values.mean())),
         ("cell",),
@@ -76,7 +78,13 @@ def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
     values = np.random.default_rng(1).normal(1.0, 0.2, size=40)
     bound = Bound(high=float(values.mean()) + shift)
     claim = Claim(
-        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), bound, ("cell",)
+        "c",
+        "s",
+        "q",
+        "{value} times",
+        lambda sample: sample.mean("cell", "policy"),
+        bound,
+        ("cell",),
     )
     assert claim.judge({"cell": result({"policy": column(values)})}).word == word
 
@@ -87,7 +95,13 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     """
     rng = np.random.default_rng(2)
     claim = Claim(
-        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(), ("cell",)
+        "c",
+        "s",
+        "q",
+        "{value} times",
+        lambda sample: sample.mean("cell", "policy"),
+        Bound(),
+        ("cell",),
     )
     covered = 0
     for _ in range(200):
@@ -126,20 +140,23 @@ def test_a_straight_line_is_straight_and_an_arch_is_not():
     ) == pytest.approx(0.3, abs=0.002)
 
 
-def test_the_largest_and_smallest_ratio_are_those_of_the_worst_and_best_cell():
+def test_the_largest_ratio_and_factor_are_those_of_the_worst_cell():
     _, line = sweep(lambda x: 3 * x + 1, noise=0.0)
     names = tuple(line)
     assert statistics.largest_ratio(names, "policy", "rival")(
         Sample(line)
     ) == pytest.approx(7 / 20)
-    assert statistics.smallest_ratio(names, "policy", "rival")(
+    assert statistics.largest_factor(names, "policy", "rival")(
         Sample(line)
-    ) == pytest.approx(25 / 80)
+    ) == pytest.approx(80 / 25)
+    assert statistics.largest_factor(names, "rival", "policy")(
+        Sample(line)
+    ) == pytest.approx(80 / 25)
 
 
 def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest():
     values = column([1.0, 2.0, 300.0, 3.0])
-    right = {"policy": {claims.RIGHT_SPLIT: np.array([1.0, 1.0, 0.0, 1.0])}}
+    right = {"policy": {claims.RIGHT_DIMENSIONS: np.array([1.0, 1.0, 0.0, 1.0])}}
     found = {"cell": result({"policy": values, "rival": values}, observations=right)}
     assert Sample(found).mean("cell", "policy") == pytest.approx(76.5)
     assert Sample(found, right_only=True).mean("cell", "policy") == pytest.approx(2.0)
@@ -150,6 +167,7 @@ def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest
         "c",
         "s",
         "q",
+        "{value} times",
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=5.0),
         ("cell",),
@@ -159,12 +177,13 @@ def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest
 
 
 def test_a_claim_about_runs_that_do_not_exist_is_not_testable():
-    wrong = {"policy": {claims.RIGHT_SPLIT: np.zeros(5)}}
+    wrong = {"policy": {claims.RIGHT_DIMENSIONS: np.zeros(5)}}
     found = {"cell": result({"policy": column(np.ones(5))}, observations=wrong)}
     claim = Claim(
         "c",
         "s",
         "q",
+        "{value} times",
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=5.0),
         ("cell",),
@@ -181,6 +200,7 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
         "c",
         "s",
         "q",
+        "{value} times",
         statistics.ratio("cell", "policy", "rival"),
         Bound(high=3.0),
         ("cell",),
@@ -211,3 +231,49 @@ def test_the_claims_of_coverage_fail_where_sets_miss_and_are_not_the_papers(
         word = claim.judge(results, resamples=50).word
         assert word == (claims.HOLDS if kind in holds else claims.FAILS)
         assert claim.source == "ours"
+
+
+WORDS = "c", "A loses less than B in every world.", "ratio"
+
+
+def planted(world, value):
+    """A test that A has `value` times the regret of B in a world, with its results."""
+    rng = np.random.default_rng(5)
+    rival = 100.0 + rng.normal(size=40)
+    cell = result({"A": column(value * rival), "B": column(rival)})
+    claim = statistics.below(*WORDS, f"{{value}} times in {world}", [world], ("A", "B"))
+    return claim, claim.judge({world: cell}, resamples=50)
+
+
+def test_a_sentence_says_what_became_of_a_claim_and_where():
+    holds, fails = planted("the plain", 0.5), planted("the hills", 3.4)
+    assert (
+        claims.finding([holds]) == "Claimed: A loses less than B in every world; holds."
+    )
+    assert claims.finding([fails]) == (
+        "Claimed: A loses less than B in every world; fails: 3.4 times in the hills."
+    )
+    assert claims.finding([holds, fails, holds]) == (
+        "Claimed: A loses less than B in every world; fails: 3.4 times in the hills;"
+        " holds in 2 of 3 tests."
+    )
+
+
+def test_closer_with_more_logs_fails_if_the_regret_is_farther_from_the_oracles():
+    """The ratio to the oracle grows from 1.00 to 1.05: within a tenth, but not closer."""
+    from invariant_bandits.experiments.cells import ISD_ESTIMATED, ISD_ORACLE, LINUCB
+    from invariant_bandits.experiments.figures import stationary
+
+    oracle = 20.0 + np.random.default_rng(6).normal(size=100)
+    for factor, word in ((1.05, claims.FAILS), (0.95, claims.HOLDS)):
+        found = {}
+        for cell in stationary.LOGGED:
+            ratio = factor if cell == stationary.MOST else 1.0
+            finals = {
+                ISD_ESTIMATED: column(ratio * oracle),
+                ISD_ORACLE: column(oracle),
+                LINUCB: column(3.0 * oracle),
+            }
+            found[cell] = result(finals)
+        _, closer, _ = stationary._estimated_claims(ISD_ESTIMATED, False, "estimator")
+        assert closer.judge(found, resamples=50).word == word

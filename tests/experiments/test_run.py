@@ -19,7 +19,11 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments import run as reproduction
 from invariant_bandits.experiments.cells import AUTO, LINUCB, NAMED, Cell
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, chosen
+from invariant_bandits.experiments.figures.experiment import (
+    EXPERIMENTS,
+    TEXTS,
+    chosen,
+)
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -93,6 +97,12 @@ def test_a_report_plays_nothing(whole, monkeypatch):
             "among all tests, and in its own section"
         )
         assert verdict.word in text
+    for words in reproduction.findings(found.verdicts[EXPERIMENT]):
+        assert words.startswith("Claimed: ")
+        assert html.escape(words, quote=False) in text or html.escape(words) in text
+    for author in ("Lazzaretto", "Peters", "Pfister"):
+        assert author in text
+    assert "Invariance-based dynamic regret minimization" in text
     assert "<svg" in text
     assert f"seed {RUN['seed']}" in text
     assert (
@@ -185,6 +195,38 @@ def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
             assert set(claim.cells) <= set(named), claim.name
         for level in experiment.levels:
             assert level.policy in named[level.cell].policies
+
+
+OUR_POLICIES = ("AutoISD", "Greedy", "exploration 0.3", "joint set")
+"""How policies appear in names and statements of claims."""
+
+
+def test_only_what_the_paper_claims_of_its_own_policies_counts_as_the_papers():
+    """Our policies, our experiments, checks that cannot fail and our estimators are labelled as such."""
+    sources = {}
+    for experiment in EXPERIMENTS:
+        for claim in experiment.claims:
+            sources.setdefault(claim.source, []).append(claim)
+            if experiment.text("paper").startswith(("no", "not")):
+                assert claim.source == "ours", claim.name
+            if any(name in claim.name + claim.statement for name in OUR_POLICIES):
+                assert claim.source in ("ours", "check"), claim.name
+            if "our rebuild" in claim.name:
+                assert claim.source == "rebuilt"
+            if "our estimator" in claim.name:
+                assert claim.source == "estimator"
+            if experiment.name == "lower-bound":
+                assert claim.source == "check"
+    assert set(sources) == set(TEXTS["sources"]) == set(TEXTS["labels"])
+    every = [claim.name for claims in sources.values() for claim in claims]
+    assert len(every) == len(set(every))
+    assert len(sources["paper"]) == 13
+
+
+def test_every_reading_names_its_value():
+    for experiment in EXPERIMENTS:
+        for claim in experiment.claims:
+            assert "{value}" in claim.reading, claim.name
 
 
 @pytest.mark.system

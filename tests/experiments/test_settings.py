@@ -119,7 +119,7 @@ def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
     known = cells.NAMED[cells.ISD_KNOWN](episode.past)
     assert cells.estimated_split(known, episode) == {
-        "right split": 1.0,
+        "right dimensions": 1.0,
         "invariant dimensions": 7.0,
         "projection error": pytest.approx(0.0, abs=1e-7),
         "component error": 0.0,

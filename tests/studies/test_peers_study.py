@@ -135,22 +135,27 @@ def test_the_page_says_first_where_autoisd_does_not_lead():
         },
         "births": {"auto-isd": pairs + 3, "linucb": pairs + 1, "coba LinUCB": pairs},
     }
+    real["tied lead"] = {
+        "auto-isd": pairs + 0.1,
+        "linucb": -pairs,
+        "coba LinUCB": pairs - 9,
+    }
     outcome = outcome_of(regret, real)
     page = study.report(outcome)
     assert (
-        "Of 4 worlds and data sets AutoISD, which is not tuned, leads in 2, ties with the best policy in 1 and"
-        in page
+        "AutoISD, which is not tuned, is clearly behind in 1 of 5 worlds and data sets, clearly ahead in 2,"
+        " and ties in 2." in page
     )
     assert (
-        "of other packages alone, AutoISD leads in 4, ties with the best policy in 0 and loses in 0"
-        in page
+        "of other packages, AutoISD is clearly behind in 0 of 5 worlds and data sets, clearly ahead in 5,"
+        " and ties in 0." in page
     )
     assert page.index(
         "| lost | 30.0 against 5.0 of linucb, +25.0 ± 0.0 |"
     ) < page.index("## Regret")
     assert "| films | 2.0000 against 2.0100 of linucb, −0.0100 ± 0.0907 (tie) |" in page
     assert (
-        "| worlds and data sets in which AutoISD leads |\n|---|\n| won |\n| births |\n"
-        in page
+        "| worlds and data sets in which AutoISD has the best mean |\n|---|\n| won |\n| births |\n"
+        "| tied lead (tie) |\n" in page
     )
     assert len(study.draw(outcome, "light").axes) == 2

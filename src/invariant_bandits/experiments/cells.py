@@ -78,7 +78,7 @@ def estimated_split(policy: Any, episode: KnownEpisode) -> dict[str, float]:
         return {}
     truth = episode.logs.split
     return {
-        "right split": float(split.invariant_dim == truth.invariant_dim),
+        "right dimensions": float(split.invariant_dim == truth.invariant_dim),
         "invariant dimensions": float(split.invariant_dim),
         "projection error": float(split.distance(truth)),
         "component error": float(

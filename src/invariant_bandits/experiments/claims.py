@@ -7,7 +7,7 @@ policies stay paired. It *holds* if the whole interval meets the bound, *fails* 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,7 +19,8 @@ from invariant_bandits.simulation.loop import SimulationResult
 RESAMPLES = 1000
 LEVEL = 0.95
 HOLDS, UNDECIDED, FAILS, UNTESTED = "holds", "undecided", "fails", "not testable"
-RIGHT_SPLIT = "right split"
+RIGHT_DIMENSIONS = "right dimensions"
+"""Observed of an estimated split: 1 if it has as many invariant dimensions as the true one, else 0."""
 
 Results: TypeAlias = Mapping[str, SimulationResult]
 """Cell -> what was simulated there."""
@@ -40,8 +41,8 @@ class Sample:
         """Regret paths (n, kept rounds)."""
         paths, result = self.results[cell].regret[policy], self.results[cell]
         rows = np.arange(len(paths)) if self.chosen is None else self.chosen[cell]
-        if self.right_only and RIGHT_SPLIT in result.observations.get(policy, {}):
-            rows = rows[result.observations[policy][RIGHT_SPLIT][rows] == 1.0]
+        if self.right_only and RIGHT_DIMENSIONS in result.observations.get(policy, {}):
+            rows = rows[result.observations[policy][RIGHT_DIMENSIONS][rows] == 1.0]
         return np.asarray(paths[rows])
 
     def final(self, cell: str, policy: str) -> Array:
@@ -108,14 +109,17 @@ class ClaimVerdict:
 class Claim:
     """A statement that can be wrong.
 
-    source: "paper"; "recipe", the paper's statement tested with the published estimation recipe; or "ours",
-    beyond the paper. cells: those it looks at. right_only: a policy of which only the runs with the right
-    split count.
+    source: "paper", a claim of the paper about a policy of the paper; "rebuilt" or "estimator", such a claim
+    tested with our rebuild of the paper's estimator or with our own estimator; "check", a theorem that only a
+    mistake of the code can miss; "ours", beyond the paper. cells: those it looks at. right_only: a policy of
+    which only the runs with the right dimensions count. reading: what the statistic says, in words with
+    {value}.
     """
 
     name: str
     statement: str
     quantity: str
+    reading: str
     statistic: Callable[[Sample], float]
     bound: Bound
     cells: tuple[str, ...]
@@ -125,8 +129,8 @@ class Claim:
     def judge(
         self, results: Results, seed: int = 0, resamples: int = RESAMPLES
     ) -> ClaimVerdict:
-        """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split
-        count.
+        """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right
+        dimensions count.
         """
         sample = Sample(results, right_only=self.right_only is not None)
         value = float(self.statistic(sample))
@@ -158,6 +162,30 @@ class Claim:
             for cell, policy in first.items()
         ]
         return f"{sizes[0]}" if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
+
+
+def finding(judged: Sequence[tuple[Claim, ClaimVerdict]]) -> str:
+    """Return one sentence about claims with one statement: the statement, and what became of it.
+
+    A statement holds if every test of it holds; otherwise the sentence names the tests that do not hold, with
+    their values.
+    """
+    statement = judged[0][0].statement.rstrip(".")
+    parts = []
+    for word in (FAILS, UNDECIDED, UNTESTED):
+        readings = [
+            claim.reading.format(value=f"{verdict.value:.3g}")
+            for claim, verdict in judged
+            if verdict.word == word
+        ]
+        if readings:
+            parts.append(f"{word}: {', '.join(readings)}")
+    held = sum(verdict.reached for _, verdict in judged)
+    if not parts:
+        parts = [HOLDS]
+    elif held:
+        parts.append(f"{HOLDS} in {held} of {len(judged)} tests")
+    return f"Claimed: {statement}; {'; '.join(parts)}."
 
 
 def growth_exponent(cell: str, policy: str) -> Callable[[Sample], float]:
@@ -212,17 +240,23 @@ def largest_ratio(
     return lambda sample: max(ratio(cell, policy, rival)(sample) for cell in cells)
 
 
-def smallest_ratio(
+def largest_factor(
     cells: Iterable[str], policy: str, rival: str
 ) -> Callable[[Sample], float]:
-    """The ratio of means in the cell where it is smallest."""
-    return lambda sample: min(ratio(cell, policy, rival)(sample) for cell in cells)
+    """Return by what factor the means differ, up or down, in the cell where they differ most."""
+
+    def statistic(sample: Sample) -> float:
+        ratios = [ratio(cell, policy, rival)(sample) for cell in cells]
+        return max(max(value, 1.0 / value) for value in ratios)
+
+    return statistic
 
 
 def below(
     name: str,
     statement: str,
     quantity: str,
+    reading: str,
     cells: Iterable[str],
     policies: tuple[str, str],
     most: float = 1.0,
@@ -238,6 +272,7 @@ def below(
         name,
         statement,
         quantity,
+        reading,
         statistic,
         Bound(high=most),
         cells,

@@ -31,6 +31,7 @@ from invariant_bandits.experiments.claims import (
     ClaimVerdict,
     Results,
     Sample,
+    finding,
 )
 from invariant_bandits.experiments.figures.experiment import (
     EXPERIMENTS,
@@ -284,9 +285,7 @@ def write_report(reproduction: Reproduction, folder: Path) -> Path:
 
 
 def headline(reproduction: Reproduction) -> str:
-    """How many tests hold, of the paper's claims, of those claims with its own estimation recipe, and of
-    ours.
-    """
+    """Return how many tests hold, one count per source of the claims; checks do not count as claims."""
     words = []
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     for source, owner in TEXTS["sources"].items():
@@ -306,10 +305,19 @@ def headline(reproduction: Reproduction) -> str:
     return "; ".join(words) + "."
 
 
+def findings(judged: Sequence[tuple[Claim, ClaimVerdict]]) -> list[str]:
+    """Return one sentence per statement, in their order, each built from the verdicts on it."""
+    of: dict[str, list[tuple[Claim, ClaimVerdict]]] = {}
+    for claim, verdict in judged:
+        of.setdefault(claim.statement, []).append((claim, verdict))
+    return [finding(tests) for tests in of.values()]
+
+
 def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
     run = reproduction.run
     yield page.heading("The paper, reproduced", level=1)
+    yield page.paragraph(TEXTS["report"]["paper"])
     yield page.paragraph(headline(reproduction))
     about = {
         "run": run,
@@ -359,6 +367,7 @@ def claims_table(
         (
             Mark(verdict.word, kinds.get(verdict.word, "unsure")),
             claim.name,
+            TEXTS["labels"][claim.source],
             number(f"{verdict.value:.4g}"),
             number(f"{verdict.low:.4g} to {verdict.high:.4g}"),
             number(str(claim.bound)),
@@ -371,6 +380,7 @@ def claims_table(
     return (
         "verdict",
         "claim",
+        "source",
         "value",
         "95 % interval",
         "bound",
@@ -390,8 +400,10 @@ def _section(
         drawing, experiment.name, experiment.text("title"), experiment.text("caption")
     )
     yield page.table(*claims_table(reproduction.verdicts[experiment.name]))
-    statements = dict.fromkeys(claim.statement for claim in experiment.claims)
-    yield page.paragraph("In words: " + " ".join(statements), soft=True)
+    yield page.paragraph(
+        "In words: " + " ".join(findings(reproduction.verdicts[experiment.name])),
+        soft=True,
+    )
     numbers = page.table(*_means(reproduction.results, experiment), MEANS)
     yield page.details("All numbers of this experiment", [numbers])
     if experiment.table is not None:
@@ -422,16 +434,19 @@ def _means(results: Results, experiment: Experiment) -> Table:
         [policy, *(regret(cell, policy) for cell in experiment.cells)]
         for policy in policies
     ]
-    return ("policy", *(cell.name for cell in experiment.cells)), rows
+    headings = (f"{cell.name}, T = {cell.horizon:,}" for cell in experiment.cells)
+    return ("policy", *headings), rows
 
 
 def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
     """Our levels beside the published ones, and why they may differ."""
     rows, reasons = list[tuple[page.Cell, ...]](), dict[str, None]()
+    distances = list[float]()
     for level in experiment.levels:
         mean, error, distance = level.compare(results)
         far = not abs(distance) <= 2.0
-        policy = level.policy + (", right split only" if level.right_only else "")
+        distances.append(distance)
+        policy = level.policy + (", right dimensions only" if level.right_only else "")
         ours, theirs = (
             number(f"{mean:.1f} ± {error:.1f}"),
             number(f"{level.published:g}"),
@@ -445,4 +460,10 @@ def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
     headings = ("cell", "policy", "ours", "authors'", "distance", "")
     table = page.table(headings, rows, TEXTS["report"]["levels"])
     yield page.details("Levels beside the authors' implementation", [table])
+    counts = {
+        "far": sum(not abs(distance) <= 2.0 for distance in distances),
+        "above": sum(distance > 0.0 for distance in distances),
+        "levels": len(distances),
+    }
+    yield page.paragraph(TEXTS["report"]["distances"].format(**counts), soft=True)
     yield from (page.paragraph(reason, soft=True) for reason in reasons)

@@ -56,23 +56,33 @@ SERIES_ORDER = (5, 4, 2, 0, 1, 3)
 
 
 def save(
-    figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")
+    figure: Figure,
+    stem: str | Path,
+    formats: Sequence[str] = ("png", "svg", "pdf"),
+    *,
+    description: str | None = None,
 ) -> list[Path]:
-    """Write a figure as `stem`.png, .svg and .pdf; returns the paths."""
+    """Write a figure as `stem`.png, .svg and .pdf; returns the paths.
+
+    description: text that a PNG stores beside its pixels.
+    """
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
         drawn = io.BytesIO()
         suffix = path.suffix[1:]
+        metadata = dict(UNSTAMPED.get(suffix, {}))
+        if description is not None and suffix == "png":
+            metadata["Description"] = description
         with plt.rc_context(
-            {"svg.hashsalt": "invariant-bandits"}
+            {"svg.hashsalt": "invariant-bandits", "pdf.fonttype": 42}
         ):  # the same picture is the same file
             figure.savefig(
                 drawn,
                 format=suffix,
                 bbox_inches="tight",
-                metadata=UNSTAMPED.get(suffix),
+                metadata=metadata,
             )
         replace_file(path, drawn.getvalue())
     plt.close(figure)

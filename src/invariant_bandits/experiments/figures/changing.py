@@ -21,6 +21,7 @@ from invariant_bandits.experiments.figures import drawing
 from invariant_bandits.experiments.figures.experiment import (
     REASONS,
     TEXTS,
+    Panel,
     PublishedResult,
     add_experiment,
     claim_words,
@@ -122,16 +123,23 @@ VIOLATED_CELLS = tuple(cell for cells in VIOLATED.values() for cell in cells.val
 BROKEN = tuple(cell.name for cell in VIOLATED_CELLS)
 
 
+VIOLATED_PANELS = {
+    breach: Panel(
+        {
+            "none": UNBROKEN.name,
+            **{f"{size:g}": cell.name for size, cell in of_breach.items()},
+        },
+        (who.LINUCB, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO),
+    )
+    for breach, of_breach in VIOLATED.items()
+}
+
+
 def draw_violated(results: Results, theme_name: str) -> Figure:
     """Mean regret over the size of the violation: a jump, and a creep."""
-    shown = (who.LINUCB, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO)
     with drawing.panels(theme_name, 2, height=3.3, sharey=True) as (figure, axes):
-        for axis, cells in zip(axes, VIOLATED.values(), strict=True):
-            places = {
-                "none": UNBROKEN.name,
-                **{f"{size:g}": cell.name for size, cell in cells.items()},
-            }
-            drawing.over_setting(axis, Sample(results), places, shown, theme_name)
+        for axis, panel in zip(axes, VIOLATED_PANELS.values(), strict=True):
+            drawing.over_setting(axis, results, panel, theme_name)
             drawing.plain_log_axis(axis)
             axis.set_xlabel("how far the stable part moves")
         axes[0].set_title("it jumps before the first round")
@@ -160,6 +168,7 @@ add_experiment(
         ),
     ),
     draw=draw_violated,
+    panels=tuple(VIOLATED_PANELS.values()),
 )
 
 PLAYED = (
@@ -206,7 +215,7 @@ WORLDS = {
 def draw_hedge(results: Results, theme_name: str) -> Figure:
     """Mean and worst run of every policy in every world."""
     sample = Sample(results)
-    shown = (who.LINUCB, who.LINUCB_TUNED, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
+    shown = (*PLAYED, AUTO_FREE)
     chart = {}
     for words, cell in WORLDS.items():
         finals = {

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Results, Sample
-from invariant_bandits.experiments.figures.experiment import TEXTS
+from invariant_bandits.experiments.figures.experiment import TEXTS, Panel
 from invariant_bandits.plotting import THEMES, canvas
 
 PALETTE, LOOKS = TEXTS["palette"], TEXTS["looks"]
@@ -37,25 +37,15 @@ def look(policy: str, theme_name: str) -> dict[str, Any]:
     }
 
 
-def over_setting(
-    axis: Any,
-    sample: Sample,
-    cells: Mapping[Any, str],
-    policies: Sequence[str],
-    theme_name: str,
-) -> None:
+def over_setting(axis: Any, results: Results, panel: Panel, theme_name: str) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
+    cells, policies = panel.cells, panel.policies
     numbered = any(isinstance(x, str) for x in cells)
     places = np.array(list(range(len(cells)) if numbered else cells), dtype=float)
     for shift, policy in enumerate(policies):
-        values = [sample.final(cell, policy) for cell in cells.values()]
-        mean = np.array([v.mean() if len(v) else np.nan for v in values])
-        error = np.array(
-            [
-                2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
-                for v in values
-            ]
-        )
+        points = panel.points(results, policy)
+        mean = np.array([point.mean for point in points])
+        error = np.array([2.0 * point.standard_error for point in points])
         nudge = (
             (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
         )
@@ -66,13 +56,13 @@ def over_setting(
 
 
 def over_setting_figure(
-    cells: Mapping[Any, str], policies: Sequence[str], label: str, columns: int = 3
+    panel: Panel, label: str, columns: int = 3
 ) -> Callable[[Results, str], Figure]:
     """What draws one panel of `over_setting` from results in a theme; label: of the setting's axis."""
 
     def draw(results: Results, theme_name: str) -> Figure:
         with panels(theme_name, 1) as (figure, (axis,)):
-            over_setting(axis, Sample(results), cells, policies, theme_name)
+            over_setting(axis, results, panel, theme_name)
             axis.set(xlabel=label, ylim=(0.0, None))
             legend(figure, axis, columns)
         return figure

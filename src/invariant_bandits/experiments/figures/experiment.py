@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,8 @@ REASONS = TEXTS["reasons"]
 class PublishedResult:
     """Mean regret of the authors' implementation in one cell, over their 20 repetitions.
 
-    right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours
-    differs.
+    right_only: they counted only runs whose block dimensions came out right; `why`: the explanation where
+    ours differs.
     """
 
     cell: str
@@ -57,9 +57,46 @@ class PublishedResult:
         )
 
 
+class Point(NamedTuple):
+    """What a picture shows at one place: mean regret at the horizon, its standard error, repetitions."""
+
+    cell: str
+    policy: str
+    right_only: bool
+    mean: float
+    standard_error: float
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Mean regrets of some policies over a setting, as one panel of a figure shows them.
+
+    cells: value of the setting -> name of its cell; right_only: only repetitions count in which a policy's
+    own split has the right dimensions.
+    """
+
+    cells: Mapping[Any, str]
+    policies: tuple[str, ...]
+    right_only: bool = False
+
+    def points(self, results: Results, policy: str) -> list[Point]:
+        """Return the points of one line of the panel."""
+        sample = Sample(results, right_only=self.right_only)
+        points = []
+        for cell in self.cells.values():
+            finals = sample.final(cell, policy)
+            count = len(finals)
+            mean = float(finals.mean()) if count else float("nan")
+            deviation = float(finals.std(ddof=1)) if count > 1 else float("nan")
+            error = deviation / max(count, 1) ** 0.5
+            points.append(Point(cell, policy, self.right_only, mean, error, count))
+        return points
+
+
 @dataclass(frozen=True)
 class Experiment:
-    """One question; name: on the command line."""
+    """One question; name: on the command line; panels: what its figure shows, where they say all of it."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -67,6 +104,16 @@ class Experiment:
     draw: Callable[[Results, str], Figure]
     levels: tuple[PublishedResult, ...] = ()
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
+    panels: tuple[Panel, ...] = ()
+
+    def points(self, results: Results) -> list[Point]:
+        """Return every point of the figure's panels."""
+        return [
+            point
+            for panel in self.panels
+            for policy in panel.policies
+            for point in panel.points(results, policy)
+        ]
 
     def text(self, part: str) -> str:
         """The title, the question, the caption of its figure or its place in the paper, from texts.toml."""
@@ -91,12 +138,18 @@ def add_experiment(
     EXPERIMENTS.add(Experiment(name, tuple(cells), tuple(claims), draw, **more))
 
 
-def claim_words(experiment: str, claim: str, **values: Any) -> tuple[str, str, str]:
-    """Name, statement and quantity of a claim, from texts.toml; values: what stands in braces there."""
-    name, statement, quantity = (
-        words.format(**values) for words in TEXTS[experiment]["claims"][claim]
+def claim_words(
+    experiment: str, claim: str, **values: Any
+) -> tuple[str, str, str, str]:
+    """Name, statement, quantity and reading of a claim, from texts.toml.
+
+    values: what stands in braces there; {value} in the reading stays for the statistic.
+    """
+    name, statement, quantity, reading = (
+        words.format(value="{value}", **values)
+        for words in TEXTS[experiment]["claims"][claim]
     )
-    return name, statement, quantity
+    return name, statement, quantity, reading
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:

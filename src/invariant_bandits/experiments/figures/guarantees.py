@@ -16,7 +16,11 @@ from invariant_bandits.experiments.figures.drawing import (
     over_setting,
     panels,
 )
-from invariant_bandits.experiments.figures.experiment import add_experiment, claim_words
+from invariant_bandits.experiments.figures.experiment import (
+    Panel,
+    add_experiment,
+    claim_words,
+)
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
 from invariant_bandits.policies.registry import Contender
@@ -51,9 +55,8 @@ def draw_lower_bound(results: Results, theme_name: str) -> Figure:
     """Mean regret over p_res, with the bound."""
     ink = THEMES[theme_name]["ink"]
     with panels(theme_name, 1) as (figure, (axis,)):
-        over_setting(
-            axis, Sample(results), HYPERCUBE, tuple(HYPERCUBE_POLICIES), theme_name
-        )
+        panel = Panel(HYPERCUBE, tuple(HYPERCUBE_POLICIES))
+        over_setting(axis, results, panel, theme_name)
         at = np.array(list(HYPERCUBE), dtype=float)
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in HYPERCUBE]
         axis.plot(at, bound, color=ink, lw=2.2, label="lower bound")
@@ -69,7 +72,10 @@ add_experiment(
     claims=tuple(
         Claim(
             *claim_words("lower-bound", "bound", policy=policy),
-            *(smallest_multiple(policy), Bound(low=1.0), tuple(HYPERCUBE.values())),
+            smallest_multiple(policy),
+            Bound(low=1.0),
+            tuple(HYPERCUBE.values()),
+            source="check",
         )
         for policy in HYPERCUBE_POLICIES
     ),
@@ -142,12 +148,13 @@ def coverage_claims() -> Iterator[Claim]:
             misses = share_of_misses(cell, policy)
             fails = policy == who.ISD_ORACLE and cell is LONG_COVERAGE
             words = {"policy": policy, "world": world, "promised": promised}
-            name, statement, quantity = claim_words(
-                "coverage", "missed" if fails else "covered", **words
-            )
             bound = Bound(low=promised) if fails else Bound(high=promised)
             yield Claim(
-                name, statement, quantity, misses, bound, (cell.name,), source="ours"
+                *claim_words("coverage", "missed" if fails else "covered", **words),
+                misses,
+                bound,
+                (cell.name,),
+                source="ours",
             )
 
 
