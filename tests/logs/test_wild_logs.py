@@ -149,6 +149,23 @@ def test_without_a_reward_every_column_that_may_be_one_is_listed_with_its_option
     assert ib.open_log(table, {"ignore": ["bonus"]}).schema.reward == "installed"
 
 
+def test_among_many_columns_text_and_the_last_ones_are_listed_as_rewards():
+    """Rewards often stand last, and are words of which most are missing."""
+    rng = np.random.default_rng(0)
+    columns = {f"m{j:02d}": rng.normal(size=1000) for j in range(32)}
+    columns["arm"] = rng.choice(["a", "b", "c"], 1000)
+    columns["week8"] = rng.normal(size=1000)
+    words = rng.choice(["high", "low", None], 1000, p=[0.2, 0.2, 0.6])
+    columns["verdict"] = pa.array(words.tolist(), pa.string())
+    with pytest.raises(ib.InputError) as refused:
+        ib.open_log(pa.table(columns))
+    said = str(refused.value)
+    assert "more columns between these" in said
+    assert "--reward week8 " in said
+    assert "--reward verdict" in said
+    assert "--reward-values" in said
+
+
 def test_news_out_of_order_are_compared_after_sorting(tmp_path):
     """Only the columns in use are sorted; the others are not asked for again."""
     log = WILD_LOGS["news_articles"](tmp_path, 3, rounds=6000)
