@@ -575,9 +575,9 @@ def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "| change after this run | AutoISD's trust uses the signal among all offered actions, not only"
         " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
         " by sampling error |",
-        "| drift in AutoISD's trust | chosen on the first halves and in simulations; then it and five other"
-        " forms were played on these second halves, and a form that adds signal and drift was dropped"
-        " because of them |",
+        "| drift in AutoISD's trust | chosen on the first halves and in simulations; then it and seven"
+        " other forms were played on some of these second halves, and forms that raise the trust further"
+        " were dropped because of them |",
         "",
     ]
 
