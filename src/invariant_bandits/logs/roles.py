@@ -1128,7 +1128,9 @@ class _Guess:
 
     def _is_done_with_reward(self, name: str) -> bool:
         """Whether a column says what was done or not, as `transferred` does, and goes with the reward."""
-        if not (self._is_two_valued(name) and PARTICIPLE.search(name)):
+        if is_list(self.types[name]) or not PARTICIPLE.search(name):
+            return False
+        if not self._is_two_valued(name):
             return False
         rewards, codes = self._rewards(), self._codes(name)
         known = np.isfinite(rewards)
