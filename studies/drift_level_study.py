@@ -362,4 +362,11 @@ def report(outcome: StudyOutcome) -> str:
     for cell, values in outcome.values.items():
         words = [summarise(values, column)[1] for column in range(values.shape[1])]
         lines.append(f"| {cell.name} | {len(values)} | {' | '.join(words)} |")
+    lines += [
+        "",
+        "Rows name little in short logs, because their directions come from how the covariances of the"
+        " columns change. Here they do not change, and the drift of one column is spread over many"
+        " directions. With clicks, an effect that one of three arms has and that changes its sign takes"
+        " more than 1,200 rounds.",
+    ]
     return "\n".join([*lines, ""])
