@@ -157,7 +157,7 @@ def draw(
     rewards = rng.random(n) < special.expit(expected / NOISE)
     of_odds = effects / NOISE
     if cell.kind == ROWS:  # a linear model of the probability
-        of_odds = of_odds * mean_slope(levels, np.linalg.norm(of_odds[0]))
+        of_odds = of_odds * mean_slope(levels, float(np.linalg.norm(of_odds[0])))
     return PlantedLog(features, arms, rewards.astype(np.float64), of_odds)
 
 

@@ -581,7 +581,8 @@ def draw_shared_to_zero(
     own, windows = layout.own_dim, fit.windows
     known = np.linalg.inv(windows.covariance[own:, own:])
     pull = known @ windows.mean[own:]
-    mean, covariance = windows.mean[own:], np.zeros_like(known)
+    mean: Array = windows.mean[own:]
+    covariance: Array = np.zeros_like(known)
     scale = float((mean**2).mean())
     precision = np.zeros(layout.shared)
     for _ in range(SCALE_ITERATIONS):
