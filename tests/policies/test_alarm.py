@@ -9,7 +9,7 @@ from scipy import stats
 import invariant_bandits as ib
 from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfit
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.policies import auto as alarm
+from invariant_bandits.policies import alarm
 from invariant_bandits.policies import mixture_kernels as kernels
 from studies.stress_worlds import FixedArms, StressEpisodes
 
