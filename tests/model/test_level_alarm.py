@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.reports import model_page
 
 ARMS = ("flash", "llama", "mid", "mini", "opus")
 LEVELS = np.array([0.45, 0.7, 0.4, 0.5, 0.55])
@@ -80,3 +81,5 @@ def test_what_the_logs_cannot_tell_is_named_per_arm():
     assert f"of {BEST} below {level:.3g}" in str(belief)
     assert "a fall of fresh never" in str(belief)
     assert belief.to_dict()["noticeable_levels"]["fresh"] is None
+    page = " ".join(model_page.text(model).split())
+    assert "fall of fresh never" in page

@@ -408,7 +408,7 @@ def noticeable_falls(prior: DriftPrior, confidence: float) -> Array:
     return falls
 
 
-def in_words(levels: dict[str, float], most: int = 6) -> str:
+def falls_in_words(levels: dict[str, float], most: int = 6) -> str:
     """One line that says which falls of arms' levels would be noticed; levels as in `Belief`."""
     never = [name for name, level in levels.items() if np.isnan(level)]
     noticed = [

@@ -148,7 +148,7 @@ class Belief(plotting.ShownInNotebooks):
                 " no broken invariance"
             )
         if not self.alarm and self.noticeable_levels:
-            lines.append(f"  {alarm.in_words(self.noticeable_levels)}")
+            lines.append(f"  {alarm.falls_in_words(self.noticeable_levels)}")
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
             lines.append(
