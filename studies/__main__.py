@@ -146,7 +146,7 @@ def alarm(
     seed: Seed = 20261120,
     jobs: Jobs = PROCESSORS,
 ) -> None:
-    """The alarm of labelled arms: how often it is false, and how often it finds an effect that breaks."""
+    """The alarm: how often it is false, and how often it finds what breaks."""
     run_study("alarm", out, replications=replications, seed=seed, jobs=jobs)
 
 

@@ -1,15 +1,17 @@
-"""The alarm of labelled arms: how often it is false, and how often it finds an effect that breaks."""
+"""The alarm: how often it is false, and how often it finds what breaks; of labelled arms and of features."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.policies.auto import AutoISD, chance
+from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, random_basis
 from studies.goals import Goal, GoalVerdict, judge_all, share_of
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
 
@@ -78,6 +80,113 @@ OTHER_LEVELS = {
     ),
 }
 POWER = "an effect of 1 breaks by half"
+
+
+# -- actions described by features --
+
+
+@dataclass(frozen=True)
+class PrintedWorld(PaperWorld):
+    """The world of the paper as its text has it: two blocks, time from -1 to 0, no scaled start.
+
+    The text leaves the covariances open: eigenvalues are uniform between 0.2 and 2, in ten periods.
+    """
+
+    blocks: tuple[int, ...] = (7, 3)
+    varying: int | tuple[int, ...] | None = 1
+    regimes: int = 10
+    unit_start: bool = False
+
+    def clock(self, rounds: int) -> Array:
+        """Time of every logged round (rounds,), from -1 to 0."""
+        return np.arange(rounds) / rounds - 1.0
+
+    def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
+        """A square root of one random covariance (p, p) with these blocks."""
+        roots = np.zeros((self.dim, self.dim))
+        first = 0
+        for size in self.blocks:
+            inside = slice(first, first + size)
+            scales = np.sqrt(rng.uniform(0.2, 2.0, size))
+            roots[inside, inside] = random_basis(size, rng) * scales
+            first += size
+        return np.asarray(basis @ roots)
+
+
+@dataclass(frozen=True)
+class DriftingJump(PaperEpisodes):
+    """`PaperEpisodes` of which the drifting part alone jumps, from where the logs ended.
+
+    Parameters
+    ----------
+    jump : float
+        Length of the jump, in a random direction of the drifting part.
+    """
+
+    jump: float = 2.0
+
+    def _residual_path(
+        self,
+        logs: LoggedRounds,
+        moving: list[int],
+        horizon: int,
+        rng: np.random.Generator,
+    ) -> Array:
+        direction = rng.standard_normal(len(moving))
+        end = (logs.basis.T @ logs.coefficients[-1])[moving]
+        online = end + self.jump * direction / np.linalg.norm(direction)
+        return np.tile(online, (horizon, 1))
+
+
+@dataclass(frozen=True)
+class FeatureCell:
+    """One row of the page: a world of features, and whether no stable coefficient moves in it."""
+
+    world: PaperEpisodes = field(default_factory=PaperEpisodes)
+    holds: bool = True
+
+
+FEATURE_ROUNDS = 1000
+FEATURE_LEVEL = 0.012
+T_NOISE = PaperWorld(noise="t", noise_freedom=3.0)
+FEATURE_CELLS = {
+    "paper's world, T0 = 1,000": FeatureCell(PaperEpisodes(logged=1000)),
+    "t noise with 3 degrees of freedom, T0 = 2,000": FeatureCell(
+        PaperEpisodes(world=T_NOISE, logged=2000)
+    ),
+    "world as printed, T0 = 4,000": FeatureCell(
+        PaperEpisodes(world=PrintedWorld(), logged=4000)
+    ),
+    "the drifting part alone jumps by 2, T0 = 8,000": FeatureCell(DriftingJump()),
+    "stable part breaks by 0.5, T0 = 8,000": FeatureCell(
+        PaperEpisodes(violation=0.5), holds=False
+    ),
+    "stable part breaks by 2, T0 = 8,000": FeatureCell(
+        PaperEpisodes(violation=2.0), holds=False
+    ),
+    "world as printed, stable part breaks by 0.5, T0 = 4,000": FeatureCell(
+        PaperEpisodes(world=PrintedWorld(), logged=4000, violation=0.5), holds=False
+    ),
+}
+FEATURE_GOALS = list(FEATURE_CELLS)[:3]
+
+
+def feature_trial(place: tuple[str, int, int]) -> tuple[bool, bool, bool]:
+    """Whether the alarm was raised in one repetition, whether the logs support one, and whether a drifting
+    part was said to have moved further than in the logs.
+    """
+    name, seed, index = place
+    world = FEATURE_CELLS[name].world
+    episode = world.draw(FEATURE_ROUNDS, np.random.default_rng((seed, index)))
+    policy = AutoISD.from_history(
+        episode.moments, confidence=CONFIDENCE, horizon=FEATURE_ROUNDS
+    )
+    rewards = episode.rewards
+    for t, offered in enumerate(episode.offered):
+        action = policy.select(offered)
+        policy.update(offered[action], float(rewards[t, action]))
+    moved_further = bool(policy.explain().drifting_moved)
+    return policy.alarm, policy.alarm_supported, moved_further
 
 
 def breaks() -> dict[str, AlarmCell]:
@@ -169,11 +278,16 @@ def trial(place: tuple[str, int, int]) -> tuple[bool, bool]:
 def run(
     *,
     replications: int = 300,
+    feature_replications: int = 2000,
     seed: int = 20261120,
     jobs: int = 2,
     progress: Progress | None = None,
 ) -> StudyOutcome:
-    """All repetitions, none discarded: values are, cell -> (alarms, supported) (n, 2)."""
+    """All repetitions, none discarded: values are, cell -> (alarms, supported) (n, 2).
+
+    Of features also whether a drifting part moved further, (n, 3). feature_replications: of the worlds of
+    features that have a goal; the others have a quarter of them.
+    """
     counts = {name: max(replications // 5, 2) for name in cells()}
     counts |= dict.fromkeys(LEVELS, replications) | {
         POWER: max(2 * replications // 3, 2)
@@ -182,11 +296,16 @@ def run(
     for index, (name, count) in enumerate(counts.items()):
         places = [(name, cell_seed(seed, index), i) for i in range(count)]
         values[name] = np.array(gather(trial, places, jobs, progress, name))
+    for index, name in enumerate(FEATURE_CELLS, start=len(counts)):
+        share = 1 if name in FEATURE_GOALS else 4
+        count = max(feature_replications // share, 2)
+        places = [(name, cell_seed(seed, index), i) for i in range(count)]
+        values[name] = np.array(gather(feature_trial, places, jobs, progress, name))
     return StudyOutcome(values, replications, seed)
 
 
 def goals() -> list[Goal]:
-    """What the alarm of labelled arms promises."""
+    """What the alarm promises."""
 
     def goal(name: str, words: str, low: float, high: float) -> Goal:
         def judge(outcome: StudyOutcome) -> GoalVerdict:
@@ -211,6 +330,15 @@ def goals() -> list[Goal]:
             LEAST_POWER,
             1.0,
         ),
+        *(
+            goal(
+                name,
+                f"false alarms in {FEATURE_ROUNDS:,} rounds, {name}: ≤ 1.2 %",
+                0,
+                FEATURE_LEVEL,
+            )
+            for name in FEATURE_GOALS
+        ),
     ]
 
 
@@ -222,10 +350,12 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 def report(outcome: StudyOutcome) -> str:
     """The page."""
     lines = [
-        "# The alarm of labelled arms, measured",
+        "# The alarm, measured",
         "",
         "How often does the policy AutoISD raise its alarm, rightly and wrongly, if the actions are"
-        " labelled arms (each with coefficients of its own)?",
+        " labelled arms (each with coefficients of its own), and if they are described by features?",
+        "The alarm is false if no stable coefficient moves further than the logs allow. Drifting"
+        " coefficients may move as far as they like.",
         "",
         "| | how it was measured |",
         "|---|---|",
@@ -247,14 +377,42 @@ def report(outcome: StudyOutcome) -> str:
         "| this page | the third run |",
         "",
         *verdict_lines(verdicts(outcome)),
-        "## How often the alarm was raised",
+        "## Labelled arms",
         "",
         "| world | alarms | repetitions | logs that support an alarm |",
         "|---|---|---|---|",
     ]
     for name, values in outcome.values.items():
+        if name in FEATURE_CELLS:
+            continue
         share = share_of(int(values[:, 0].sum()), len(values))
         lines.append(
             f"| {name} | {share.with_interval()} | {len(values)} | {values[:, 1].mean():.1%} |"
         )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_feature_lines(outcome), ""])
+
+
+def _feature_lines(outcome: StudyOutcome) -> list[str]:
+    """The section about actions described by features."""
+    lines = [
+        "",
+        "## Actions described by features",
+        "",
+        f"Every row has {FEATURE_ROUNDS:,} online rounds of `PaperEpisodes`: the drifting coefficients"
+        " are drawn anew before the first one, also further than they moved in the logs. The world as"
+        " printed has the paper's text: two blocks of features, time from -1 to 0 and coefficients that"
+        " are not scaled. The last column is the share of runs whose `explain()` says after the last"
+        " round that a drifting part moved further than in the logs.",
+        "",
+        "| world | alarm is | alarms | repetitions | logs that support an alarm | drifting part |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, cell in FEATURE_CELLS.items():
+        values = outcome.values[name]
+        share = share_of(int(values[:, 0].sum()), len(values)).with_interval()
+        right = "false" if cell.holds else "right"
+        supported, further = values[:, 1].mean(), values[:, 2].mean()
+        lines.append(
+            f"| {name} | {right} | {share} | {len(values)} | {supported:.1%} | {further:.1%} |"
+        )
+    return lines

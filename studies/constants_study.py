@@ -119,7 +119,10 @@ class Variant:
                 stack.enter_context(patch.object(module, name, value))
             prior = past.drift_prior
             if CHANGES_THE_PRIOR in self.constants:
-                prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
+                fit = past.decomposition
+                prior = DriftPrior.from_moments(
+                    past.moments, fit.basis_, drifting=fit.drifting_directions
+                )
             policy = AutoISD(prior, horizon=past.horizon, **{**options, **self.options})
         buffer = policy.mixture.buffer
         if auto.kernels is not mixture_kernels:

@@ -1,4 +1,4 @@
-"""The study of the alarm of labelled arms: its worlds break what they say, and a small run makes a page."""
+"""The study of the alarm: its worlds break what they say, and a small run makes a page."""
 
 import numpy as np
 
@@ -20,9 +20,11 @@ def test_a_small_run_makes_a_page(monkeypatch):
         name: alarm_study.AlarmCell(small, 90) for name in (*alarm_study.LEVELS, POWER)
     }
     monkeypatch.setattr(alarm_study, "cells", lambda: rows)
-    outcome = alarm_study.run(replications=6, seed=1, jobs=1)
-    assert [len(values) for values in outcome.values.values()] == [6, 6, 4]
-    assert all(values[:, 1].all() for values in outcome.values.values())
+    outcome = alarm_study.run(replications=6, feature_replications=2, seed=1, jobs=1)
+    labelled = [len(values) for values in outcome.values.values()][:3]
+    assert labelled == [6, 6, 4]
+    supported = [values[:, 1].all() for values in outcome.values.values()]
+    assert all(supported[:3])
     page = alarm_study.report(outcome)
     assert "| 3 % of clicks | 0.000 (0.000–0.390) | 6 | 100.0% |" in page
-    assert len(alarm_study.verdicts(outcome)) == 3
+    assert len(alarm_study.verdicts(outcome)) == 6

@@ -1197,6 +1197,10 @@ class DriftPrior:
     drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(
         default_factory=_no_vector
     )
+    # 1 for directions of blocks that drift in the logs, 0 for the others; empty if not known.
+    drifting: Annotated[Array, _optional("p", least=0.0)] = field(
+        default_factory=_no_vector
+    )
     # How many windows inform each direction; empty if not known.
     informing: Annotated[Array, _optional("p", least=0.0)] = field(
         default_factory=_no_vector
@@ -1215,7 +1219,12 @@ class DriftPrior:
 
     @classmethod
     def from_moments(
-        cls, moments: WindowedMoments, basis: Array, *, iterations: int = 120
+        cls,
+        moments: WindowedMoments,
+        basis: Array,
+        *,
+        iterations: int = 120,
+        drifting: Array | None = None,
     ) -> DriftPrior:
         """Estimate the prior from the moments of a log by expectation–maximisation.
 
@@ -1227,6 +1236,9 @@ class DriftPrior:
             Orthonormal directions, one per column, along which coefficients drift independently.
         iterations : int
             Number of iterations of expectation–maximisation.
+        drifting : array of bool, shape (p,), optional
+            Whether each direction belongs to a block that drifts in the log
+            (`InvariantSubspaceDecomposition.drifting_directions`).
 
         Returns
         -------
@@ -1289,6 +1301,7 @@ class DriftPrior:
                 np.isfinite(paths.marginals()[1]).sum(axis=0), dtype=np.float64
             ),
             drift_misfit=drift_misfit(paths, mean, drift),
+            drifting=np.zeros(0) if drifting is None else np.asarray(drifting, float),
         )
 
     @classmethod

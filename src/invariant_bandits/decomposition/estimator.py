@@ -494,6 +494,11 @@ class InvariantSubspaceDecomposition:
         return np.asarray(np.exp(self.log_p_values_))
 
     @property
+    def drifting_directions(self) -> Any:
+        """Whether each column of `basis_` belongs to a drifting block, as a boolean array (p,)."""
+        return np.repeat(self.varies_, [len(block) for block in self.blocks_])
+
+    @property
     def feature_stability_(self) -> Array:
         """Share of each original feature that lies in the invariant part (p,), from 0 to 1."""
         return np.asarray((self.split_.invariant**2).sum(axis=1))

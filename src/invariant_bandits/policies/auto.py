@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
 import numpy as np
-from scipy import special
 
 from invariant_bandits import plotting, storage
 from invariant_bandits.checks import (
@@ -21,15 +19,11 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.decomposition.arm_statistics import TINY, ArmStatistics
-from invariant_bandits.decomposition.drift_prior import (
-    ENOUGH_CLICKS,
-    UNLIMITED,
-    DriftPrior,
-)
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import base, mixture_kernels
+from invariant_bandits.policies import alarm, base, mixture_kernels
 from invariant_bandits.policies.base import (
     BasePolicy,
     Scores,
@@ -41,9 +35,7 @@ from invariant_bandits.policies.mixture import (
     STATE_SPECS,
     FilterMixture,
     Member,
-    break_units,
     default_members,
-    marginal_sums,
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -72,31 +64,6 @@ OUTLIERS = (
 )
 PRIOR = "prior."
 
-FIRST_LOOK = 10
-"""Rounds per coordinate before the first look at the evidence."""
-LOOK_RATIO = 1.25
-FEWEST_WINDOWS = 5
-WORST_MISFIT = 3.1
-SCALE_DOUBT = 0.01
-"""Variance of the scale of all coefficients together."""
-NEW_SCALES = (1.5, 4.0)
-"""Factors on all coefficients and their drift that do not count as a break: rewards on a steeper part of
-their range.
-"""
-DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
-"""c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
-SEARCH_STEPS = 4
-ARM_SEARCH_STEPS, ARM_BREAK_SIZE = 8, 0.3
-"""Of labelled arms: steps of the search for the likeliest drift, and the size of breaks."""
-ALL_BREAK, DIRECTION_BREAK, FADING = 0.1, 0.3, 0.6
-"""Weights of breaks of all coefficients at once, of breaks along one direction, and of slopes that fade."""
-FADED_PART, FADED_VARIANCE = 0.5, 0.0625
-"""Mean and variance of the part of its size that a fading slope loses: half, give or take a quarter."""
-LEAST_VARIATION, SILENCED = 0.05, 1e4
-ONLY_ROUNDING = 1e-9
-"""A feature with less than this share of its square left once its mean is taken off has not varied."""
-
-
 MOVED_BASELINE = 3.0
 """From how many standard deviations on a moved baseline is reported."""
 
@@ -113,6 +80,12 @@ class Belief(plotting.ShownInNotebooks):
         Log of the likelihood ratio of broken against held invariance, the largest so far.
     alarm : bool
         Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
+    stable_moved, drifting_moved : str
+        Main features of the stable direction whose move explains the alarm best; and of the drifting
+        direction that moved further than in the logs, which is no broken invariance. Empty if none did.
+    noticeable_levels : dict of str to float
+        For the level of every labelled arm the value below which a fall would be noticed; NaN if these logs
+        can tell no fall of it.
     shifts, errors : (p,)
         For every direction of the basis how far its coefficient stands from the mean of the logs, and the
         standard deviation of that.
@@ -144,6 +117,9 @@ class Belief(plotting.ShownInNotebooks):
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
     caution: str = ""
+    stable_moved: str = ""
+    drifting_moved: str = ""
+    noticeable_levels: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [self.caution] if self.caution else []
@@ -157,15 +133,22 @@ class Belief(plotting.ShownInNotebooks):
                 f"  these logs cannot support an alarm: {self.no_alarm_because}"
             )
         else:
-            verdict = (
-                "ALARM: the logs' invariance does not hold"
-                if self.alarm
-                else "no alarm"
-            )
+            verdict = "no alarm"
+            if self.alarm:
+                moved = f" (mainly {self.stable_moved})" * bool(self.stable_moved)
+                verdict = f"ALARM: a stable part moved{moved}"
             power = self.log_evidence / np.log(10.0)
             lines.append(
                 f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}"
             )
+        if self.drifting_moved:
+            moved = f"(mainly {self.drifting_moved})"
+            lines.append(
+                f"  a drifting part moved further than in the logs {moved}:"
+                " no broken invariance"
+            )
+        if not self.alarm and self.noticeable_levels:
+            lines.append(f"  {alarm.falls_in_words(self.noticeable_levels)}")
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
             lines.append(
@@ -199,6 +182,12 @@ class Belief(plotting.ShownInNotebooks):
             "alarm_level": self.alarm_level,
             "log_evidence": float(self.log_evidence),
             "no_alarm_because": self.no_alarm_because,
+            "stable_moved": self.stable_moved,
+            "drifting_moved": self.drifting_moved,
+            "noticeable_levels": {
+                name: None if np.isnan(level) else level
+                for name, level in self.noticeable_levels.items()
+            },
             "drift": [
                 drift[place] for place in np.argsort(-np.abs(self.shifts) / self.errors)
             ],
@@ -297,7 +286,8 @@ class AutoISD(ReasoningPolicy):
         actions get played without tests. With `caution=None` there may be any number of tests, which suits a
         few fixed actions whose rewards may change; where options are text, `none` means the same.
     confidence : float
-        Probability η of a false alarm over all rounds together, if stable coefficients stay stable.
+        Probability η of a false alarm over all rounds together, if no stable coefficient moves further than
+        the logs allow. Drifting coefficients may move as far as they like.
     share : float
         Share of the filters' weights that returns to the initial weights in each round.
     noise : "learned" or "known"
@@ -378,7 +368,7 @@ class AutoISD(ReasoningPolicy):
             )
             state = FilterMixture.initial_state(prior, starts, coordinates)
         self.mixture = FilterMixture(prior, state, self.share, self.noise, self.caution)
-        self._peak_evidence, self._next_look = 0.0, next_look(0, coordinates)
+        self._peak_evidence, self._next_look = 0.0, alarm.next_look(0, coordinates)
 
     @classmethod
     def from_history(
@@ -411,8 +401,9 @@ class AutoISD(ReasoningPolicy):
                 "exploration and offered have no effect on AutoISD: see caution",
                 stacklevel=2,
             )
+        fit = InvariantSubspaceDecomposition().fit(moments)
         prior = DriftPrior.from_moments(
-            moments, InvariantSubspaceDecomposition().fit(moments).basis_
+            moments, fit.basis_, drifting=fit.drifting_directions
         )
         return cls(prior, **options)
 
@@ -591,7 +582,7 @@ class AutoISD(ReasoningPolicy):
     def _look(self, evidence: float) -> None:
         """Note the largest evidence so far, and when to look again."""
         self._peak_evidence = evidence
-        self._next_look = next_look(self.rounds, len(self.mixture.filters.mean))
+        self._next_look = alarm.next_look(self.rounds, len(self.mixture.filters.mean))
 
     def _refuse(self, features: Any, reward: Any = None) -> NoReturn:
         """Say what is wrong with offered actions (K, p), or with a round (p,) and its reward, that the
@@ -634,11 +625,13 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def log_evidence(self) -> float:
-        """Current evidence that stable coefficients have changed, as a log-likelihood ratio (0 in the first
-        rounds).
+        """Current evidence that stable coefficients have moved further than the logs allow.
+
+        A log-likelihood ratio, 0 in the first rounds.
         """
         with self._lock:
-            return log_evidence(self.mixture.filters.online, self.prior)
+            online = self.mixture.filters.online
+            return alarm.stable_evidence(online, self.prior).log_ratio
 
     @property
     def peak_evidence(self) -> float:
@@ -652,9 +645,10 @@ class AutoISD(ReasoningPolicy):
     @property
     def alarm(self) -> bool:
         """Whether there was ever significant evidence that coefficients that were stable in the logs have
-        changed.
+        moved further than the logs allow.
 
-        The significance level of the alarm over all rounds together is the parameter `confidence`.
+        The significance level of the alarm over all rounds together is the parameter `confidence`. A drifting
+        coefficient that moves further than in the logs raises no alarm: `explain` reports it.
         """
         return self.alarm_supported and self._peak_evidence >= float(
             np.log(1.0 / self.confidence)
@@ -664,10 +658,10 @@ class AutoISD(ReasoningPolicy):
     def alarm_supported(self) -> bool:
         """Whether the logs suffice to raise an alarm when stable coefficients change.
 
-        An alarm needs at least five windows (periods of the log), which must not contradict the estimated
-        directions of drift.
+        An alarm needs a stable direction, and at least five windows (periods of the log), which must not
+        contradict the estimated directions of drift.
         """
-        return not why_no_alarm(self.prior)
+        return not alarm.why_no_alarm(self.prior)
 
     @property
     def coefficients(self) -> Array:
@@ -705,12 +699,41 @@ class AutoISD(ReasoningPolicy):
                 noise_ratio=float(
                     np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)
                 ),
-                no_alarm_because=why_no_alarm(self.prior),
+                no_alarm_because=alarm.why_no_alarm(self.prior),
+                **self._moved_parts(names),
                 baseline_shift=(shift, float(np.sqrt(doubt)))
                 if self.intercept
                 else (0.0, 0.0),
                 winsorised=self.winsorised,
             )
+
+    def _moved_parts(self, names: Sequence[str]) -> dict[str, Any]:
+        """Fields of `Belief` that say which part moved, and which falls of arms would be noticed."""
+        prior, online = self.prior, self.mixture.filters.online
+        if alarm.why_no_alarm(prior):
+            return {}
+
+        def name(direction: int) -> str:
+            direct = prior.basis @ prior.drift_bounds.directions[:, direction]
+            return ", ".join(names[i] for i in _main_features(direct))
+
+        result: dict[str, Any] = {}
+        stable = alarm.stable_evidence(online, prior)
+        drifting = alarm.drifting_evidence(online, prior)
+        if self.alarm and stable.direction >= 0:
+            result["stable_moved"] = name(stable.direction)
+        if drifting.log_ratio >= np.log(1.0 / self.confidence):
+            result["drifting_moved"] = name(drifting.direction)
+        if prior.population is not None:
+            levels = prior.layout.by_arm(prior.mean)[:, 0]
+            least = levels - alarm.noticeable_falls(prior, self.confidence)
+            least = np.where(np.isfinite(least), least, np.nan)
+            shown = chance(least) if self.link == "logit" else least
+            places = np.arange(prior.layout.arms) * prior.layout.own
+            result["noticeable_levels"] = dict(
+                zip([names[j] for j in places], shown.tolist(), strict=True)
+            )
+        return result
 
     def _baseline_shift(self, mean: Array, covariance: Array) -> tuple[float, float]:
         """How far the mean reward at the mean features stands from that of the end of the logs, and its
@@ -831,243 +854,3 @@ def _main_features(direction: Array) -> list[int]:
     size = np.abs(direction)
     first, *second = np.argsort(-size)[:2].tolist()
     return [first, *(i for i in second if size[i] >= size[first] / 3.0)]
-
-
-# -- the alarm --
-
-
-def next_look(rounds: int, dim: int) -> int:
-    """The first round after `rounds` at which the evidence is looked at: 10·dim, then every quarter more."""
-    look = FIRST_LOOK * dim
-    while look <= rounds:
-        look = int(np.ceil(LOOK_RATIO * look))
-    return look
-
-
-def why_no_alarm(prior: DriftPrior) -> str:
-    """Why these logs cannot support an alarm; empty if they can.
-
-    They can if they have five windows or more that inform some direction, so that what they say of its
-    drift has four degrees of freedom, and if the windows do not contradict drift along the basis
-    (`drift_misfit` up to 3.1, one log in a thousand).
-    """
-    bounds = prior.drift_bounds
-    if len(bounds.hidden) != len(bounds.seen):
-        return "how far they drift from window to window is not known"
-    if prior.windows < FEWEST_WINDOWS:
-        return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
-    informing = bounds.informing[: len(prior.mean)]
-    if len(informing) and informing.max() < FEWEST_WINDOWS:
-        few = f"{int(informing.max())} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
-        return f"no direction is informed by more than {few}"
-    if prior.drift_misfit > WORST_MISFIT:
-        return "their covariances do not show which directions drift"
-    return ""
-
-
-def log_evidence(online: Array, prior: DriftPrior) -> float:
-    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as
-    `Filters` has it.
-
-    Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest
-    of N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of
-    the same with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over
-    the largest of what it is tested against: if that contained the truth, and B were known, it would ever
-    exceed 1/α with probability at most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit
-    at 8 % for each direction, and four steps search for the largest. Directions in which the online rounds
-    hardly vary do not count. 0 before the first look.
-
-    The filters' likelihoods are not used, so that noise and baseline may change. Sums of the online
-    rounds with coordinates z and reward r, about the mean of the logs m₀ = [μ, b₀], are u = Σ z(r −
-    zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the error of prediction of the filter that
-    knows online rounds alone, S = v + zᵀPz its variance, and v that of the noise, so that E[ve²/S] = v.
-    If the coefficients are μ + δ then u − Gδ has mean 0 and covariance Σ(ve²/S)zzᵀ, also if the noise
-    differs from that of the logs, has heavy tails, or grows with the reward. The leverage l = zᵀPz/S is
-    near 1 in the first rounds of a direction and adds up to the logarithm of their number: one square
-    says nothing of a variance, and a few tests of an arm that is always the same would otherwise raise
-    false alarms. The baseline is projected out of all three. Of labelled arms: `_arm_evidence`.
-    """
-    d, p = online.shape[1] - 1, len(prior.mean)
-    if online[0, d, d] < FIRST_LOOK * d or not np.isfinite(online).all():
-        return 0.0
-    if prior.population is not None:
-        return _arm_evidence(online, prior)
-    if len(prior.drift_limit) != p:
-        return 0.0
-    sums = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
-    G, B, u = sums[0, :d, :d], sums[1, :d, :d], sums[0, d, :d]
-    apart = np.eye(p, d)
-    if d > p:
-        apart[:, p] = -G[:p, p] / G[p, p]
-    squares = np.diagonal(G)[:p]
-    u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
-    constant = np.diagonal(G) <= ONLY_ROUNDING * squares
-    u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = (
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-    )
-    u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
-    B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
-    doubt = (
-        G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
-    )
-    breaks = product(DRIFT_FACTORS, BREAK_SIZES, break_units(prior))
-    extra = [factor * prior.drift + size * unit for factor, size, unit in breaks]
-    broken = np.array([kernels.log_normal(u, G, drift, B + doubt) for drift in extra])
-    top = broken.max()
-    if not np.isfinite(top):
-        return 0.0
-    return float(
-        top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior)
-    )
-
-
-def _arm_evidence(online: Array, prior: DriftPrior) -> float:
-    """The same for labelled arms: breaks on top of the likeliest drift ŵ, against ŵ alone.
-
-    Coefficients count that five windows inform, and online about five clicks, or ten rounds for each
-    coefficient of an arm. The others, those of new arms among them, are projected out as the baseline is:
-    they have no stable value to break. Arms drift by themselves and together, along the directions of
-    `DriftPrior.drift_bounds`. Three kinds of breaks share the weight: of all coefficients, along one
-    direction, both measured in the typical square of a coefficient and its own, and of one slope that loses
-    about half of its size. Slopes share the last weight by μ²/C_μ: a fading effect is easiest to see, and
-    costs most, where the logs are surest of it. With ŵ in both, the evidence is not a martingale:
-    docs/studies/alarm.md has its level.
-    """
-    p, bounds = len(prior.mean), prior.drift_bounds
-    least = ENOUGH_CLICKS if prior.link == "logit" else FIRST_LOOK * prior.layout.own
-    squares = np.diagonal(online[0])[:p]
-    places = np.flatnonzero(
-        (squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS)
-    )
-    sums = marginal_sums(online, places)
-    varied = np.diagonal(sums[0])[:-1] > ONLY_ROUNDING * squares[places]
-    if not varied.any():
-        return 0.0
-    places, (G, B), u = (
-        places[varied],
-        sums[:, :-1, :-1][:, varied][:, :, varied],
-        sums[0, -1, :-1][varied],
-    )
-    used = bounds.directions[places].any(axis=0)
-    directions, seen, hidden, informing = (part[..., used] for part in bounds)
-    directions, unit = directions[places], prior.unit[places] + prior.mean[places] ** 2
-    units = unit @ directions**2 / (directions**2).sum(axis=0)
-    most = np.where(
-        informing < FEWEST_WINDOWS, UNLIMITED * (units + seen), np.maximum(hidden, seen)
-    )
-    along = np.ascontiguousarray(G @ directions)
-    rest = np.ascontiguousarray(
-        B + G @ prior.mean_covariance[np.ix_(places, places)] @ G
-    )
-    held, likeliest, pull, precision = likeliest_drift(
-        u, along, rest, seen, most, ARM_SEARCH_STEPS
-    )
-    if not np.isfinite(held):
-        return 0.0
-    every = np.append(unit, np.zeros(len(units) - len(unit)))
-    of_all = (
-        kernels.log_normal(u, along, likeliest + ARM_BREAK_SIZE * every, rest) - held
-    )
-    along_one = _shifted(0.0, ARM_BREAK_SIZE * units, pull, precision)
-    result = np.logaddexp(
-        np.log(ALL_BREAK) + of_all, np.log(DIRECTION_BREAK) + _log_mean(along_one)
-    )
-    slopes = np.flatnonzero(
-        (places >= prior.layout.own_dim) | (places % prior.layout.own > 0)
-    )
-    if len(slopes):
-        mean, doubt = (
-            prior.mean[places[slopes]],
-            np.diagonal(prior.mean_covariance)[places[slopes]],
-        )
-        fading = _shifted(
-            -FADED_PART * mean,
-            FADED_VARIANCE * mean**2,
-            pull[slopes],
-            precision[slopes],
-        )
-        result = np.logaddexp(
-            result,
-            np.log(FADING) + _log_mean(fading, mean**2 / np.maximum(doubt, TINY)),
-        )
-    return float(result)
-
-
-def _shifted(mean: Any, variance: Array, pull: Array, precision: Array) -> Array:
-    """Log-likelihood ratios of coefficients that moved by N(mean, variance) against none, one at a time, from
-    their scores `pull` and the `precision` of these.
-    """
-    grown = 1.0 + variance * precision
-    explained = mean * pull + 0.5 * (variance * pull**2 - mean**2 * precision)
-    return np.asarray(explained / grown - 0.5 * np.log(grown))
-
-
-def _log_mean(logs: Array, weights: Any = 1.0) -> float:
-    """Log of the mean of exp(logs), by weights that need not add up to 1."""
-    weights = np.broadcast_to(weights, logs.shape)
-    return float(special.logsumexp(logs, b=weights / max(weights.sum(), TINY)))
-
-
-def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:
-    """What to add to B (p, p) so that directions in which the online rounds hardly vary say nothing.
-
-    These are the directions with less than a twentieth of the variation that as many rounds of the logs have:
-    where a few actions are always the same and one of them is played, a few tests of the others say too
-    little of their own variance.
-    """
-    if not len(prior.feature_precision):
-        return np.zeros_like(B)
-    root = np.linalg.cholesky(prior.feature_precision)
-    variation, directions = np.linalg.eigh(root.T @ G @ root)
-    weak = np.linalg.solve(root.T, directions[:, variation < LEAST_VARIATION * rounds])
-    return np.asarray(SILENCED * np.trace(root.T @ B @ root) * (weak @ weak.T))
-
-
-def _most_drift(prior: DriftPrior) -> Array:
-    """Largest drift (p,) that is not a break; any at all along directions that too few windows inform."""
-    limit = np.maximum(prior.drift_limit, prior.drift)
-    if not len(prior.informing):
-        return limit
-    thin = prior.informing < min(FEWEST_WINDOWS, prior.windows)
-    return np.where(thin, UNLIMITED * (prior.unit + prior.drift), limit)
-
-
-def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:
-    """Largest log-likelihood of u if invariance holds, on the scale of the logs or on the best other one."""
-    slope, limit = G @ prior.mean, _most_drift(prior)
-    half = np.column_stack([slope, u])
-    kernels.half_solved(G, limit, B + doubt, half)
-    size, scales = float(half[:, 0] @ half[:, 0]), [1.0]
-    if size > 0.0:  # the scale for which u is likeliest
-        scales.append(min(1.0 + float(half[:, 0] @ half[:, 1]) / size, NEW_SCALES[1]))
-    likelihoods = []
-    for scale in scales[: 1 + (scales[-1] >= NEW_SCALES[0])]:
-        rest, low, high = (scale**2 * part for part in (doubt, prior.drift, limit))
-        moved, rest = u - (scale - 1.0) * slope, B + rest
-        likelihoods.append(likeliest_drift(moved, G, rest, low, high, SEARCH_STEPS)[0])
-        likelihoods.append(kernels.log_normal(moved, G, low, rest))
-    return float(max(likelihoods))
-
-
-def likeliest_drift(
-    u: Array, along: Array, rest: Array, low: Array, high: Array, steps: int
-) -> tuple[float, Array, Array, Array]:
-    """Largest log N(u; 0, M), M = rest + G·diag(w)·Gᵀ, over low ≤ w ≤ high (q,), up to a constant; and w,
-    GᵀM⁻¹u and the diagonal of GᵀM⁻¹G there. G is `along` (p, q).
-
-    By w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best
-    of all points visited.
-    """
-    best, w = (-np.inf, high, high, high), high
-    for _ in range(steps):
-        half = np.column_stack([along, u])
-        likelihood = kernels.half_solved(along, w, rest, half)
-        pull, precision = half[:, :-1].T @ half[:, -1], (half[:, :-1] ** 2).sum(axis=0)
-        if likelihood > best[0]:
-            best = likelihood, w, pull, precision
-        w = np.clip(w * pull**2 / np.maximum(precision, TINY), low, high)
-    return best

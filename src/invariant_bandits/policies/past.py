@@ -274,7 +274,10 @@ class Past:
         """Estimated mean and drift of every coefficient in the logs."""
         if self.arm_statistics is not None:
             return DriftPrior.from_arms(self.arm_statistics)
-        return DriftPrior.from_moments(self.moments, self.decomposition.basis_)
+        fit = self.decomposition
+        return DriftPrior.from_moments(
+            self.moments, fit.basis_, drifting=fit.drifting_directions
+        )
 
     @cached_property
     def confidence(self) -> float:

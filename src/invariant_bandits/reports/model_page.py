@@ -24,6 +24,7 @@ from invariant_bandits.logs.features import has_binary_rewards, in_sentence
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.alarm import falls_in_words
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
@@ -122,7 +123,7 @@ def sections(
         yield _arms(model, model.arms, pictures)
     yield _effects(model, pictures)
     if isinstance(policy, AutoISD | PooledArms):
-        yield _exploration(policy)
+        yield _exploration(policy, model.names)
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
@@ -329,18 +330,21 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     return str(TEXTS["explained"].format(each=each, same=same, stable=stable))
 
 
-def _exploration(policy: AutoISD | PooledArms) -> Section:
-    """How AutoISD will explore, and whether it can give an alarm."""
-    reason = policy.explain().no_alarm_because
+def _exploration(policy: AutoISD | PooledArms, names: Sequence[str]) -> Section:
+    """How AutoISD will explore, whether it can give an alarm, and which falls of arms it would notice."""
+    belief = policy.explain(names)
+    reason = belief.no_alarm_because
     alarm = f"No alarm can be given: {reason}." if reason else TEXTS["alarm"]
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
     tested = f"are tested {limits.get(policy.caution, spent)}"
     if isinstance(policy, PooledArms):
         tested = "are not tested: there are too many arms"
-    return Section(
-        "How it will explore", [TEXTS["explores"].format(tested=tested), alarm]
-    )
+    words = [TEXTS["explores"].format(tested=tested), alarm]
+    if belief.noticeable_levels and not reason:
+        noticed = falls_in_words(belief.noticeable_levels)
+        words.append(f"{noticed[0].upper()}{noticed[1:]}.")
+    return Section("How it will explore", words)
 
 
 def _windows(moments: WindowedMoments) -> Section:

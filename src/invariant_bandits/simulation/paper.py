@@ -180,7 +180,7 @@ class PaperWorld:
         if self.unit_start:
             base /= np.linalg.norm(base)
         inner = np.tile(base, (rounds, 1))
-        time = np.arange(rounds) / rounds
+        time = self.clock(rounds)
         for j, column in enumerate(moving, start=1):
             inner[:, column] -= (
                 self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
@@ -195,6 +195,10 @@ class PaperWorld:
         truth = coefficients, split, component @ (component.T @ basis @ base), basis
         rewards = means[np.arange(rounds), actions] + noise
         return LoggedRounds(offered, actions, rewards, *truth, propensities)
+
+    def clock(self, rounds: int) -> Array:
+        """Time of every logged round (rounds,), in units of the log's length."""
+        return np.arange(rounds) / rounds
 
     @property
     def varying_blocks(self) -> tuple[int, ...]:
