@@ -189,6 +189,5 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 def _token(request: Request) -> str:
     """Return the caller's token; empty if there is none."""
-    key = request.headers.get("ocp-apim-subscription-key", "")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return key or (token.strip() if scheme.lower() == "bearer" else "")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -31,7 +31,7 @@ from invariant_bandits.service.state import (
     ServedModel,
     State,
 )
-from invariant_bandits.service.store.sql import Cut, StoreError
+from invariant_bandits.service.store.sql import Cut, Row, StoreError
 
 LARGEST_REWARD = 1e9
 MOST_COST = 100_000
@@ -221,8 +221,6 @@ class DecisionCommand:
         The same id again has the same answer, and must be asked with the same context and actions.
     deferred : bool
         Whether the decision counts only once it is activated.
-    extra : mapping or None
-        What the protocol wants to find again, stored with the decision.
     unit : str or None
         Who is decided about, for the holdout, unless a column of the context says it; else the id.
     """
@@ -234,7 +232,6 @@ class DecisionCommand:
     id: str | None = None
     deferred: bool = False
     protocol: str = "v1"
-    extra: dict[str, Any] | None = None
     unit: str | None = None
 
     def __call__(self, state: State, batch: EventBatch) -> Decided:
@@ -245,10 +242,8 @@ class DecisionCommand:
             if self.id is None
             else state.record(self.id, self.model, batch.pending)
         )
-        if known is not None and (
-            known.decided is not None or known.grouped is not None
-        ):
-            if known.decided is None or not self._is_about(known.decided):
+        if known is not None and known.decided is not None:
+            if not self._is_about(known.decided):
                 before = f"{self.model!r} has decided under {self.id!r} already"
                 raise ConflictError(f"id: {before}, with another context or other arms")
             return known.decided
@@ -263,16 +258,13 @@ class DecisionCommand:
         early = (
             [] if known is None else known.rewards
         )  # they came before their decision
-        was_shown = known is not None and known.shown
-        if self.deferred and was_shown:
-            proposed.append(events.Activated(moment, decided.id, served.name))
         for reward in early:
             about = (moment, decided.id, served.name, reward.value)
             proposed.append(Rewarded(*about, "joined", reward.request))
         if (
             early
             and served.configuration.reward_wait is None
-            and (was_shown or not self.deferred)
+            and not self.deferred
             and state.at is None
         ):
             proposed.append(
@@ -320,7 +312,6 @@ class DecisionCommand:
             means=means,
             deferred=self.deferred,
             protocol=self.protocol,
-            extra=self.extra,
             at=state.at,
             all_arms=self._means_all_arms,
             why=why,
@@ -337,13 +328,8 @@ class DecisionCommand:
         offered = (list(self.labels), self.actions)
         if not self._means_all_arms and (decided.labels, decided.actions) != offered:
             return False
-        own = (self._means_all_arms, self.context, self.deferred, self.extra)
-        return (
-            decided.all_arms,
-            decided.context,
-            decided.deferred,
-            decided.extra,
-        ) == own
+        own = (self._means_all_arms, self.context, self.deferred)
+        return (decided.all_arms, decided.context, decided.deferred) == own
 
 
 @dataclass(slots=True)
@@ -436,21 +422,12 @@ def activate(
     batch: EventBatch,
     id: str,
     model: str | None = None,
-    *,
-    early: bool = False,
 ) -> bool:
-    """Activate a deferred decision; the answer is whether that is new.
-
-    `early` if it may not have been made yet: then it is active as soon as it is.
-    """
+    """Activate a deferred decision; the answer is whether that is new."""
     moment, served = batch.tick(), state.owner(id, model, batch.pending)
     record = state.record(id, served.name, batch.pending)
     if record is None or record.decided is None:
-        if not early:
-            raise NotFoundError(f"id: decision {id!r} is not known")
-        if record is None or not record.shown:
-            batch.add(state, [events.Activated(moment, id, served.name)])
-        return True
+        raise NotFoundError(f"id: decision {id!r} is not known")
     if record.activated or record.closed is not None:
         return False
     proposed: list[AnyEvent] = [events.Activated(moment, id, served.name)]
@@ -608,20 +585,6 @@ def change_arms(
 
 
 @returns_command
-def remove_log(state: State, batch: EventBatch, *, by: str = "") -> int:
-    """Remove all events but those that `replay.plan_cut` keeps; to be done alone. The answer is how many were
-    removed.
-
-    An event records the cut. A replay begins with a snapshot from after it.
-    """
-    batch.cut = replay.plan_cut(state.store, state, state.seq)
-    if batch.cut is None:
-        return 0
-    batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
-    return batch.cut.first - int(state.store.start().seq)
-
-
-@returns_command
 def retain(state: State, batch: EventBatch, first: int) -> None:
     """Remove what a rule does not keep, all before event `first`; to be done alone."""
     batch.cut = replay.plan_cut(
@@ -637,20 +600,16 @@ def erase(
     *,
     by: str = "",
 ) -> int:
-    """Erase all events of decisions, given as (id, model), also of those made together under an id; to be
-    done alone. The answer is how many were erased.
+    """Erase all events of decisions, given as (id, model); to be done alone.
+
+    The answer is how many events were erased.
 
     What was learned from them stays learned. Checksums stand in the place of the events, an event names
     their numbers, and a replay begins with the state after it.
     """
     after = State.from_bytes(state.to_bytes(), state.store)
-    keys, rows = list(decisions), []
-    for id, model in keys:
-        record = state.records.find(decision_key(id, model))
-        if record is not None and record.grouped is not None:
-            keys += [
-                (events.id_in_group(id, slot), model) for slot in record.grouped.slots
-            ]
+    rows: list[Row] = []
+    for id, model in decisions:
         rows += state.store.of_key(decision_key(id, model))
         after.forget_refusal(id, model)
         if model in after.models:

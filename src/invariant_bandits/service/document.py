@@ -20,7 +20,6 @@ from invariant_bandits.service.operations import (
     Operation,
     operation,
 )
-from invariant_bandits.service.protocols.personalizer import INTERVALS, NEWEST
 from invariant_bandits.service.routes.decisions import Status
 
 Schema = dict[str, Any]
@@ -32,9 +31,8 @@ FILES = {
 """Everything that pages are made of, read once: no path of a request reaches the file system."""
 QUERY: dict[str, Schema] = TEXTS["query"]
 """Schemas of the parameters in queries."""
-QUERY["status"]["enum"], QUERY["api-version"]["enum"] = get_args(Status), [NEWEST]
-QUERY["intervalInMinutes"]["enum"] = INTERVALS
-TAGS = ("v1", "personalizer", "ofrep")
+QUERY["status"]["enum"] = get_args(Status)
+TAGS = ("v1", "ofrep")
 """First parts of paths by which the page groups operations."""
 
 
@@ -73,11 +71,7 @@ def document() -> Schema:
 
 def _paths(described: Operation) -> list[str]:
     """Return the paths of an operation as the document shows them."""
-    plain = [
-        path.replace("{endpoint:personalizer}", "personalizer")
-        for path in described.paths()
-    ]
-    return [re.sub(r":\w+}", "}", path) for path in plain]
+    return [re.sub(r":\w+}", "}", path) for path in described.paths()]
 
 
 def _described(described: Operation, path: str) -> Schema:
@@ -117,8 +111,6 @@ def _described(described: Operation, path: str) -> Schema:
     in_query = (
         ("model", *described.query) if described.is_about_model else described.query
     )
-    if path.startswith("/personalizer/"):
-        in_query = (*in_query, "api-version")
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": NAME}
         for name in in_path

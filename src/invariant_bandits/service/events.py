@@ -4,18 +4,15 @@ order.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import reduce
 from operator import mul, or_
 from typing import Any, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from invariant_bandits.service.settings import Configuration, Group
 
-LONGEST_SLOT = 128
 ASIDE, REMOVED, CLOCK = "\x01set aside", "\x01removed", "\x01clock"
 """Keys of events that set others aside, say what was removed, or that the clock was moved; ids have printable
 characters only."""
@@ -124,7 +121,9 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     deferred : bool
         Whether it counts only once it is activated.
     protocol : str
-        Through which door it came.
+        By which protocol it was asked for.
+    extra : None
+        Unused; it keeps the position of the fields after it in stored events.
     at : int or None
         So many events the state knew that decided; None: all before its batch.
     all_arms : bool
@@ -150,7 +149,7 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     means: list[float] | None = None
     deferred: bool = False
     protocol: str = "v1"
-    extra: dict[str, Any] | None = None
+    extra: None = None
     at: int | None = None
     all_arms: bool = False
     why: str = ""
@@ -206,25 +205,6 @@ class Closed(AnyEvent, frozen=True, array_like=True, tag="closed"):
     why: ClosedBecause
 
 
-class Grouped(AnyEvent, frozen=True, array_like=True, tag="group"):
-    """Decisions that were made together under one id, one per slot; each has an id of its own
-    (`id_in_group`).
-    """
-
-    id: str
-    model: str
-    slots: list[str]
-
-
-class DocumentSaved(AnyEvent, frozen=True, array_like=True, tag="kept"):
-    """A document that a protocol stores under a name; None deletes it. Decisions do not depend on it."""
-
-    model: str
-    name: str
-    value: dict[str, Any] | None
-    by: str = ""
-
-
 class SetAside(AnyEvent, frozen=True, array_like=True, tag="aside"):
     """These events have no effect: number -> why it could not be applied. They stay in the store."""
 
@@ -269,16 +249,6 @@ def encode_event(event: AnyEvent) -> bytes:
 def decode_event(body: bytes) -> Any:
     """The event in its stored form, an AnyEvent."""
     return _decoder.decode(body)
-
-
-def id_in_group(id: str, slot: str) -> str:
-    """Id of the decision about one slot of those made together under an id; long names of slots are hashed.
-
-    >>> id_in_group("visit 7", "top|left")
-    'visit 7|top%7Cleft'
-    """
-    name = quote(slot, safe="")
-    return f"{id}|{name if len(name) <= LONGEST_SLOT else hashlib.sha256(slot.encode()).hexdigest()}"
 
 
 def decision_key(id: str, model: str = "") -> str:

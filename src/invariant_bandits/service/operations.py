@@ -141,15 +141,12 @@ class Service:
     metrics : Metrics
     learning : background.Learning or None
         Learns in the background, where that is wanted.
-    results : dict
-        What handlers have worked out and keep for the next look.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
     metrics: Metrics = field(default_factory=Metrics)
     learning: background.Learning | None = None
-    results: dict[Any, Any] = field(default_factory=dict)
 
 
 class Call:
@@ -249,10 +246,6 @@ class Operation:
         Struct of the JSON response to a request that is refused, for the document.
     query : tuple of str
         Parameters in the query, for the document, besides the model.
-    invalid : str
-        What the protocol calls an invalid request of this operation, where it has a name for it.
-    model_of : callable
-        Says which model a request names, if it does.
     """
 
     method: str
@@ -265,8 +258,6 @@ class Operation:
     media: str = "application/json"
     error: Any = responses.ErrorAnswer
     query: tuple[str, ...] = ()
-    invalid: str = ""
-    model_of: Callable[[Request], str | None] = model_of
 
     @cached_property
     def name(self) -> str:
@@ -304,7 +295,7 @@ class Operation:
             request,
             service,
             caller,
-            self.model_of(request) or only_model(service.engine.state),
+            model_of(request) or only_model(service.engine.state),
         )
         answer = await (
             self.handler(call, await self._body(call))

@@ -125,8 +125,6 @@ class RefusedError(Exception):
         The part of the request that is meant; if not given, the word before the message's first colon.
     headers : dict of str to str, optional
         Headers of the response.
-    name : str
-        What the protocol calls the error, if it has a name for it.
     differences : sequence of str
         From the active version, if that is why.
     """
@@ -136,7 +134,6 @@ class RefusedError(Exception):
     field: str | None = None
     _: KW_ONLY
     headers: dict[str, str] | None = None
-    name: str = ""
     differences: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -246,7 +243,7 @@ def decode(body: bytes | Mapping[str, str], kind: type[Body]) -> Body:
 def seconds_of(text: str, field: str) -> float:
     """Return seconds since 1970 of a date or time as in ISO 8601; without a zone it is meant in UTC.
 
-    >>> seconds_of("1970-01-02", "startTime"), seconds_of("19700101T000001", "startTime")
+    >>> seconds_of("1970-01-02", "since"), seconds_of("19700101T000001", "since")
     (86400.0, 1.0)
     """
     try:
@@ -283,10 +280,10 @@ def has_field(body: bytes, name: str) -> bool:
         return False
 
 
-def check_id(id: str, field: str = "id") -> str:
+def check_id(id: str) -> str:
     """Return an id that can be kept, or refuse it."""
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
         raise RefusedError(
-            422, f"{field}: must have 1 to {LONGEST_ID} printable characters"
+            422, f"id: must have 1 to {LONGEST_ID} printable characters"
         )
     return id

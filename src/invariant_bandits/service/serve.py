@@ -51,7 +51,7 @@ from invariant_bandits.service.operations import (
     Service,
     operation,
 )
-from invariant_bandits.service.protocols import ofrep, personalizer
+from invariant_bandits.service.protocols import ofrep
 from invariant_bandits.service.responses import (
     ErrorAnswer,
     RefusedError,
@@ -69,7 +69,7 @@ from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError, UnreachableError
 
 log = logging.getLogger("invariant_bandits.service")
-HANDLERS = (decisions, document, models, ofrep, personalizer)
+HANDLERS = (decisions, document, models, ofrep)
 """Modules whose import registers all operations but those below."""
 
 
@@ -160,8 +160,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 def _error_response(refused: RefusedError, scope: Scope) -> Response:
     """Return the response to a request that failed, in the words of its protocol."""
     path = route_path(scope)
-    if path.startswith(("/personalizer", "/models/")):
-        return personalizer.error_response(refused, scope)
     if path.startswith("/ofrep"):
         return ofrep.error_response(refused, scope)
     return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)

@@ -169,8 +169,6 @@ class ServedModel:
         Decisions whose wait has not ended.
     plays : dict of str to int
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
-    documents : dict of str to mapping
-        What protocols keep by name, see the event DocumentSaved.
     timeline : Timeline
         What became of it over time; decisions do not depend on it.
     """
@@ -183,7 +181,6 @@ class ServedModel:
     waiting: Deadlines = field(default_factory=Deadlines)
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
 
     @property
@@ -342,31 +339,23 @@ class Record:
         False while a deferred decision was not shown.
     rewards : list of Rewarded
     closed : Closed or None
-    grouped : Grouped or None
-        If this is the id of several decisions made together.
-    shown : bool
-        Whether it was activated before it was decided.
     """
 
     decided: Decided | None = None
     activated: bool = True
     rewards: list[Rewarded] = field(default_factory=list)
     closed: Closed | None = None
-    grouped: events.Grouped | None = None
-    shown: bool = False
 
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
         if isinstance(event, Decided):
             self.decided, self.activated = event, not event.deferred
         elif isinstance(event, events.Activated):
-            self.activated, self.shown = True, self.decided is None
+            self.activated = True
         elif isinstance(event, Rewarded):
             self.rewards.append(event)
         elif isinstance(event, Closed):
             self.closed = event
-        elif isinstance(event, events.Grouped):
-            self.grouped = event
 
     def joined(self) -> list[float]:
         """Values that count for it."""
@@ -623,16 +612,6 @@ class State:
         wait = served.configuration.reward_wait
         if wait is not None:
             served.waiting.add(event.time + wait, event.id)
-
-    def _on_group(self, event: events.Grouped) -> None:
-        """Change nothing but the record."""
-
-    def _on_kept(self, event: events.DocumentSaved) -> None:
-        documents = self.models[event.model].documents
-        if event.value is None:
-            documents.pop(event.name, None)
-        else:
-            documents[event.name] = event.value
 
     def _on_activated(self, event: events.Activated) -> None:
         self._ripen(event)

@@ -164,19 +164,16 @@ async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     )
 
 
-async def try_version(
-    call: Call, learner: Learner, *, needs_requests: bool = False, name: str = ""
-) -> dict[str, Any]:
-    """Return what a version would have done with the latest requests; RefusedError with the differences if it
-    cannot answer them, unless that is allowed, or there are none and only requests matter; `name` is what the
-    protocol calls this error.
+async def try_version(call: Call, learner: Learner) -> dict[str, Any]:
+    """Return what a version would have done with the latest requests.
+
+    RefusedError names the differences if it cannot answer them, unless that is allowed.
     """
     allowed = decode(call.query, VersionQuery).allow_differences
     report = await in_turn(compare, call.engine, call.model, learner)
-    allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
         words = f"body: the model differs from what is served: {'; '.join(report['differences'])}"
-        raise RefusedError(409, words, name=name, differences=report["differences"])
+        raise RefusedError(409, words, differences=report["differences"])
     return report
 
 
