@@ -8,9 +8,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -22,9 +22,9 @@ from invariant_bandits.service import background, commands, responses
 from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.state import ServedModel, State
-from invariant_bandits.storage import read_toml
 
 Value = TypeVar("Value")
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 Handler = Callable[..., Awaitable[Any]]
 Registering = Callable[[Handler], Handler]
 MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
@@ -37,9 +37,23 @@ BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0
 RECENT = 1_000
 """Requests of a route whose exact times are kept."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
-FAMILIES = {"counts": CounterMetricFamily, "gauges": GaugeMetricFamily}
-"""Metrics of every model by the section of the texts that has their names and help."""
+COUNTERS = {
+    "decisions": "Decisions made.",
+    "explored": "Decisions in which chance chose.",
+    "rewards": "Rewards joined to their decisions.",
+    "late": "Rewards that came after their decision was settled.",
+    "unknown": "Rewards without a decision.",
+    "learned": "Decisions learned.",
+    "defaulted": "Decisions learned with the default reward.",
+    "unlearned": "Decisions settled without being learned.",
+    "refused": "Decisions that the policy could not learn.",
+}
+"""Help of the counters of every model; the names are those of `state.Counts`."""
+GAUGES = {
+    "waiting_decisions": "Decisions that wait for rewards.",
+    "alarm": "Whether the alarm is on: what was invariant has changed.",
+}
+"""Help of the gauges of every model."""
 
 # when a counter began is of no use to readers, and would double the page
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -109,12 +123,15 @@ class Metrics(Collector):
                 "alarm": bool(shown["about"].get("alarm")),
             }
             numbers[model] = {**shown["counts"], **gauges}
-        for section, kind in FAMILIES.items():
-            for name, about in TEXTS[section].items():
-                family = kind(f"{PREFIX}_{name}", about, labels=["model"])
-                for model, of_model in numbers.items():
-                    family.add_metric([model], of_model[name])
-                yield family
+        families: list[CounterMetricFamily | GaugeMetricFamily] = []
+        for name, about in COUNTERS.items():
+            families.append(_family(CounterMetricFamily, name, about))
+        for name, about in GAUGES.items():
+            families.append(_family(GaugeMetricFamily, name, about))
+        for name, family in zip([*COUNTERS, *GAUGES], families, strict=True):
+            for model, values in numbers.items():
+                family.add_metric([model], values[name])
+            yield family
         for name, (about, number) in view.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
         available = float(view.get("available", True))
@@ -128,6 +145,11 @@ class Metrics(Collector):
     def page(self) -> bytes:
         """Return the page in the text format of Prometheus."""
         return prometheus.generate_latest(self._registry)
+
+
+def _family(kind: type[Family], name: str, about: str) -> Family:
+    """Return a metric that every model has, without values yet."""
+    return kind(f"{PREFIX}_{name}", about, labels=["model"])
 
 
 @dataclass
@@ -219,6 +241,15 @@ def only_model(state: State) -> str:
     return next(iter(state.models)) if len(state.models) == 1 else "default"
 
 
+class ModelQuery(msgspec.Struct):
+    """Which model is meant."""
+
+    model: Annotated[
+        str | None,
+        msgspec.Meta(description="Name of the model; not needed if there is only one"),
+    ] = None
+
+
 @dataclass(frozen=True)
 class Operation:
     """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI
@@ -244,8 +275,8 @@ class Operation:
         Media type of such a response, for the document; empty: it differs.
     error : type
         Struct of the JSON response to a request that is refused, for the document.
-    query : tuple of str
-        Parameters in the query, for the document, besides the model.
+    query : type or None
+        Struct of the parameters in the query, for the document, besides the model.
     """
 
     method: str
@@ -257,7 +288,7 @@ class Operation:
     status: int = 200
     media: str = "application/json"
     error: Any = responses.ErrorAnswer
-    query: tuple[str, ...] = ()
+    query: type[msgspec.Struct] | None = None
 
     @cached_property
     def name(self) -> str:

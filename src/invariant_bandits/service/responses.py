@@ -283,7 +283,5 @@ def has_field(body: bytes, name: str) -> bool:
 def check_id(id: str) -> str:
     """Return an id that can be kept, or refuse it."""
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise RefusedError(
-            422, f"id: must have 1 to {LONGEST_ID} printable characters"
-        )
+        raise RefusedError(422, f"id: must have 1 to {LONGEST_ID} printable characters")
     return id

@@ -46,8 +46,8 @@ from invariant_bandits.service.listener import (
 )
 from invariant_bandits.service.operations import (
     OPERATIONS,
-    TEXTS,
     Call,
+    ModelQuery,
     Service,
     operation,
 )
@@ -75,7 +75,18 @@ HANDLERS = (decisions, document, models, ofrep)
 
 # -- what holds for every request --
 
-HEADERS = [(name.encode(), value.encode()) for name, value in TEXTS["headers"].items()]
+CONTENT_SOURCES = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The page loads nothing from elsewhere, and no other site can show it in a frame."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", CONTENT_SOURCES.encode()),
+)
 """Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
 """Requests that are answered at the same time."""
@@ -206,7 +217,7 @@ async def page(call: Call) -> Response:
     return Response(document.FILES[name], media_type=guess_type(name)[0])
 
 
-@operation("GET", "/v1/overview", "read", query=("model",))
+@operation("GET", "/v1/overview", "read", query=ModelQuery)
 async def overview(call: Call) -> dict[str, Any]:
     """Show what the page shows, as it was last seen."""
     service = call.service

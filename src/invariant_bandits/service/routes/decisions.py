@@ -16,7 +16,7 @@ from invariant_bandits.service.commands import (
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.learners import MOST_OFFERED
-from invariant_bandits.service.operations import Call, operation
+from invariant_bandits.service.operations import Call, ModelQuery, operation
 from invariant_bandits.service.responses import (
     RefusedError,
     check_count,
@@ -202,7 +202,7 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     return {"rewards": [request.answer(status, state) for request, status in pairs]}
 
 
-@operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=("model",))
+@operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=ModelQuery)
 async def activate(call: Call) -> dict[str, str]:
     """Say that a deferred decision was shown."""
     id = check_id(call.path["id"])
@@ -210,7 +210,7 @@ async def activate(call: Call) -> dict[str, str]:
     return {"id": id, "status": "activated" if is_first else "unchanged"}
 
 
-@operation("GET", "/v1/decisions/{id:path}", "read", query=("model",))
+@operation("GET", "/v1/decisions/{id:path}", "read", query=ModelQuery)
 async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
     id, model = check_id(call.path["id"]), call.query.get("model")
@@ -303,16 +303,29 @@ LARGEST_PAGE = 4 << 20
 """Bytes of the events of one page."""
 
 
-class DecisionQuery(msgspec.Struct):
-    """Which decisions are listed: before an event, with a text in the id, the chosen arm or the context."""
+class DecisionQuery(ModelQuery):
+    """Which decisions are listed."""
 
-    model: str | None = None
-    arm: str | None = None
-    status: Status | None = None
-    search: str | None = None
-    since: str | None = None
-    until: str | None = None
-    before: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    arm: Annotated[
+        str | None,
+        msgspec.Meta(description="Label of the chosen arm, or index of the chosen row"),
+    ] = None
+    status: Annotated[
+        Status | None, msgspec.Meta(description="What became of the decision")
+    ] = None
+    search: Annotated[
+        str | None,
+        msgspec.Meta(description="Text in the id, the chosen arm or the context"),
+    ] = None
+    since: Annotated[
+        str | None,
+        msgspec.Meta(description="From this time on: ISO 8601, or seconds since 1970"),
+    ] = None
+    until: Annotated[str | None, msgspec.Meta(description="Before this time")] = None
+    before: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="Number of an event: `next` of a page"),
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
@@ -328,7 +341,7 @@ class DecisionQuery(msgspec.Struct):
         return in_time and is_meant and (self.search or "") in text
 
 
-@operation("GET", "/v1/decisions", "read", query=DecisionQuery.__struct_fields__)
+@operation("GET", "/v1/decisions", "read", query=DecisionQuery)
 async def list_decisions(call: Call) -> dict[str, Any]:
     """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
     query = responses.decode(call.query, DecisionQuery)

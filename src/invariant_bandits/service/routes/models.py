@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import Response
@@ -24,7 +24,7 @@ from invariant_bandits.service.learners import (
     Learner,
     OpenLearner,
 )
-from invariant_bandits.service.operations import Call, Value, operation
+from invariant_bandits.service.operations import Call, ModelQuery, Value, operation
 from invariant_bandits.service.responses import (
     RefusedError,
     check_values,
@@ -55,12 +55,32 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[Label] = []
 
 
-class VersionQuery(msgspec.Struct):
+class LogQuery(ModelQuery):
+    """Which model is made, and from which log."""
+
+    log: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="File name of a log that the model is fitted to; says its format"
+        ),
+    ] = None
+
+
+class ActivationQuery(msgspec.Struct):
+    """Whether a version may differ from the active one."""
+
+    allow_differences: Annotated[
+        bool, msgspec.Meta(description="Whether it may refuse what is asked now")
+    ] = False
+
+
+class VersionQuery(ActivationQuery):
     """What is kept with a new version, whether it decides at once, and whether it may differ."""
 
-    note: str = ""
-    activate: bool = False
-    allow_differences: bool = False
+    note: Annotated[str, msgspec.Meta(description="Kept with the version")] = ""
+    activate: Annotated[
+        bool, msgspec.Meta(description="Whether the new version decides from now on")
+    ] = False
 
 
 @operation("GET", "/v1/model", "read")
@@ -101,7 +121,7 @@ async def list_models(call: Call) -> dict[str, Any]:
     ModelRequest,
     bytes,
     status=201,
-    query=("model", "log"),
+    query=LogQuery,
 )
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
@@ -169,7 +189,7 @@ async def try_version(call: Call, learner: Learner) -> dict[str, Any]:
 
     RefusedError names the differences if it cannot answer them, unless that is allowed.
     """
-    allowed = decode(call.query, VersionQuery).allow_differences
+    allowed = decode(call.query, ActivationQuery).allow_differences
     report = await in_turn(compare, call.engine, call.model, learner)
     if report["differences"] and not allowed:
         words = f"body: the model differs from what is served: {'; '.join(report['differences'])}"
@@ -183,7 +203,7 @@ async def try_version(call: Call, learner: Learner) -> dict[str, Any]:
     "admin",
     bytes,
     status=201,
-    query=VersionQuery.__struct_fields__,
+    query=VersionQuery,
 )
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
@@ -214,7 +234,7 @@ async def list_versions(call: Call) -> dict[str, Any]:
     "POST",
     "/v1/model/versions/{version}/activate",
     "admin",
-    query=("allow_differences",),
+    query=ActivationQuery,
 )
 async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
