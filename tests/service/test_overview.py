@@ -114,10 +114,10 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
         serve(engine, name="other")
         client = TestClient(Application(Service(engine)))
         overview_when(client, lambda model: True)
-        before = engine.view["models"]
+        before = engine.dashboard["models"]
         engine.call(DecisionCommand())
         overview_when(client, lambda model: model["counts"]["decisions"] == 1)
-        assert engine.view["models"]["other"] is before["other"]
+        assert engine.dashboard["models"]["other"] is before["other"]
 
 
 def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ class Judge:
             round = learner.round_of(
                 event.context, () if event.all_arms else event.labels, event.actions
             )
-            mine, means = learner.expect(round, self.floor)
+            new, expected = learner.expect(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
@@ -316,12 +316,13 @@ class Judge:
         ):  # other arms: what they would earn cannot be known
             self.changed += 1
             return
-        self.changed += mine.index(max(mine)) != logged.index(max(logged))
-        difference = sum(
-            (p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True)
-        )
-        weight = mine[event.place] / logged[event.place]
-        self._waiting[event.id] = (weight, difference, means[event.place])
+        self.changed += new.index(max(new)) != logged.index(max(logged))
+        # Σ_a (π(a) − p(a))·q̂(a), in the letters of the class
+        difference = 0.0
+        for pi, p, q in zip(new, logged, expected, strict=True):
+            difference += (pi - p) * q
+        weight = new[event.place] / logged[event.place]
+        self._waiting[event.id] = (weight, difference, expected[event.place])
 
     def settled(self, id: str, reward: float) -> None:
         """Add what the running version earned with a decision."""
@@ -404,12 +405,13 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused` and
         `changed`; `differences` in words, empty if it can answer these requests.
     """
-    served, store = engine.state.model(model), engine.store
+    view = engine.view()
+    store = engine.store
     differences = engine.call(
         commands.inspect(lambda state: state.model(model).learner.differences(learner))
     )
     judge, end, rewards = (
-        Judge(None, served.configuration.floor),
+        Judge(None, view.model(model).configuration.floor),
         time.monotonic() + LONGEST_TRIAL,
         [],
     )
@@ -418,9 +420,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         store, max(store.start().seq, last - MOST_SCANNED), last
     )
     own = (
-        row
-        for row, event in rows
-        if event.model == model and row.seq not in engine.state.aside
+        row for row, event in rows if event.model == model and row.seq not in view.aside
     )
     for row in islice(own, MOST_REPLAYED):
         record = record_of(decode_event(later.event) for later in store.of_key(row.key))
@@ -628,7 +628,7 @@ def add_caught_up(
 
     `about` are further arguments of `commands.add_version`.
     """
-    while (last := engine.state.seq) - upto > CLOSE:
+    while (last := engine.view().seq) - upto > CLOSE:
         follow(learner, engine.store, model, upto, last)
         upto = last
 
@@ -652,8 +652,11 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     str or None
         The new version; None for one of another origin, or that has learned since: it goes on where it stood.
     """
-    served, store = engine.state.model(model), engine.store
-    added, content = served.versions[version], served.learners[version].to_bytes()
+    served, store = engine.view().model(model), engine.store
+    added = served.versions[version]
+    content = engine.call(
+        commands.inspect(lambda state: state.model(model).learners[version].to_bytes())
+    )
     if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
@@ -736,7 +739,7 @@ class Learning:
                 if request is not None:
                     self._learn(*request)
             except queue.Empty:
-                for model in list(self.engine.state.models):
+                for model in self.engine.view().models:
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
                 moment = max(
@@ -804,7 +807,7 @@ class Learning:
                 model, learner, "logs", note=refit.note, by=by, first=True
             )
             version = self.engine.call(command, alone=True)
-        active = self.engine.state.model(model).version == version
+        active = self.engine.view().model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
 
     def _activates(self, refit: RefitResult) -> bool:

@@ -21,6 +21,7 @@ from invariant_bandits.service.events import (
     AnyEvent,
     Closed,
     Decided,
+    DecisionEvent,
     Rewarded,
     decision_key,
 )
@@ -85,7 +86,7 @@ class EventBatch:
         self.stored += stored
         self.events += proposed
         for event, (key, _) in zip(proposed, stored, strict=True):
-            if key is None or not key[0].isprintable():  # not of a decision
+            if key is None or not isinstance(event, DecisionEvent):
                 continue
             if key not in self._before:
                 known = self.pending.get(key)

@@ -30,7 +30,12 @@ from invariant_bandits.service.commands import (
 )
 from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
 from invariant_bandits.service.settings import DAY
-from invariant_bandits.service.state import ConflictError, State, UnappliableError
+from invariant_bandits.service.state import (
+    ConflictError,
+    State,
+    StateView,
+    UnappliableError,
+)
 from invariant_bandits.service.store.open_store import Verification
 from invariant_bandits.service.store.sql import (
     OvertakenError,
@@ -42,8 +47,8 @@ from invariant_bandits.service.store.sql import (
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
-VIEW_EVERY = 0.5
-"""Seconds between two views for pages and metrics."""
+DASHBOARD_EVERY = 0.5
+"""Seconds between two dashboards for the page and the metrics; the page asks once per second."""
 FOLLOW_EVERY = 0.1
 """Seconds between two looks at what other processes have added to a shared store."""
 LONGEST_STEP = 3.0
@@ -205,8 +210,9 @@ class Engine:
         self.available = True
         self.verification: Verification | None = None
         self.retention, self._retained_at = retention, -math.inf
-        self.view: dict[str, Any] = {}
-        self.on_view: list[Callable[[State], dict[str, Any]]] = []
+        self._view = self.state.view()
+        self.dashboard: dict[str, Any] = {}
+        self.dashboard_parts: list[Callable[[State], dict[str, Any]]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
         self._snapshot_at, self._published_at, self._tried_at = (
@@ -214,7 +220,7 @@ class Engine:
             0.0,
             -math.inf,
         )
-        self._viewed_at = -math.inf
+        self._shown_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._pending: list[QueuedCommand] = []
@@ -224,6 +230,13 @@ class Engine:
             store.know(self.state.seq)
 
     # -- from outside --
+
+    def view(self) -> StateView:
+        """Return what the engine last made of the state for readers in other threads.
+
+        An answer of a command is given after the view knows what the command did.
+        """
+        return self._view
 
     def problem(self) -> str | None:
         """Say why no decision can be made and stored at the moment; None if they can."""
@@ -306,14 +319,15 @@ class Engine:
             self._pending = self._pending[len(part) :]
         moment = self._time.now()
         self._do_periodic_work(moment)
-        self._update_view(moment)
+        self._view = self.state.view()
+        self._update_dashboard(moment)
         return go_on
 
     def _do_periodic_work(self, moment: float) -> None:
         """Do the periodic work: follow other processes, settle what is due, take a snapshot."""
         if self.store.shared and self.available:
             try:
-                if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
+                if self._time.ticks() - self._shown_at >= DASHBOARD_EVERY:
                     self.store.head()  # notices a database that went back in time
                 self._follow(self.store.next_rows(MOST_FOLLOWED))
             except UnavailableError as error:
@@ -379,7 +393,7 @@ class Engine:
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
         due_in = max(self.state.next_due() - self._time.now(), 0.0)
-        return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
+        return min(due_in, FOLLOW_EVERY if self.store.shared else DASHBOARD_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
@@ -411,6 +425,7 @@ class Engine:
             for item in queued:
                 item.error = item.error or error
             self.store.abandon()
+        self._view = self.state.view()
         resolve_all(queued)
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
@@ -556,24 +571,23 @@ class Engine:
             self.state.seq, self.state.to_bytes(), gap=kept / PARTS
         )
 
-    def _update_view(self, moment: float) -> None:
-        """Publish a new view of the state for readers."""
-        if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
-            self._viewed_at = self._time.ticks()
-            view: dict[str, Any] = {
+    def _update_dashboard(self, moment: float) -> None:
+        """Make a new dashboard for the page and the metrics."""
+        if self._time.ticks() - self._shown_at >= DASHBOARD_EVERY:
+            self._shown_at = self._time.ticks()
+            dashboard: dict[str, Any] = {
                 "time": moment,
                 "seq": self.state.seq,
                 "available": self.available,
+                "gauges": self.gauges(),
             }
-            view["gauges"] = self.gauges()
-            for part in self.on_view:
+            for part in self.dashboard_parts:
+                # a page that cannot be drawn must not cost a decision
                 try:
-                    view.update(part(self.state))
-                except (
-                    Exception
-                ) as error:  # a page that cannot be drawn must not cost a decision
-                    log.error("a view could not be made: %s", error)
-            self.view = view
+                    dashboard.update(part(self.state))
+                except Exception as error:
+                    log.error("the dashboard could not be made: %s", error)
+            self.dashboard = dashboard
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return metrics of the engine: name -> help text and value."""

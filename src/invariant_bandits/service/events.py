@@ -5,17 +5,17 @@ order.
 from __future__ import annotations
 
 import math
-from functools import reduce
-from operator import mul, or_
+from operator import mul
 from typing import Any, Literal
 
 import msgspec
 
 from invariant_bandits.service.settings import Configuration, Group
 
-ASIDE, REMOVED, CLOCK = "\x01set aside", "\x01removed", "\x01clock"
-"""Keys of events that set others aside, say what was removed, or that the clock was moved; ids have printable
-characters only."""
+ASIDE = "\x01set aside"
+REMOVED = "\x01removed"
+CLOCK = "\x01clock"
+"""Keys by which events of these kinds are looked up. No decision has such a key: ids are printable."""
 ClosedBecause = Literal[
     "reward",
     "aggregate",
@@ -41,6 +41,19 @@ class AnyEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     def show(self, *names: str) -> dict[str, Any]:
         """Return some of its fields and properties by name."""
         return {name: getattr(self, name) for name in names}
+
+
+class DecisionEvent(AnyEvent, frozen=True, array_like=True):
+    """Something that happened to one decision.
+
+    Parameters
+    ----------
+    id, model : str
+        What rewards are reported under; whose decision it is.
+    """
+
+    id: str
+    model: str
 
 
 class VersionAdded(AnyEvent, frozen=True, array_like=True, tag="version"):
@@ -95,14 +108,14 @@ class ArmRetired(AnyEvent, frozen=True, array_like=True, tag="retire"):
     by: str = ""
 
 
-class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
+class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
     """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
     on it.
 
     Parameters
     ----------
-    id, model, version : str
-        What rewards are reported under; who decided.
+    version : str
+        Who decided.
     draw : int
         Number of the random draw: the decision is a function of the version's state, the round and this
         number.
@@ -137,8 +150,6 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         One of BUCKETS that the units of a holdout are hashed to.
     """
 
-    id: str
-    model: str
     version: str
     draw: int
     context: dict[str, Any] | None
@@ -179,28 +190,21 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         return self.labels[self.place] if self.labels else self.place
 
 
-class Activated(AnyEvent, frozen=True, array_like=True, tag="activated"):
+class Activated(DecisionEvent, frozen=True, array_like=True, tag="activated"):
     """A deferred decision was shown."""
 
-    id: str
-    model: str
 
-
-class Rewarded(AnyEvent, frozen=True, array_like=True, tag="reward"):
+class Rewarded(DecisionEvent, frozen=True, array_like=True, tag="reward"):
     """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
 
-    id: str
-    model: str
     value: float
     fate: Literal["joined", "late", "unknown"]
     request: str | None = None
 
 
-class Closed(AnyEvent, frozen=True, array_like=True, tag="closed"):
+class Closed(DecisionEvent, frozen=True, array_like=True, tag="closed"):
     """The rewards of a decision are settled; it is learned with `value`, or not at all if that is None."""
 
-    id: str
-    model: str
     value: float | None
     why: ClosedBecause
 
@@ -230,39 +234,64 @@ class ClockMoved(AnyEvent, frozen=True, array_like=True, tag="clock"):
     by: float
 
 
-_MARKS: dict[type[AnyEvent], str] = {
+_KEYS_BY_KIND: dict[type[AnyEvent], str] = {
     SetAside: ASIDE,
     Removed: REMOVED,
     ClockMoved: CLOCK,
 }
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    reduce(or_, AnyEvent.__subclasses__())
+Event = (
+    VersionAdded
+    | VersionActivated
+    | Configured
+    | ArmAdded
+    | ArmRetired
+    | Decided
+    | Activated
+    | Rewarded
+    | Closed
+    | SetAside
+    | Removed
+    | ClockMoved
 )
+"""Every kind of event that a store can hold."""
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Event)
+_DECIDED = _encoder.encode("decision")
+"""The stored form of the tag of `Decided`, which comes first in an event."""
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """The stored form; the same event has the same bytes."""
+    """Return the stored form; the same event has the same bytes."""
     return _encoder.encode(event)
 
 
 def decode_event(body: bytes) -> Any:
-    """The event in its stored form, an AnyEvent."""
+    """Return the event in its stored form, an AnyEvent."""
     return _decoder.decode(body)
 
 
-def decision_key(id: str, model: str = "") -> str:
-    """The key of a decision in memory and in the index of a store; without a model, what all keys of the id
-    begin with.
+def is_decision_with(body: bytes, text: bytes) -> bool:
+    """Return whether an event in its stored form is a decision in which a text occurs.
 
-    Ids are printable, so the first line break ends the id, also if the name of the model has one. The id
-    comes first: ids that the service makes begin with their time, and neighbours in time stay neighbours in
-    the index.
+    The event is not decoded: texts are stored as UTF-8.
+    """
+    # up to five bytes before the tag say how many fields the event has
+    is_decision = body.find(_DECIDED, 0, 5 + len(_DECIDED)) >= 0
+    return is_decision and text in body
+
+
+def decision_key(id: str, model: str = "") -> str:
+    """Return the key of a decision in memory and in the index of a store.
+
+    Without a model, it is what all keys of the id begin with. Ids are printable, so the first
+    line break ends the id, also if the name of the model has one. The id comes first: ids that
+    the service makes begin with their time, and neighbours in time stay neighbours in the index.
     """
     return f"{id}\n{model}"
 
 
 def key_of(event: AnyEvent) -> str | None:
-    """The key of the decision that an event belongs to, or of its kind if it is looked up by that."""
-    id = getattr(event, "id", None)
-    return _MARKS.get(type(event)) if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]
+    """Return the key that an event is looked up by: that of its decision, or of its kind."""
+    if isinstance(event, DecisionEvent):
+        return decision_key(event.id, event.model)
+    return _KEYS_BY_KIND.get(type(event))

@@ -23,8 +23,10 @@ from invariant_bandits.service.events import (
     Closed,
     Configured,
     Decided,
+    DecisionEvent,
+    decision_key,
     decode_event,
-    key_of,
+    is_decision_with,
 )
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
@@ -33,8 +35,6 @@ from invariant_bandits.service.store.sql import Row
 from invariant_bandits.storage import atomic_write
 
 SCANNED_TOGETHER = 1_000
-DECISION = b"\xa8decision"
-"""How the stored form of a decision begins, after its length."""
 
 
 class SettledDecision(NamedTuple):
@@ -61,9 +61,9 @@ def events_of(
         if event is None or getattr(event, "model", None) != model:
             continue
         record = Record()
-        if (key := key_of(event)) is not None:
+        if isinstance(event, DecisionEvent):
             records.take(event, fresh=isinstance(event, Decided))
-            record = records.find(key) or record
+            record = records.find(decision_key(event.id, event.model)) or record
         yield row.seq, event, record
 
 
@@ -73,7 +73,7 @@ def latest_decisions(
     """Yield decisions between two numbers, the latest first: all in whose stored form this text occurs."""
     for end in range(last, first, -SCANNED_TOGETHER):
         for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
-            if DECISION in row.event[:16] and text in row.event:
+            if is_decision_with(row.event, text):
                 yield row, decode_event(row.event)
 
 

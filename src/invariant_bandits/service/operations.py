@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.service import background, commands, responses
-from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.access import Access, Caller, Role
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.state import ServedModel, State
 
@@ -60,15 +60,15 @@ prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics(Collector):
-    """Requests by route and status, how long they took, and what the engine's view counts per model.
+    """Requests by route and status, how long they took, and what the engine's dashboard counts per model.
 
     Attributes
     ----------
-    view : callable
-        Returns the latest view of the engine.
+    dashboard : callable
+        Returns the latest dashboard of the engine.
     """
 
-    view: Callable[[], Mapping[str, Any]] = dict
+    dashboard: Callable[[], Mapping[str, Any]] = dict
 
     def __init__(self) -> None:
         self._registry = registry = prometheus.CollectorRegistry()
@@ -114,10 +114,10 @@ class Metrics(Collector):
         return summary
 
     def collect(self) -> Iterator[Metric]:
-        """Yield a family for each count of the view, and its gauges."""
-        view = self.view()
+        """Yield a family for each count of the dashboard, and its gauges."""
+        dashboard = self.dashboard()
         numbers = {}
-        for model, shown in view.get("models", {}).items():
+        for model, shown in dashboard.get("models", {}).items():
             gauges = {
                 "waiting_decisions": shown["waiting"],
                 "alarm": bool(shown["about"].get("alarm")),
@@ -132,14 +132,14 @@ class Metrics(Collector):
             for model, values in numbers.items():
                 family.add_metric([model], values[name])
             yield family
-        for name, (about, number) in view.get("gauges", {}).items():
+        for name, (about, number) in dashboard.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
-        available = float(view.get("available", True))
+        available = float(dashboard.get("available", True))
         yield GaugeMetricFamily(
             f"{PREFIX}_store_available", "Whether the store takes events.", available
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}_events", "Events in the store.", view.get("seq", 0)
+            f"{PREFIX}_events", "Events in the store.", dashboard.get("seq", 0)
         )
 
     def page(self) -> bytes:
@@ -178,23 +178,22 @@ class Call:
     ----------
     request : Request
     service : Service
-    caller : str
-        Name of the caller for the audit; empty where anyone may ask.
+    caller : Caller
+        Who asks, as far as the operation needs to know it.
     model : str
         Name of the model that is meant.
     """
 
     def __init__(
-        self, request: Request, service: Service, caller: str, model: str
+        self, request: Request, service: Service, caller: Caller, model: str
     ) -> None:
-        self.request, self.service, self.caller, self.model = (
-            request,
-            service,
-            caller,
-            model,
-        )
+        self.request = request
+        self.service = service
+        self.caller = caller
+        self.model = model
+        self.engine = service.engine
         self.path: Mapping[str, Any] = request.path_params
-        self.engine, self.query = service.engine, request.query_params
+        self.query = request.query_params
 
     async def submit(self, command: commands.Command[Value]) -> Value:
         """Return the answer of a command, after everything it proposed is durable."""
@@ -214,7 +213,7 @@ class Call:
 
     def audit(self, done: str) -> None:
         """Log one line about what the caller did."""
-        audit_log.info("%s: %s", self.caller, done)
+        audit_log.info("%s: %s", self.caller.name, done)
 
     async def look(self, function: Callable[[State], Value]) -> Value:
         """Return what a function that changes nothing says of the state."""
@@ -234,11 +233,6 @@ class Call:
 def model_of(request: Request) -> str | None:
     """Return the name of the model that a request names, in the path or in the query."""
     return request.path_params.get("model") or request.query_params.get("model")
-
-
-def only_model(state: State) -> str:
-    """Return the model that is meant where none is named: the only one that is served, or "default"."""
-    return next(iter(state.models)) if len(state.models) == 1 else "default"
 
 
 class ModelQuery(msgspec.Struct):
@@ -321,25 +315,20 @@ class Operation:
     async def respond(self, request: Request) -> Response:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
-        caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(
-            request,
-            service,
-            caller,
-            model_of(request) or only_model(service.engine.state),
-        )
-        answer = await (
-            self.handler(call, await self._body(call))
-            if self.bodies
-            else self.handler(call)
-        )
+        caller = Caller()
+        if self.role is not None:
+            caller = service.access.check(request, self.role)
+        model = model_of(request) or service.engine.view().usual_model
+        call = Call(request, service, caller, model)
+        if self.bodies:
+            answer = await self.handler(call, await self._body(call))
+        else:
+            answer = await self.handler(call)
         if answer is None:
             return Response(status_code=self.status)
-        return (
-            answer
-            if isinstance(answer, Response)
-            else responses.json_response(answer, self.status)
-        )
+        if isinstance(answer, Response):
+            return answer
+        return responses.json_response(answer, self.status)
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies

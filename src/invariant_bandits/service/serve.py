@@ -110,8 +110,8 @@ class Application(Starlette):
             lifespan=_lifespan,
         )
         self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
-        service.engine.on_view.append(Dashboard())
-        service.metrics.view = lambda: service.engine.view
+        service.engine.dashboard_parts.append(Dashboard())
+        service.metrics.dashboard = lambda: service.engine.dashboard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; refuse it under a foreign host name, or as one too many unless it asks for the
@@ -193,7 +193,7 @@ async def ready(call: Call) -> Any:
     verified = call.engine.verification is None or call.engine.verification.done
     return {
         "status": "ready",
-        "set_aside": len(call.engine.state.aside),
+        "set_aside": len(call.engine.view().aside),
         "verified": verified,
     }
 
@@ -221,7 +221,8 @@ async def page(call: Call) -> Response:
 async def overview(call: Call) -> dict[str, Any]:
     """Show what the page shows, as it was last seen."""
     service = call.service
-    view, failure = service.engine.view, service.engine.failure
+    view = service.engine.dashboard
+    failure = service.engine.failure
     models: dict[str, Any] = view.get("models", {})
     first = "default" if "default" in models else next(iter(models), None)
     name = call.query.get("model") or first
@@ -236,7 +237,7 @@ async def overview(call: Call) -> dict[str, Any]:
             "available": bool(view.get("available", True)) and failure is None,
             "failure": None if failure is None else str(failure),
             "latencies": service.metrics.latencies(),
-            "may_change": not service.access.tokens or call.caller.startswith("admin"),
+            "may_change": call.caller.may("admin"),
         },
         "models": {
             model: {"alarm": bool(shown["about"].get("alarm"))}
@@ -392,19 +393,18 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
-    say(
-        f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}"
-    )
+    view = engine.view()
+    say(f"{view.seq:,} events, models: {', '.join(view.models) or 'none yet'}")
     engine.start()
     try:
         if settings.empty_model and not (
-            settings.models or settings.logs or engine.state.models
+            settings.models or settings.logs or view.models
         ):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
         _bring_models(engine, settings, say)
-        for name, served in engine.state.models.items() if settings.holdout else ():
+        for name, served in engine.view().models.items() if settings.holdout else ():
             rules = msgspec.structs.replace(served.configuration, **settings.holdout)
             engine.call(commands.configure(name, rules), alone=True)
     except BaseException:
@@ -426,10 +426,8 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
     """
 
     def add(name: str, model: Model, origin: Origin, note: str) -> None:
-        learner, known = (
-            FittedLearner(model, engine.store.seed),
-            engine.state.models.get(name),
-        )
+        learner = FittedLearner(model, engine.store.seed)
+        known = engine.view().models.get(name)
         about: dict[str, Any] = {"note": note, "unless_known": True}
         if known is not None and not known.has_content(learner.to_bytes()):
             report = compare(engine, name, learner)
@@ -444,17 +442,14 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
                 say(
                     f"{name}: the new version was added but does not decide; it can be activated by hand"
                 )
-        version = engine.call(
-            commands.add_version(name, learner, origin, **about), alone=True
-        )
-        say(
-            f"{name}: version {engine.state.models[name].version if known else version}"
-        )
+        command = commands.add_version(name, learner, origin, **about)
+        engine.call(command, alone=True)
+        say(f"{name}: version {engine.view().models[name].version}")
 
     for name, path in settings.models.items():
         add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
-        if name not in engine.state.models:
+        if name not in engine.view().models:
             from invariant_bandits.model.fit import (
                 fit_logs,
             )  # a start without logs saves this second

@@ -1,5 +1,7 @@
-"""The state of a service: a function of its events. `propose` says what should happen, `apply` makes it
-so.
+"""The state of a service: a function of its events, which `State.apply` applies one by one.
+
+Commands (`service.commands`) propose events in a state, and change nothing. Only the engine's
+thread reads and changes a state; other threads read a `StateView`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import hashlib
 import math
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +25,7 @@ from invariant_bandits.service.events import (
     AnyEvent,
     Closed,
     Decided,
+    DecisionEvent,
     Rewarded,
     decision_key,
     decode_event,
@@ -151,8 +154,107 @@ class Counts(msgspec.Struct):
     chance_cost: float = 0.0
 
 
+class ModelVersions:
+    """Versions of a model by name, and which of them decides.
+
+    Attributes
+    ----------
+    name : str
+        Of the model.
+    versions : mapping of str to VersionAdded
+        In the order in which they came.
+    activations : sequence of str
+        Versions in the order in which they were activated, the active one last.
+    """
+
+    name: str
+    versions: Mapping[str, events.VersionAdded]
+    activations: Sequence[str]
+
+    @property
+    def version(self) -> str:
+        """The active one."""
+        if not self.activations:
+            raise InputError(f"model: {self.name!r} has no active version")
+        return self.activations[-1]
+
+    def check_version(self, version: str) -> None:
+        """Raise NotFoundError for a version that does not exist."""
+        if version not in self.versions:
+            raise NotFoundError(
+                f"version: {version!r} is not one of {', '.join(self.versions)}"
+            )
+
+    def has_content(self, content: bytes) -> bool:
+        """Return whether a version was added with exactly this content."""
+        digest = hashlib.sha256(content).hexdigest()
+        return any(added.content == digest for added in self.versions.values())
+
+    def previous(self) -> str:
+        """Return the version before the active one."""
+        if len(self.activations) < 2:
+            raise InputError(
+                f"model: {self.name!r} has no earlier version to return to"
+            )
+        return self.activations[-2]
+
+
+@dataclass(frozen=True)
+class ModelView(ModelVersions):
+    """What other threads than the engine's may read of a model; it never changes."""
+
+    name: str
+    configuration: Configuration
+    versions: Mapping[str, events.VersionAdded]
+    activations: tuple[str, ...]
+
+
+class StateView(NamedTuple):
+    """What other threads than the engine's may read of a state; it never changes.
+
+    Attributes
+    ----------
+    seq : int
+        Number of events that it knows.
+    models : mapping of str to ModelView
+    aside : mapping of int to str
+        Numbers of events that could not be applied, and why.
+    refusals : mapping
+        See `State.refusals`.
+    """
+
+    seq: int
+    models: Mapping[str, ModelView]
+    aside: Mapping[int, str]
+    refusals: Mapping[bytes, None]
+
+    @property
+    def usual_model(self) -> str:
+        """The model that is meant where none is named: the only one that is served, or "default"."""
+        return next(iter(self.models)) if len(self.models) == 1 else "default"
+
+    def model(self, name: str) -> ModelView:
+        """Return a model by its name."""
+        _check_served(name, self.models)
+        return self.models[name]
+
+    def was_refused(self, id: str, model: str) -> bool:
+        """Return whether a settled decision could not be learned.
+
+        This is known of the latest MOST_REFUSALS of them.
+        """
+        return _refusal(id, model) in self.refusals
+
+
+def _check_served(name: str, models: Iterable[str]) -> None:
+    """Raise NotFoundError for a model that does not exist."""
+    if name not in models:
+        known = ", ".join(sorted(models)) or "none"
+        raise NotFoundError(f"model: {name!r} is not served; there are {known}")
+
+
 @dataclass
-class ServedModel:
+class ServedModel(ModelVersions):
     """A named model.
 
     Parameters
@@ -184,36 +286,18 @@ class ServedModel:
     timeline: Timeline = field(default_factory=Timeline)
 
     @property
-    def version(self) -> str:
-        """The active one."""
-        if not self.activations:
-            raise InputError(f"model: {self.name!r} has no active version")
-        return self.activations[-1]
-
-    @property
     def learner(self) -> Learner:
         """Of the active version."""
         return self.learners[self.version]
 
-    def check_version(self, version: str) -> None:
-        """Raise NotFoundError for a version that does not exist."""
-        if version not in self.versions:
-            raise NotFoundError(
-                f"version: {version!r} is not one of {', '.join(self.versions)}"
-            )
-
-    def has_content(self, content: bytes) -> bool:
-        """Return whether a version was added with exactly this content."""
-        digest = hashlib.sha256(content).hexdigest()
-        return any(added.content == digest for added in self.versions.values())
-
-    def previous(self) -> str:
-        """The version before the active one."""
-        if len(self.activations) < 2:
-            raise InputError(
-                f"model: {self.name!r} has no earlier version to return to"
-            )
-        return self.activations[-2]
+    def view(self) -> ModelView:
+        """Return what other threads may read."""
+        return ModelView(
+            name=self.name,
+            configuration=self.configuration,
+            versions=dict(self.versions),
+            activations=tuple(self.activations),
+        )
 
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
@@ -509,6 +593,8 @@ class State:
         self.changed: set[str] = set()
         """Models that events were about, for the reader that clears it."""
         self.seq = 0
+        self._views: dict[str, ModelView] | None = None
+        """Views of the models, until one of them changes."""
 
     def _rows_of(self, key: str) -> list[Row]:
         """Return the stored events of a decision up to this state; all, if the state is only for deciding."""
@@ -517,11 +603,18 @@ class State:
         return [row for row in rows if row.seq < end and row.seq not in self.aside]
 
     def model(self, name: str) -> ServedModel:
-        """A model by its name."""
-        if name not in self.models:
-            known = ", ".join(sorted(self.models)) or "none"
-            raise NotFoundError(f"model: {name!r} is not served; there are {known}")
+        """Return a model by its name."""
+        _check_served(name, self.models)
         return self.models[name]
+
+    def view(self) -> StateView:
+        """Return what other threads may read.
+
+        `aside` and `refusals` are replaced when they change, so that the view may share them.
+        """
+        if self._views is None:
+            self._views = {name: served.view() for name, served in self.models.items()}
+        return StateView(self.seq, self._views, self.aside, self.refusals)
 
     # -- what follows from an event: `_on_` and its kind --
 
@@ -534,7 +627,7 @@ class State:
         if self.seq not in self.aside:
             kind: Any = type(event).__struct_config__.tag
             try:
-                if hasattr(event, "id"):
+                if isinstance(event, DecisionEvent):
                     self.records.take(event, fresh=isinstance(event, Decided))
                 getattr(self, f"_on_{kind}")(event)
             except NOT_THE_EVENT:
@@ -550,7 +643,7 @@ class State:
         self.seq += 1
 
     def _on_aside(self, event: events.SetAside) -> None:
-        self.aside.update(event.events)
+        self.aside = self.aside | event.events
 
     def _on_removed(self, event: events.Removed) -> None:
         """Change nothing: what was removed is part of the state all the same."""
@@ -560,6 +653,7 @@ class State:
             served.waiting.shift(event.by)
 
     def _on_version(self, event: events.VersionAdded) -> None:
+        self._views = None
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
@@ -571,6 +665,7 @@ class State:
             served.forget_old_versions(event.version)
 
     def _on_activate(self, event: events.VersionActivated) -> None:
+        self._views = None
         served = self.models[event.model]
         served.check_version(event.version)
         if len(served.activations) > 1 and served.activations[-2] == event.version:
@@ -580,6 +675,7 @@ class State:
         served.timeline.mark("version", event.version, event.time)
 
     def _on_configure(self, event: events.Configured) -> None:
+        self._views = None
         served, rules = self.models[event.model], event.configuration
         before, served.configuration = served.configuration, rules
         if (before.holdout_to, before.holdout_key) != (
@@ -656,20 +752,16 @@ class State:
             ArithmeticError,
         ):  # this version cannot take it: so in every replay
             served.counts.refused += 1
-            self.refusals[_refusal(event.id, event.model)] = None
-            while len(self.refusals) > MOST_REFUSALS:
-                del self.refusals[next(iter(self.refusals))]
+            latest = [*self.refusals, _refusal(event.id, event.model)]
+            self.refusals = dict.fromkeys(latest[-MOST_REFUSALS:])
         served.timeline.add(
             record.decided, event.value, event.time, served.learner.policy_over()
         )
 
-    def was_refused(self, id: str, model: str) -> bool:
-        """Whether a settled decision could not be learned; known of the latest MOST_REFUSALS of them."""
-        return _refusal(id, model) in self.refusals
-
     def forget_refusal(self, id: str, model: str) -> None:
         """Keep nothing of a decision that is erased."""
-        self.refusals.pop(_refusal(id, model), None)
+        refusal = _refusal(id, model)
+        self.refusals = {kept: None for kept in self.refusals if kept != refusal}
 
     # -- what should happen --
 

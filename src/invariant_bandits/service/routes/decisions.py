@@ -24,7 +24,7 @@ from invariant_bandits.service.responses import (
     check_values,
 )
 from invariant_bandits.service.settings import MODEL_NAME
-from invariant_bandits.service.state import Record, State, record_of
+from invariant_bandits.service.state import Record, StateView, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Name = Annotated[str, msgspec.Meta(pattern=MODEL_NAME)]
@@ -106,13 +106,13 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
         """Return the command."""
         return RewardCommand(check_id(self.id), self.value, self.key, self.model)
 
-    def answer(self, status: str, state: State) -> RewardAnswer:
+    def answer(self, status: str, view: StateView) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
-        models = state.models if self.model is None else [self.model]
-        if status == "learned" and any(
-            state.was_refused(self.id, name) for name in models
-        ):
-            status = "refused"
+        models = view.models if self.model is None else [self.model]
+        if status == "learned":
+            for model in models:
+                if view.was_refused(self.id, model):
+                    status = "refused"
         return RewardAnswer(self.id, status)
 
 
@@ -192,14 +192,18 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
-        return body.answer(await call.submit(body.command()), call.engine.state)
+        status = await call.submit(body.command())
+        return body.answer(status, call.engine.view())
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
     statuses = await call.submit(
         all_or_none([request.command() for request in body.rewards])
     )
-    state, pairs = call.engine.state, zip(body.rewards, statuses, strict=True)
-    return {"rewards": [request.answer(status, state) for request, status in pairs]}
+    view = call.engine.view()
+    answers = []
+    for request, status in zip(body.rewards, statuses, strict=True):
+        answers.append(request.answer(status, view))
+    return {"rewards": answers}
 
 
 @operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=ModelQuery)
@@ -215,7 +219,7 @@ async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
     id, model = check_id(call.path["id"]), call.query.get("model")
     if model is not None:
-        call.engine.state.model(model)
+        call.engine.view().model(model)
     decisions = await call.in_thread(_decisions, call.engine, id, model)
     if len(decisions) > 1:
         names = ", ".join(sorted(decision["model"] for decision in decisions))
@@ -245,10 +249,12 @@ def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any
 
 def _record(engine: Engine, key: str) -> Record | None:
     """Return what the store knows under a key."""
-    rows = (
-        row for row in engine.store.of_key(key) if row.seq not in engine.state.aside
-    )
-    return record_of(decode_event(row.event) for row in rows)
+    aside = engine.view().aside
+    events = []
+    for row in engine.store.of_key(key):
+        if row.seq not in aside:
+            events.append(decode_event(row.event))
+    return record_of(events)
 
 
 def _scores(event: Decided) -> dict[str, float] | None:
@@ -263,9 +269,8 @@ def _status(engine: Engine, record: Record) -> Status:
     if record.closed.value is None:
         return "unlearned"
     settled = record.closed
-    return (
-        "refused" if engine.state.was_refused(settled.id, settled.model) else "learned"
-    )
+    is_refused = engine.view().was_refused(settled.id, settled.model)
+    return "refused" if is_refused else "learned"
 
 
 def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
@@ -361,7 +366,7 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     decisions: list[dict[str, Any]] = []
     size, text = 0, (query.search or "").encode()
     for row, event in history.latest_decisions(store, lowest, end, text):
-        wanted = row.seq not in engine.state.aside and query.takes(event, since, until)
+        wanted = row.seq not in engine.view().aside and query.takes(event, since, until)
         record = _record(engine, str(row.key)) if wanted else None
         if record is None or query.status not in (None, _status(engine, record)):
             continue

@@ -205,7 +205,7 @@ def check_seed(stored: str, name: str) -> int:
 # -- databases --
 
 LAYOUT = 5
-"""Version of the tables. Those of version 4 had seals over blocks of events."""
+"""Version of the tables; a store of another version is refused."""
 TABLES = tuple(Path(__file__).with_name("tables.sql").read_text().split(";\n")[:-1])
 """Statements that make the tables, with the names of types in a database."""
 ROW = "SELECT seq, batch, key, body FROM events"
