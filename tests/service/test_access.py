@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Match
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import access, commands
 from invariant_bandits.service.access import SHORTEST, Role, read_tokens
 from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.operations import OPERATIONS
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from local_client import TestClient
+from routes import routes_of
 from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
@@ -108,8 +109,8 @@ def headers_of(caller: str) -> Iterator[dict[str, str]]:
 def calls_of(app: Starlette) -> list[tuple[str, str]]:
     """Method and path, as it was registered, of every route of an application."""
     return [
-        (method, route.path) for route in app.routes for method in sorted(route.methods)
-    ]  # type: ignore[attr-defined]
+        (method, path) for path, methods in routes_of(app) for method in sorted(methods)
+    ]
 
 
 def address_of(path: str) -> str:
@@ -144,20 +145,21 @@ def test_every_route_has_a_row_in_the_table_and_every_row_a_route(
     assert len(ROLES) == sum(map(len, NEEDED.values())), "a route is in the table twice"
 
 
-def test_every_address_of_the_table_leads_to_its_route(guarded: TestClient) -> None:
-    routes = guarded.app.routes  # type: ignore[attr-defined]
+def test_every_address_of_the_table_leads_to_its_route(
+    guarded: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The route is the one whose operation the metrics count."""
+    monkeypatch.setattr(access, "WRONG_TOKENS", (1.0, 1e6))
+    metrics = guarded.app.state.service.metrics  # type: ignore[attr-defined]
+    names = {}
+    for each in OPERATIONS:
+        for path in each.paths():
+            names[f"{each.method} {each.prefix}{path}"] = each.name
     for method, path in calls_of(guarded.app):  # type: ignore[arg-type]
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": address_of(path),
-            "root_path": "",
-            "headers": [],
-        }
-        leads_to = next(
-            route.path for route in routes if route.matches(scope)[0] is Match.FULL
-        )
-        assert leads_to == path
+        name = names[f"{'GET' if method == 'HEAD' else method} {path}"]
+        before = metrics.latencies().get(name, {}).get("count", 0)
+        guarded.request(method, address_of(path))
+        assert metrics.latencies()[name]["count"] == before + 1, path
 
 
 @pytest.mark.parametrize(

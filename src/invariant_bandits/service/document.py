@@ -46,7 +46,7 @@ def document() -> Schema:
     paths: dict[str, Schema] = {}
     for each in OPERATIONS:
         for path in each.paths():
-            shown = re.sub(r":\w+}", "}", path)
+            shown = re.sub(r":\w+}", "}", each.prefix + path)
             methods = paths.setdefault(shown, {})
             methods[each.method.lower()] = _described(each, shown)
     return {

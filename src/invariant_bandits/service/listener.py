@@ -1,5 +1,5 @@
-"""Between the network and the application: connections with time limits and a bound per address, allowed host
-names, logs, and an end within a stated time.
+"""Between the network and the application: connections with time limits and a bound per address,
+logs, and an end within a stated time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from starlette.types import ASGIApp, Scope
@@ -21,8 +21,6 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from invariant_bandits.checks import escape_control_chars, escape_line
-from invariant_bandits.service.access import address_of
-from invariant_bandits.service.responses import RefusedError
 
 log = logging.getLogger("invariant_bandits.service")
 access_log = logging.getLogger("invariant_bandits.service.access")
@@ -34,29 +32,6 @@ def route_path(scope: Scope) -> str:
     """Return the path of a request without the prefix that a proxy has taken away."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
-
-
-@lru_cache(1_024)
-def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
-    """Raise RefusedError unless a Host header has an address, localhost or one of these names; "*" is any.
-
-    Another name could be that of a page's site, made to point here (DNS rebinding). Addresses cannot be.
-
-    >>> check_host(b"bandits.example:8080", ("bandits.example",)), check_host(b"[::1]:8080")
-    (None, None)
-    """
-    host = header.decode("latin-1").lower()
-    name = (
-        host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    )
-    if (
-        not {"*", name} & {*names}
-        and name not in ("", "localhost")
-        and address_of(name) is None
-    ):
-        raise RefusedError(
-            403, "host: not a name of this service; --allow-host NAME allows it"
-        )
 
 
 # -- logs --

@@ -252,6 +252,8 @@ class Operation:
     Parameters
     ----------
     method, path : str
+    prefix : str
+        Of a protocol whose operations have routes and errors of their own; it comes before the path.
     role : Role or None
         Role that the caller's token needs; None: anyone may ask.
     handler : callable
@@ -283,6 +285,7 @@ class Operation:
     media: str = "application/json"
     error: Any = responses.ErrorAnswer
     query: type[msgspec.Struct] | None = None
+    prefix: str = ""
 
     @cached_property
     def name(self) -> str:
@@ -300,17 +303,17 @@ class Operation:
         return self.path == MODEL or self.path.startswith(f"{MODEL}/")
 
     def paths(self) -> list[str]:
-        """Return its paths."""
-        named = (
-            [NAMED_MODEL + self.path.removeprefix(MODEL)] if self.is_about_model else []
-        )
-        return [self.path, *named]
+        """Return its paths after the prefix."""
+        if self.is_about_model:
+            return [self.path, NAMED_MODEL + self.path.removeprefix(MODEL)]
+        return [self.path]
 
     def routes(self) -> list[Route]:
-        """Return its routes."""
-        return [
-            Route(path, self.respond, methods=[self.method]) for path in self.paths()
-        ]
+        """Return its routes after the prefix."""
+        routes = []
+        for path in self.paths():
+            routes.append(Route(path, self.respond, methods=[self.method]))
+        return routes
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request of a caller who may make it."""

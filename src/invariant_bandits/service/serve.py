@@ -9,7 +9,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -19,8 +19,14 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, one_of
@@ -40,14 +46,15 @@ from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.listener import (
     HEALTH,
     Listener,
-    check_host,
     log_request,
     route_path,
 )
 from invariant_bandits.service.operations import (
     OPERATIONS,
     Call,
+    Metrics,
     ModelQuery,
+    Operation,
     Service,
     operation,
 )
@@ -71,6 +78,7 @@ from invariant_bandits.service.store.sql import EmptyStoreError, UnreachableErro
 log = logging.getLogger("invariant_bandits.service")
 HANDLERS = (decisions, document, models, ofrep)
 """Modules whose import registers all operations but those below."""
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 # -- what holds for every request --
@@ -89,75 +97,117 @@ HEADERS = (
 )
 """Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
-"""Requests that are answered at the same time."""
+"""Requests that are answered at the same time: as many as connections may be open."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""Names that only this machine resolves to itself: no page of another site has them."""
+BUSY = json_response(
+    ErrorAnswer.of(RefusedError(503, "too many requests are in progress")),
+    status=503,
+    headers={"Retry-After": "1"},
+)
+"""The response to one request too many."""
 
 
-class Application(Starlette):
-    """All operations on a service. It times and logs every request, answers those that fail, and sends the
-    headers that every response has.
+class RequestMiddleware:
+    """Times, counts and logs every request, and adds the headers that every response has.
+
+    A request beyond `MOST_REQUESTS` is refused, unless it asks for the health.
 
     Parameters
     ----------
-    service : Service
-        Its engine makes views for the page and the metrics, and stops when the application ends.
-    hosts : sequence of str
-        Host names under which it may be asked, besides localhost and addresses, see `check_host`.
+    app : ASGIApp
+        Answers the requests.
+    metrics : Metrics
+        Counts them.
     """
 
-    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
-        super().__init__(
-            routes=[route for each in OPERATIONS for route in each.routes()],
-            lifespan=_lifespan,
-        )
-        self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
-        service.engine.dashboard_parts.append(Dashboard())
-        service.metrics.dashboard = lambda: service.engine.dashboard
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+        self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; refuse it under a foreign host name, or as one too many unless it asks for the
-        health.
-        """
-        scope["app"] = self
+        """Answer one request."""
         if scope["type"] != "http":
-            await self.router(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        began = time.perf_counter()
+        status = 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                own = {
-                    name.lower() for name, _ in headers
-                }  # it may have some of them itself
-                headers += [header for header in HEADERS if header[0] not in own]
+                status = message["status"]
+                headers = message["headers"]
+                present = {name.lower() for name, _ in headers}
+                headers += [header for header in HEADERS if header[0] not in present]
             await send(message)
 
-        self._under_way += 1
+        self._in_progress += 1
         try:
-            host = next(
-                (value for name, value in scope["headers"] if name == b"host"), b""
-            )
-            check_host(host, self.state.hosts)
-            if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-                raise RefusedError(
-                    503,
-                    "too many requests are in progress",
-                    headers={"Retry-After": "1"},
-                )
-            await self.router(scope, receive, send_with_headers)
-        except Exception as error:
-            if status:
-                raise
-            await _error_response(refusal(error), scope)(
-                scope, receive, send_with_headers
-            )
+            app = self.app
+            if self._in_progress > MOST_REQUESTS and route_path(scope) not in HEALTH:
+                app = BUSY
+            await app(scope, receive, send_with_headers)
         finally:
-            self._under_way -= 1
-        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
+            self._in_progress -= 1
+        operation = getattr(scope.get("endpoint"), "__self__", None)
+        name = operation.name if isinstance(operation, Operation) else "none"
         seconds = time.perf_counter() - began
-        self.state.service.metrics.count(name, status, seconds)
+        self.metrics.count(name, status, seconds)
         log_request(scope, status, seconds)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the response to a request that failed."""
+    refused = refusal(error)
+    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
+
+
+def error_handlers(handler: ErrorHandler) -> dict[Any, ErrorHandler]:
+    """Return what `ExceptionMiddleware` takes, if one function answers all errors."""
+    return {HTTPException: handler, Exception: handler}
+
+
+class Application(Starlette):
+    """All operations on a service.
+
+    Parameters
+    ----------
+    service : Service
+        Its engine makes dashboards for the page and the metrics, and stops when the application
+        ends.
+    hosts : sequence of str
+        Host names under which it may be asked besides those of this machine; "*" is any.
+    """
+
+    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
+        super().__init__(routes=_routes(), lifespan=_lifespan)
+        self.state.service = service
+        self.hosts = [*LOCAL_HOSTS, *hosts]
+        service.engine.dashboard_parts.append(Dashboard())
+        service.metrics.dashboard = lambda: service.engine.dashboard
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router within what holds for every request.
+
+        Starlette's own stack has two layers more, which answer errors that are answered here.
+        """
+        app: ASGIApp = ExceptionMiddleware(self.router, error_handlers(answer_error))
+        app = TrustedHostMiddleware(app, self.hosts, www_redirect=False)
+        return RequestMiddleware(app, self.state.service.metrics)
+
+
+def _routes() -> list[BaseRoute]:
+    """Return a route for every path of every operation; OpenFeature has errors of its own."""
+    routes: list[BaseRoute] = []
+    of_flags: list[BaseRoute] = []
+    for each in OPERATIONS:
+        group = of_flags if each.prefix == ofrep.PREFIX else routes
+        group.extend(each.routes())
+    handlers = error_handlers(ofrep.answer_error)
+    errors = Middleware(ExceptionMiddleware, handlers=handlers)
+    return [*routes, Mount(ofrep.PREFIX, routes=of_flags, middleware=[errors])]
 
 
 @asynccontextmanager
@@ -166,14 +216,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     if app.state.service.learning is not None:
         app.state.service.learning.stop()
     app.state.service.engine.stop()
-
-
-def _error_response(refused: RefusedError, scope: Scope) -> Response:
-    """Return the response to a request that failed, in the words of its protocol."""
-    path = route_path(scope)
-    if path.startswith("/ofrep"):
-        return ofrep.error_response(refused, scope)
-    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 # -- health, metrics and the page --
@@ -345,7 +387,8 @@ class ServiceSettings:
     retention : Retention or None
         How much of the past is kept; all if it is None.
     allow_hosts : sequence of str
-        Further host names under which the service may be asked, see `check_host`.
+        Further host names and addresses under which the service may be asked; "*.example.com" is
+        every name that ends so.
     root_path : str
         What a proxy takes away from the beginning of paths.
     holdout : mapping of str to value
@@ -377,7 +420,11 @@ class ServiceSettings:
             and not self.allow_hosts
             and not is_loopback(self.host)
         )
-        return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
+        if is_open:
+            return ("*",)
+        # browsers write an IPv6 address in brackets
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (host, *self.allow_hosts)
 
 
 def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
@@ -391,6 +438,11 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         raise InputError(
             "role: a decider takes its models from the learner, not from files"
         )
+    for name in settings.allow_hosts:
+        if "*" in name and name != "*" and name.rfind("*.") != 0:
+            raise InputError(
+                f"allow_hosts: a pattern must be like *.example.com, got {name!r}"
+            )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
     view = engine.view()
