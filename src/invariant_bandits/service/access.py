@@ -84,7 +84,8 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
     where = f"token file {os.fspath(path)}"
     try:
         with open(path, "rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read()
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read()
     except OSError as error:
         raise InputError(f"{where}: {error.strerror}") from None
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -193,10 +194,8 @@ def _refuse_other_sites(request: Request) -> None:
 
     Browsers say which site asks (Origin, Sec-Fetch-Site). Names of this service are checked elsewhere.
     """
-    origin, own = (
-        request.headers.get("origin"),
-        f"{request.url.scheme}://{request.url.netloc}",
-    )
+    origin = request.headers.get("origin")
+    own = f"{request.url.scheme}://{request.url.netloc}"
     if origin not in (None, own) or request.headers.get("sec-fetch-site") in (
         "cross-site",
         "same-site",

@@ -63,7 +63,8 @@ from invariant_bandits.service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
 """Decisions before those that a new version is judged on, below which nothing is fitted."""
-FEWEST_WINDOWS, MOST_WINDOWS = 4, 24
+FEWEST_WINDOWS = 4
+MOST_WINDOWS = 24
 FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
@@ -107,7 +108,8 @@ def _updated(
     """The model with the new decisions as further windows, by their number: times of the old log may be
     of any kind.
     """
-    own, layout = learner.model, history.layout_of(decisions, learner)
+    own = learner.model
+    layout = history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(
         own,
@@ -159,7 +161,8 @@ def _fitted(
         raise InputError(
             f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features"
         )
-    source, parts = chosen(), []
+    source = chosen()
+    parts = []
     for window in range(windows):
         some = list(
             islice(source, count * (window + 1) // windows - count * window // windows)
@@ -185,7 +188,8 @@ def _fitted_to_arms(
     """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
     there are too few arms or decisions for it.
     """
-    plays, uses = Counter[str](), Counter[str]()
+    plays = Counter[str]()
+    uses = Counter[str]()
     for decided, *_ in decisions():
         if decided.actions is not None or not decided.labels:
             return None
@@ -208,7 +212,9 @@ def _fitted_to_arms(
     )
     if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
         return None
-    contexts, played, rewards = array("d"), array("q"), array("d")
+    contexts = array("d")
+    played = array("q")
+    rewards = array("d")
     for decided, reward, _ in decisions():
         if decided.action in arms:
             numbers = learners.named_numbers(decided.context, "context")
@@ -286,7 +292,8 @@ class Judge:
     """
 
     def __init__(self, version: str | None, floor: float) -> None:
-        self.version, self.floor = version, floor
+        self.version = version
+        self.floor = floor
         self.compared = self.changed = self.refusals = 0
         self.refused: str | None = None
         self._waiting: dict[str, tuple[float, float, float]] = {}
@@ -387,9 +394,11 @@ def in_words(evaluation: Mapping[str, Any]) -> str:
     return f"{evaluation['gain']:+.3g} {ends} per decision against the running version, {on}"
 
 
-MOST_REPLAYED, MOST_SCANNED = 1_000, 50_000
+MOST_REPLAYED = 1_000
+MOST_SCANNED = 50_000
 """The latest requests, which a version is tried on before it decides, and events they are looked for in."""
-LONGEST_TRIAL, PAUSE = 10.0, 0.001
+LONGEST_TRIAL = 10.0
+PAUSE = 0.001
 """Seconds that a trial may take, and that it leaves to others after every request."""
 FAR = 5.0
 """Standard deviations from the logged rewards that the mean of recent ones may have."""
@@ -410,11 +419,9 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
     differences = engine.call(
         commands.inspect(lambda state: state.model(model).learner.differences(learner))
     )
-    judge, end, rewards = (
-        Judge(None, view.model(model).configuration.floor),
-        time.monotonic() + LONGEST_TRIAL,
-        [],
-    )
+    judge = Judge(None, view.model(model).configuration.floor)
+    end = time.monotonic() + LONGEST_TRIAL
+    rewards = []
     last = store.head().seq
     rows = history.latest_decisions(
         store, max(store.start().seq, last - MOST_SCANNED), last
@@ -444,7 +451,8 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
             f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
         ]
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
-        mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
+        mean = float(np.mean(rewards))
+        (logged, deviation) = learner.reward_scale
         if abs(mean - logged) > FAR * deviation:
             words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
             differences.append(f"rewards: {words} ± {deviation:.2g}")
@@ -458,7 +466,8 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
 
 JUDGED_SHARE = 0.25
 """Share of the decisions, the latest ones, that a new version is judged on."""
-SETTLING_SHARE, FEWEST_SETTLING = 0.1, 100
+SETTLING_SHARE = 0.1
+FEWEST_SETTLING = 100
 """Share before these that it learns as they come without being judged: what a new policy tries at first is no
 part of what it will do, the less as the log seldom plays what it wants to try."""
 
@@ -506,7 +515,8 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     model : str
     """
     state = replay.restore(store)
-    served, upto = state.model(model), state.seq
+    served = state.model(model)
+    upto = state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
     decisions = partial(history.settled_decisions, store, model, first=first)
@@ -517,14 +527,16 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     if count < FEWEST_ROUNDS:
         needed = f"{later + FEWEST_ROUNDS:,} are needed"
         raise InputError(f"history: {len(settled):,} decisions are settled, {needed}")
-    through, judged_from = settled[count], settled[len(settled) - judged]
+    through = settled[count]
+    judged_from = settled[len(settled) - judged]
     learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
     evaluation = judge.evaluation()
-    note, content = f"{words}; {in_words(evaluation)}", learner.to_bytes()
+    note = f"{words}; {in_words(evaluation)}"
+    content = learner.to_bytes()
     return RefitResult(
         learner.kind, content, base.version, through, upto, note, first_fit, evaluation
     )
@@ -652,7 +664,8 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     str or None
         The new version; None for one of another origin, or that has learned since: it goes on where it stood.
     """
-    served, store = engine.view().model(model), engine.store
+    served = engine.view().model(model)
+    store = engine.store
     added = served.versions[version]
     content = engine.call(
         commands.inspect(lambda state: state.model(model).learners[version].to_bytes())
@@ -685,13 +698,16 @@ class Learning:
     def __init__(
         self, engine: Engine, store: str, plan: RefitSchedule | None = None
     ) -> None:
-        self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
+        self.engine = engine
+        self.store = store
+        self.plan = plan or RefitSchedule()
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = (
             queue.SimpleQueue()
         )
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard, self._ending = threading.Lock(), False
+        self._guard = threading.Lock()
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
         self._thread.start()
 
@@ -772,7 +788,8 @@ class Learning:
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
-            program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+            program = [sys.executable, "-m", __name__]
+            pipe = subprocess.PIPE
             environment = {**os.environ, **ONE_THREAD}
             self._process = subprocess.Popen(
                 program, stdin=pipe, stdout=pipe, env=environment
@@ -784,7 +801,8 @@ class Learning:
             "seed": self.engine.store.seed,
         }
         content, _ = self._process.communicate(msgspec.json.encode(order))
-        code, self._process = self._process.returncode, None
+        code = self._process.returncode
+        self._process = None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
         return msgspec.msgpack.decode(content, type=RefitResult | str)

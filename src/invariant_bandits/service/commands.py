@@ -237,7 +237,8 @@ class DecisionCommand:
 
     def __call__(self, state: State, batch: EventBatch) -> Decided:
         """Propose the decision; nothing if its id was decided before."""
-        moment, served = batch.tick(), state.model(self.model)
+        moment = batch.tick()
+        served = state.model(self.model)
         known = (
             None
             if self.id is None
@@ -286,16 +287,15 @@ class DecisionCommand:
         ):  # processes that know nothing of each other share a draw only by chance
             key = decision_key(id, served.name).encode(errors="surrogatepass")
             draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
-        rules, unit = served.configuration, self.unit or id
+        rules = served.configuration
+        unit = self.unit or id
         if rules.holdout_key is not None:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
         group, bucket = rules.group_of(served.name, unit)
         about = (self.context, self.labels, self.actions, draw, group)
         version, round, choice, means = served.choose(*about)
-        learner, why = (
-            served.learners[version],
-            "holdout" if group == "holdout" else "first",
-        )
+        learner = served.learners[version]
+        why = "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
         return Decided(
@@ -355,7 +355,8 @@ class RewardCommand:
 
     def __call__(self, state: State, batch: EventBatch) -> str:
         """Propose the reward, and the settlement of its decision unless that waits for more."""
-        moment, value = batch.tick(), self.value
+        moment = batch.tick()
+        value = self.value
         if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
             raise InputError(
                 f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}"
@@ -405,7 +406,8 @@ class RewardCommand:
         return is_same_request or (single and reward.value == self.value)
 
 
-_secret, _numbers = secrets.token_bytes(32), itertools.count()
+_secret = secrets.token_bytes(32)
+_numbers = itertools.count()
 
 
 def _new_id(moment: float) -> str:
@@ -425,7 +427,8 @@ def activate(
     model: str | None = None,
 ) -> bool:
     """Activate a deferred decision; the answer is whether that is new."""
-    moment, served = batch.tick(), state.owner(id, model, batch.pending)
+    moment = batch.tick()
+    served = state.owner(id, model, batch.pending)
     record = state.record(id, served.name, batch.pending)
     if record is None or record.decided is None:
         raise NotFoundError(f"id: decision {id!r} is not known")
@@ -441,7 +444,8 @@ def activate(
 @returns_command
 def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
     """Settle a decision whose wait has ended, unless it was settled meanwhile."""
-    moment, served = batch.tick(), state.models[model]
+    moment = batch.tick()
+    served = state.models[model]
     if id not in served.waiting:
         return
     record = state.records.find(decision_key(id, model))
@@ -542,7 +546,8 @@ def configure(
     by: str = "",
 ) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
-    served, to = state.model(model), configuration.holdout_to
+    served = state.model(model)
+    to = configuration.holdout_to
     arms = served.learner.arms
     if configuration.holdout and to == served.version:
         raise InputError(
@@ -616,7 +621,8 @@ def erase(
         if model in after.models:
             after.models[model].waiting.discard(id)
     if rows:
-        numbers, first = [row.seq for row in rows], state.store.start().seq
+        numbers = [row.seq for row in rows]
+        first = state.store.start().seq
         batch.add(state, [events.Removed(batch.tick(), first, numbers, by)])
         after.seq += 1
         batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)

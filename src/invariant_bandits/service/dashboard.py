@@ -34,7 +34,8 @@ def exploration_of(served: ServedModel) -> Shown:
     `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was
     computed for.
     """
-    counts, rules = served.counts, served.configuration
+    counts = served.counts
+    rules = served.configuration
     return {
         "floor": served.learner.floor_of(rules.floor)
         if rules.mode == "online"

@@ -108,23 +108,30 @@ class ServiceClock:
     def __init__(
         self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]
     ) -> None:
-        self.clock, self.ticks = clock, ticks
-        self.offset, self.jumps = 0.0, 0
-        self._time, self._read_at = max(latest, clock()), ticks()
+        self.clock = clock
+        self.ticks = ticks
+        self.offset = 0.0
+        self.jumps = 0
+        self._time = max(latest, clock())
+        self._read_at = ticks()
         self._jumped: tuple[float, float] | None = None
         """By how much, and when."""
 
     def now(self) -> float:
         """Return the time, which never decreases but by `follow`."""
-        before, read_at = self._time, self.ticks()
+        before = self._time
+        read_at = self.ticks()
         expected = before + max(read_at - self._read_at, 0.0)
         seconds = self.clock()
-        self.offset, self._read_at = seconds - expected, read_at
+        self.offset = seconds - expected
+        self._read_at = read_at
         if abs(self.offset) <= JUMP:
-            self._time, self._jumped = max(before, seconds), None
+            self._time = max(before, seconds)
+            self._jumped = None
             return self._time
         if self._jumped is None or abs(self.offset - self._jumped[0]) > JUMP:
-            self._jumped, self.jumps = (self.offset, read_at), self.jumps + 1
+            self._jumped = (self.offset, read_at)
+            self.jumps = self.jumps + 1
             later = "no wait ends by that, and it is followed if it stays so for"
             log.warning(
                 "the clock jumped by %+.0f s: %s %.0f s", self.offset, later, STEADY
@@ -146,7 +153,8 @@ class ServiceClock:
     def follow(self, by: float) -> None:
         """Go on from a time that differs by so many seconds."""
         log.warning("the clock is followed: %+.0f s", by)
-        self._time, self._jumped = self._time + by, None
+        self._time = self._time + by
+        self._jumped = None
 
 
 @dataclass(frozen=True)
@@ -203,23 +211,23 @@ class Engine:
         retention: Retention | None = None,
         state: State | None = None,
     ) -> None:
-        self.store, self.clock = store, clock
+        self.store = store
+        self.clock = clock
         self.publish_every = publish_every
         self.state = replay.restore(store) if state is None else state
         self.failure: BaseException | None = None
         self.available = True
         self.verification: Verification | None = None
-        self.retention, self._retained_at = retention, -math.inf
+        self.retention = retention
+        self._retained_at = -math.inf
         self._view = self.state.view()
         self.dashboard: dict[str, Any] = {}
         self.dashboard_parts: list[Callable[[State], dict[str, Any]]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at, self._published_at, self._tried_at = (
-            self.state.seq,
-            0.0,
-            -math.inf,
-        )
+        self._snapshot_at = self.state.seq
+        self._published_at = 0.0
+        self._tried_at = -math.inf
         self._shown_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -359,10 +367,8 @@ class Engine:
         """Remove a part of what is not kept any longer."""
         if self._time.ticks() - self._retained_at >= RETAIN_EVERY:
             self._retained_at = self._time.ticks()
-            first, start = (
-                rule.first_kept(self.store, moment, self.state.seq),
-                self.store.start().seq,
-            )
+            first = rule.first_kept(self.store, moment, self.state.seq)
+            start = self.store.start().seq
             if first - start >= min(
                 MOST_REMOVED, (self.state.seq - first) // PARTS + 1
             ):
@@ -432,7 +438,8 @@ class Engine:
         """Return what the commands propose in the present state, and note their answers."""
         batch = EventBatch(self._time.now())
         for place, item in enumerate(queued):
-            proposed, item.error = len(batch.events), None
+            proposed = len(batch.events)
+            item.error = None
             batch.begin()
             try:
                 item.answer = item.command(self.state, batch)
@@ -498,7 +505,8 @@ class Engine:
         the store is gone, or events fail that were applied before, the engine stops.
         """
         owners: set[int] = set()
-        known, failed = self.state.aside.keys(), {batch.owners[error.seq - first]}
+        known = self.state.aside.keys()
+        failed = {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
             aside = {
@@ -547,7 +555,8 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 self.store.reopen()
                 self._recover()
-                self.available, self._tried_at = True, -math.inf
+                self.available = True
+                self._tried_at = -math.inf
                 log.info("the store takes events again")
 
     def _recover(self) -> None:
@@ -604,7 +613,8 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused, self._pending = self._pending, []
+        refused = self._pending
+        self._pending = []
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._queue.get_nowait()
@@ -633,7 +643,8 @@ class Decider(Engine):
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(store, clock=clock, state=published_state(store))
-        self._newest, self._head_seq = self.state, self.state.seq
+        self._newest = self.state
+        self._head_seq = self.state.seq
         self._current_at = time.monotonic()
         store.know(self.state.seq)
         self._stopping = threading.Event()
@@ -661,7 +672,8 @@ class Decider(Engine):
                 if (self.store.snapshot_seq() or 0) > self._newest.seq:
                     self._newest = published_state(self.store)
                     self.store.know(self._newest.seq)
-                self._current_at, is_readable = time.monotonic(), True
+                self._current_at = time.monotonic()
+                is_readable = True
             except Exception as error:  # it may be whole, or there, the next time
                 if is_readable and not isinstance(error, UnavailableError):
                     log.error(
@@ -694,7 +706,8 @@ class Decider(Engine):
         super()._put(item)
 
     def _do_periodic_work(self, moment: float) -> None:
-        self.state, jump = self._newest, self._time.steady_jump()
+        self.state = self._newest
+        jump = self._time.steady_jump()
         if jump is not None:
             self._time.follow(jump)
 

@@ -55,7 +55,8 @@ def events_of(
     """Yield number and event of what happened to a model from `first` to before `last`, unless it was set
     aside, and the record of the decision it is about, which is empty if there is none.
     """
-    aside, records = set_aside_events(store), Records(store.of_key)
+    aside = set_aside_events(store)
+    records = Records(store.of_key)
     for row in store.rows(first, last):
         event = None if row.seq in aside else decode_event(row.event)
         if event is None or getattr(event, "model", None) != model:
@@ -104,7 +105,8 @@ def settled_decisions(
         if (
             isinstance(event, Closed) and record.decided is not None
         ):  # else it was removed
-            reward, values = event.value, record.joined()
+            reward = event.value
+            values = record.joined()
             if event.why == "not learned in this mode" and rules is not None:
                 reward = (
                     AGGREGATES[rules.aggregation](values)
@@ -166,7 +168,8 @@ class Layout:
         """What the columns mean, if the model was fitted to a log with this schema; times are not looked
         at.
         """
-        roles, features = self.roles, schema.features or self.columns
+        roles = self.roles
+        features = schema.features or self.columns
         like = Schema(
             schema.reward,
             features,
@@ -283,7 +286,9 @@ def write_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    roles, text, number = layout.roles, pa.string(), pa.float64()
+    roles = layout.roles
+    text = pa.string()
+    number = pa.float64()
     kinds = {"number": number, "word": text, "list": pa.list_(number)}
     known = {
         roles["round"]: text,
@@ -302,17 +307,21 @@ def write_parquet(
             *((name, kinds[kind]) for name, kind in layout.features.items()),
         ]
     )
-    written, rows, source = 0, 0, iter(decisions)
+    written = 0
+    rows = 0
+    source = iter(decisions)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while some := list(islice(source, BATCH_ROUNDS)):
             table = [row for settled in some for row in _rows(layout, settled)]
             writer.write_batch(pa.RecordBatch.from_pylist(table, schema))
-            written, rows = written + len(some), rows + len(table)
+            written = written + len(some)
+            rows = rows + len(table)
     return written, rows
 
 
 def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
-    (decided, reward, _), roles = settled, layout.roles
+    (decided, reward, _) = settled
+    roles = layout.roles
     when = datetime.fromtimestamp(decided.time, UTC)
     absent = 0.0 if layout.named and layout.rows else None
     for number, features in enumerate(layout.rows_of(decided)):

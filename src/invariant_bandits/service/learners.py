@@ -82,7 +82,8 @@ class Choice(NamedTuple):
 
         The features are part of it, so that models with the same seed draw independently of each other.
         """
-        salt, key = seed.to_bytes(8, "little"), draw.to_bytes(8, "little")
+        salt = seed.to_bytes(8, "little")
+        key = draw.to_bytes(8, "little")
         digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
         steps = list(accumulate(propensities))
         point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
@@ -309,7 +310,8 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
         Rounds and mean reward per window.
     """
     windows = mean_over_clusters(counts, counts * means)
-    mean, interval = windows["mean"], None
+    mean = windows["mean"]
+    interval = None
     if windows["error"] is not None:
         half = float(stdtrit(windows["buckets"] - 1, 0.975)) * windows["error"]
         interval = [mean - half, mean + half]
@@ -338,7 +340,9 @@ class FittedLearner(Learner, kind="model"):
 
     def __init__(self, model: Model, seed: int = 0) -> None:
         model.ledger = Ledger()
-        self.model, self.seed, self.baseline = model, seed, model.baseline
+        self.model = model
+        self.seed = seed
+        self.baseline = model.baseline
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = (
@@ -667,7 +671,8 @@ class OpenLearner(Learner, kind="open"):
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.seed = dict(checked.arms), checked.seed
+        self._arms = dict(checked.arms)
+        self.seed = checked.seed
         self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: CompletePolicy = (
             LinUCB(SMALLEST, **START) if policy is None else policy
@@ -679,7 +684,8 @@ class OpenLearner(Learner, kind="open"):
 
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
-        policy, taken = self.policy, len(self.places)
+        policy = self.policy
+        taken = len(self.places)
         fits = type(policy) is AutoISD and policy.dim == taken
         if type(policy) is LinUCB and isinstance(policy.memory, Forever):
             fits = taken <= LIMIT and policy.dim <= LIMIT + SHARED
@@ -812,7 +818,8 @@ class OpenLearner(Learner, kind="open"):
 
     def policy_over(self, places: int = 0) -> CompletePolicy:
         """The policy with places for more features, of which it knows nothing yet."""
-        old, policy = self.policy.dim, self.policy
+        old = self.policy.dim
+        policy = self.policy
         while isinstance(policy, AutoISD) and policy.dim < places:
             policy = policy.with_arm()
         if places <= old or not isinstance(self.policy, LinUCB):
@@ -820,7 +827,8 @@ class OpenLearner(Learner, kind="open"):
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
         wider = np.zeros((places, places + 1))
-        wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
+        wider[:old, :old] = factor[:, :-1]
+        wider[:old, -1] = factor[:, -1]
         wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
         settings = {**self.policy.settings(), "dim": places}
         return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})

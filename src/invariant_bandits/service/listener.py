@@ -102,7 +102,8 @@ def log_to_stderr(
 
 # -- connections --
 
-MOST_CONNECTIONS, MOST_PER_ADDRESS = 2_000, 1_000
+MOST_CONNECTIONS = 2_000
+MOST_PER_ADDRESS = 1_000
 """Open connections in all, and of one address; fewer where the system allows fewer open files."""
 OTHER_FILES = 128
 """Open files that are not connections: the store, logs, libraries."""
@@ -110,7 +111,8 @@ LONGEST_HEADER = 16 << 10
 """Bytes of the first line and the headers of a request."""
 HEADER_SECONDS = 10.0
 """How long a client may take for its headers."""
-BODY_SECONDS, SLOWEST_BODY = 20.0, 16 << 10
+BODY_SECONDS = 20.0
+SLOWEST_BODY = 16 << 10
 """How long it may take for the body, and one second more for so many bytes."""
 READ_SECONDS = 30.0
 """How long a client may leave a response unread."""
@@ -193,12 +195,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        self.in_headers, self.received = False, 0
+        self.in_headers = False
+        self.received = 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note that nothing more has to come."""
-        self.since, self.in_headers, self.received = None, True, 0
+        self.since = None
+        self.in_headers = True
+        self.received = 0
         super().on_message_complete()
 
     def is_too_slow(self, moment: float) -> bool:
@@ -263,7 +268,8 @@ class Listener(Server):
             "server_header": False,
         }
         super().__init__(Config(app, http=GuardedProtocol, ws="none", **where))
-        self.has_failed, self.say = has_failed, say
+        self.has_failed = has_failed
+        self.say = say
 
     async def startup(self, sockets: Any = None) -> None:
         """Begin to listen."""

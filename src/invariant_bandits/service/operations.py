@@ -27,7 +27,8 @@ Value = TypeVar("Value")
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 Handler = Callable[..., Awaitable[Any]]
 Registering = Callable[[Handler], Handler]
-MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
+MODEL = "/v1/model"
+NAMED_MODEL = "/v1/models/{model}"
 """What paths about one model begin with: the default one or that of ?model=, and one by its name."""
 audit_log = logging.getLogger("invariant_bandits.service.audit")
 
@@ -78,11 +79,13 @@ class Metrics(Collector):
             prometheus.GCCollector,
         ):
             collector(registry=registry)
-        about, labels = "Requests by route and status.", ["route", "status"]
+        about = "Requests by route and status."
+        labels = ["route", "status"]
         self._requests = prometheus.Counter(
             f"{PREFIX}_requests", about, labels, registry=registry
         )
-        name, about = f"{PREFIX}_request_duration_seconds", "How long requests took."
+        name = f"{PREFIX}_request_duration_seconds"
+        about = "How long requests took."
         self._durations = prometheus.Histogram(
             name, about, ["route"], buckets=BOUNDS, registry=registry
         )

@@ -46,7 +46,8 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
     Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside`
     names them. `aside` names further ones.
     """
-    state, least = _first_state(store, aside), store.head().seq
+    state = _first_state(store, aside)
+    least = store.head().seq
     checkpoint: bytes | None = None
     while True:
         try:
@@ -125,13 +126,15 @@ def replay_all(
     It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest
     snapshot must hold the state that the replay has at its place.
     """
-    base, newest = store.base(), store.latest_snapshot()
+    base = store.base()
+    newest = store.latest_snapshot()
     if base is None and store.start().seq:
         raise StoreError(NO_BASE)
     aside = restore(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
-    first, last_use = state.seq, _published_states(store, state)
+    first = state.seq
+    last_use = _published_states(store, state)
     published = (
         {first: State.from_bytes(state.to_bytes(), store)} if first in last_use else {}
     )
@@ -194,7 +197,9 @@ def compact(store: Any, before: float) -> tuple[int, int]:
 
     Returns how many were removed, and how many are left.
     """
-    state, start, end = restore(store), store.start().seq, store.head().seq
+    state = restore(store)
+    start = store.start().seq
+    end = store.head().seq
     cut = plan_cut(store, state, first_since(store, before, start, end))
     if cut is None:
         return 0, end - start
@@ -214,7 +219,8 @@ def plan_cut(
     Decisions that wait for rewards stay, with all events after them. A reward that comes later for a decision
     that was removed is kept and counted as one without a decision.
     """
-    start, row = store.start().seq, store.row_from(first)
+    start = store.start().seq
+    row = store.row_from(first)
     first = state.seq if row is None else row.batch
     needed = {
         decision_key(id, served.name)

@@ -21,7 +21,8 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.sql import UnavailableError
 
-LARGEST_BODY, LARGEST_UPLOAD = 1 << 20, 256 << 20
+LARGEST_BODY = 1 << 20
+LARGEST_UPLOAD = 256 << 20
 """Bytes of a request, and of a model that is uploaded."""
 MOST_TOGETHER = 1_000
 """Decisions or rewards in one request."""
@@ -31,7 +32,8 @@ DEEPEST = 16
 """Levels of nested JSON."""
 LONGEST = 1_024
 """Characters of a name or a text."""
-LONGEST_ID, LONGEST_MESSAGE = 256, 500
+LONGEST_ID = 256
+LONGEST_MESSAGE = 500
 """Characters of an id, and of an error message."""
 LARGEST = 1e12
 """Largest number."""
@@ -51,7 +53,8 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
     """Return how many values there are; refuse one that is too large, too long or nested too
     deep, by its place.
     """
-    problem, count = "", 1
+    problem = ""
+    count = 1
     if depth > DEEPEST:
         problem = f"nested deeper than {DEEPEST} levels"
     elif isinstance(value, dict):
@@ -191,10 +194,8 @@ class ErrorAnswer(msgspec.Struct):
     @classmethod
     def of(cls, refused: RefusedError) -> ErrorAnswer:
         """Return the body."""
-        code, differences = (
-            CODES.get(refused.status, "error"),
-            list(map(printable, refused.differences)),
-        )
+        code = CODES.get(refused.status, "error")
+        differences = list(map(printable, refused.differences))
         about = (
             printable(refused.message),
             printable(refused.field or ""),
@@ -217,7 +218,8 @@ async def read_body(request: Request, most: int) -> bytes:
     announced = request.headers.get("content-length")
     if announced is not None and (not announced.isdigit() or int(announced) > most):
         raise too_long
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in request.stream():
         size += len(part)
         if size > most:

@@ -336,9 +336,12 @@ class ServedModel(ModelVersions):
         """Return the version that decides, the round, what is chosen in it in the present state, and the
         expected rewards.
         """
-        rules, version, held_out = self.configuration, self.version, group == "holdout"
+        rules = self.configuration
+        version = self.version
+        held_out = group == "holdout"
         if held_out and rules.holdout_to in self.versions:
-            version, held_out = rules.holdout_to, False
+            version = rules.holdout_to
+            held_out = False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
         chances, means = learner.expect(round, rules.floor)
@@ -407,7 +410,8 @@ class StateSnapshot(msgspec.Struct):
     refusals: list[bytes] = []
 
 
-MOST_REMEMBERED, LARGEST_REMEMBERED = 20_000, 64 << 20
+MOST_REMEMBERED = 20_000
+LARGEST_REMEMBERED = 64 << 20
 """Decisions in memory, and bytes of their events; older ones are read from the store."""
 
 
@@ -433,7 +437,8 @@ class Record:
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
         if isinstance(event, Decided):
-            self.decided, self.activated = event, not event.deferred
+            self.decided = event
+            self.activated = not event.deferred
         elif isinstance(event, events.Activated):
             self.activated = True
         elif isinstance(event, Rewarded):
@@ -479,11 +484,13 @@ class Records:
     def forget(self) -> None:
         """Drop all records, so that they are read again from the store, to which other processes add."""
         self._recent.clear()
-        self._size, self._last = 0, ("", None)
+        self._size = 0
+        self._last = ("", None)
 
     def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key, body = decision_key(event.id, event.model), events.encode_event(event)
+        key = decision_key(event.id, event.model)
+        body = events.encode_event(event)
         record = self.cached(key) if fresh else self.find(key)
         if record is None or body not in self._recent[key]:
             record = record or Record()
@@ -554,7 +561,8 @@ class UnappliableError(StoreError):
     def __init__(self, seq: int, why: str) -> None:
         repair = "`invariant-bandits store repair` sets it aside"
         super().__init__(f"event {seq} cannot be applied: {why}; {repair}")
-        self.seq, self.why = seq, why
+        self.seq = seq
+        self.why = why
 
 
 class NotFoundError(InputError):
@@ -580,7 +588,8 @@ class State:
     """
 
     def __init__(self, store: Any, *, at: int | None = None) -> None:
-        self.at, self.store = at, store
+        self.at = at
+        self.store = store
         self.models: dict[str, ServedModel] = {}
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
@@ -676,8 +685,10 @@ class State:
 
     def _on_configure(self, event: events.Configured) -> None:
         self._views = None
-        served, rules = self.models[event.model], event.configuration
-        before, served.configuration = served.configuration, rules
+        served = self.models[event.model]
+        rules = event.configuration
+        before = served.configuration
+        served.configuration = rules
         if (before.holdout_to, before.holdout_key) != (
             rules.holdout_to,
             rules.holdout_key,
@@ -722,10 +733,8 @@ class State:
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = (
-            self.record(event.id, event.model),
-            self.models[event.model].waiting,
-        )
+        record = self.record(event.id, event.model)
+        waiting = self.models[event.model].waiting
         if (
             record is not None
             and record.activated
@@ -735,7 +744,8 @@ class State:
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
-        record, served = self.record(event.id, event.model), self.models[event.model]
+        record = self.record(event.id, event.model)
+        served = self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -834,7 +844,8 @@ class State:
             content, type=StateSnapshot, dec_hook=_decode_part
         )
         state = cls(store, at=snapshot.seq if published else None)
-        state.seq, state.aside = snapshot.seq, snapshot.aside
+        state.seq = snapshot.seq
+        state.aside = snapshot.aside
         state.models = {served.name: served for served in snapshot.models}
         state.refusals = dict.fromkeys(snapshot.refusals)
         return state

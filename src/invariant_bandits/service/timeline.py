@@ -75,11 +75,10 @@ class Holdout:
             side["decisions"] >= FEWEST and side["error"] is not None
             for side in sides.values()
         ):
-            model, held = sides["model"], sides["holdout"]
-            value, freedom = (
-                model["mean"] - held["mean"],
-                min(model["buckets"], held["buckets"]) - 1,
-            )
+            model = sides["model"]
+            held = sides["holdout"]
+            value = model["mean"] - held["mean"]
+            freedom = min(model["buckets"], held["buckets"]) - 1
             half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(
                 model["error"], held["error"]
             )
@@ -157,10 +156,8 @@ class Timeline:
 
     def show(self) -> Shown:
         """Return everything, as plain values; a segment is (time of its end, n, Σr, Σr²)."""
-        ends, parts = (
-            [time for time, _ in self.points] + [self.latest],
-            [*self.segments, self.last],
-        )
+        ends = [time for time, _ in self.points] + [self.latest]
+        parts = [*self.segments, self.last]
         return {
             "settled": int(sum(sums[0] for sums in parts)),
             "segments": [

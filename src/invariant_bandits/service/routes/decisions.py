@@ -145,10 +145,8 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if len(named) == len(arms) and all(
         set(arm) <= {"label", "features"} for arm in named
     ):
-        labels, rows = (
-            [arm["label"] for arm in named],
-            [arm.get("features") for arm in named],
-        )
+        labels = [arm["label"] for arm in named]
+        rows = [arm.get("features") for arm in named]
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a string")
         return labels, rows if any(row is not None for row in rows) else None
@@ -217,7 +215,8 @@ async def activate(call: Call) -> dict[str, str]:
 @operation("GET", "/v1/decisions/{id:path}", "read", query=ModelQuery)
 async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
-    id, model = check_id(call.path["id"]), call.query.get("model")
+    id = check_id(call.path["id"])
+    model = call.query.get("model")
     if model is not None:
         call.engine.view().model(model)
     decisions = await call.in_thread(_decisions, call.engine, id, model)
@@ -335,10 +334,8 @@ class DecisionQuery(ModelQuery):
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
         """Return whether a decision is one of those, as far as it says itself."""
-        in_time, text = (
-            since <= event.time < until,
-            f"{event.id}\n{event.action}\n{event.context}",
-        )
+        in_time = since <= event.time < until
+        text = f"{event.id}\n{event.action}\n{event.context}"
         is_meant = self.model in (None, event.model) and self.arm in (
             None,
             str(event.action),
@@ -357,14 +354,16 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     store = engine.store
     since = -math.inf if query.since is None else _seconds(query.since, "since")
     until = math.inf if query.until is None else _seconds(query.until, "until")
-    first, end = store.start().seq, store.head().seq
+    first = store.start().seq
+    end = store.head().seq
     end = end if query.before is None else min(end, query.before)
     first, end = (
         replay.first_event_since(store, time, first, end) for time in (since, until)
     )
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
-    size, text = 0, (query.search or "").encode()
+    size = 0
+    text = (query.search or "").encode()
     for row, event in history.latest_decisions(store, lowest, end, text):
         wanted = row.seq not in engine.view().aside and query.takes(event, since, until)
         record = _record(engine, str(row.key)) if wanted else None

@@ -89,7 +89,8 @@ async def show(call: Call) -> dict[str, Any]:
     """Show what a model is, believes and has seen, with a hash over its whole state."""
 
     def about(state: State) -> dict[str, Any]:
-        served, aside = state.model(call.model), sorted(state.aside)[-MOST_LISTED:]
+        served = state.model(call.model)
+        aside = sorted(state.aside)[-MOST_LISTED:]
         return {
             "model": served.name,
             "state_hash": served.state_hash(),

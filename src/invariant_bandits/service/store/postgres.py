@@ -116,11 +116,13 @@ class PostgresConnection(Connection):
         Whether all that is read is of one moment.
     """
 
-    begins, locks = "BEGIN", " FOR UPDATE"
+    begins = "BEGIN"
+    locks = " FOR UPDATE"
 
     def __init__(self, address: str, name: str, *, frozen: bool = False) -> None:
         psycopg = require("psycopg", "A store in PostgreSQL")
-        self.name, self._errors = name, psycopg.Error
+        self.name = name
+        self._errors = psycopg.Error
         try:
             self.raw = psycopg.connect(
                 **{**DEFAULTS, **_parts(address)}, autocommit=True
@@ -179,10 +181,8 @@ class PostgresDatabase(Database):
     """
 
     shared = True
-    shrink, scrub = (
-        ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots"),
-        (),
-    )
+    shrink = ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots")
+    scrub = ()
     tables = (
         *(
             statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")

@@ -321,13 +321,12 @@ class Database(ABC):
         check: Callable[[Path | str], object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        self.address, self.name = address, name
-        self.writing, self.learning, self.check, self.wait = (
-            writing,
-            writing and learning,
-            check,
-            wait,
-        )
+        self.address = address
+        self.name = name
+        self.writing = writing
+        self.learning = writing and learning
+        self.check = check
+        self.wait = wait
 
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
@@ -396,11 +395,9 @@ class SqlStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self.database, self.path, self.shared = (
-            database,
-            database.address,
-            database.shared,
-        )
+        self.database = database
+        self.path = database.address
+        self.shared = database.shared
         self._local = threading.local()
         self._readers: list[Connection] = []
         self._is_held = self._is_closed = False
@@ -451,7 +448,8 @@ class SqlStore:
 
     def _drop_reader(self) -> None:
         """Close the connection of this thread; the next look makes another one."""
-        reader, self._local.reader = getattr(self._local, "reader", None), None
+        reader = getattr(self._local, "reader", None)
+        self._local.reader = None
         if reader in self._readers:
             self._readers.remove(reader)
             reader.close()
@@ -670,7 +668,8 @@ class SqlStore:
 
     def _remove(self, cut: Cut) -> None:
         """Remove events, and snapshots that hold their traces."""
-        execute, first = self._writer.execute, cut.first
+        execute = self._writer.execute
+        first = cut.first
         if cut.snapshot is not None:
             execute(
                 SNAPSHOT,

@@ -20,7 +20,8 @@ from invariant_bandits.service.store.sql import (
     UnavailableError,
 )
 
-HEADER, FRAME_HEADER = 32, 24
+HEADER = 32
+FRAME_HEADER = 24
 MAGIC = 0x377F0682
 """Followed by one that says that words are big-endian."""
 
@@ -44,12 +45,10 @@ def check_journal(path: Path) -> None:
     if len(content) < HEADER:
         raise StoreError(f"{log} is damaged: its header is not whole")
     big = content[:HEADER].view(">u4").astype(np.uint32)
-    order, size, salts, stored = (
-        ">u4" if big[0] == MAGIC + 1 else "<u4",
-        int(big[2]),
-        big[4:6],
-        big[6:8],
-    )
+    order = ">u4" if big[0] == MAGIC + 1 else "<u4"
+    size = int(big[2])
+    salts = big[4:6]
+    stored = big[6:8]
     alone = content[:24].view(order).astype(np.uint32) @ checksum_coefficients(6)[0]
     is_power = size >= 512 and not size & (size - 1)
     if int(big[0]) not in (MAGIC, MAGIC + 1) or (stored != alone).any() or not is_power:
@@ -65,10 +64,8 @@ def check_journal(path: Path) -> None:
     )
     sums = np.vstack([stored, heads[:, 4:6]])  # before each frame, and after the last
     expected = covered.astype(np.uint32) @ of_words + sums[:-1] @ carried
-    follows, ours = (
-        (expected == sums[1:]).all(axis=1),
-        (heads[:, 2:4] == salts).all(axis=1),
-    )
+    follows = (expected == sums[1:]).all(axis=1)
+    ours = (heads[:, 2:4] == salts).all(axis=1)
     if (follows & ours).all():
         return
     bad = int(np.argmin(follows & ours))
@@ -101,7 +98,8 @@ def checksum_coefficients(words: int) -> tuple[Words, Words]:
         [[1, 1], [1, 2]], dtype=np.uint32
     )  # (s0, s1) before a pair of words -> after it
     pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
-    after, rows = np.eye(2, dtype=np.uint32), []
+    after = np.eye(2, dtype=np.uint32)
+    rows = []
     for _ in range(words // 2):
         rows.append(pair @ after)
         after = step @ after
@@ -191,12 +189,15 @@ NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 class SqliteConnection(Connection):
     """A connection to a SQLite file, see `Connection`; it knows the file by its inode if it writes."""
 
-    begins, locks = "BEGIN IMMEDIATE", ""
+    begins = "BEGIN IMMEDIATE"
+    locks = ""
 
     def __init__(
         self, path: Path, *, writing: bool = False, frozen: bool = False
     ) -> None:
-        self.name, self._path, self._frozen = str(path), path, frozen
+        self.name = str(path)
+        self._path = path
+        self._frozen = frozen
         self._log = path.with_name(f"{path.name}-wal")
         self.inode: tuple[int, int] | None = None
         self._log_inode: tuple[int, int] | None = None
@@ -282,7 +283,8 @@ class SqliteDatabase(Database):
     """
 
     shared = False
-    shrink, scrub = ("VACUUM",), ("PRAGMA wal_checkpoint(TRUNCATE)",)
+    shrink = ("VACUUM",)
+    scrub = ("PRAGMA wal_checkpoint(TRUNCATE)",)
     structures = "PRAGMA integrity_check(1)"
     tables = (
         *(
