@@ -134,9 +134,7 @@ class Access:
         token = _token(request)
         address = request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if digest not in self._trusted and not self._take(
-            address, *WRONG_TOKENS, cost=0.0
-        ):
+        if digest not in self._trusted and not self._may_guess(address, cost=0.0):
             raise RefusedError(
                 429,
                 "this address sent too many wrong tokens",
@@ -149,7 +147,7 @@ class Access:
             if hmac.compare_digest(known, digest)
         ]
         if not roles:
-            self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
+            self._may_guess(address, cost=1.0 if token else 0.0)
             words = (
                 "the token is not known"
                 if token
@@ -165,6 +163,11 @@ class Access:
         self._trusted.add(digest)
         self._slow_down(caller)
         return caller
+
+    def _may_guess(self, address: str, cost: float) -> bool:
+        """Return whether an address has not sent too many wrong tokens, and count the cost."""
+        per_second, at_once = WRONG_TOKENS
+        return self._take(address, per_second, at_once, cost)
 
     def charge(self, caller: Caller, more: int) -> None:
         """Count so many more decisions or rewards of a request that was let in: the next ones wait for it."""

@@ -221,12 +221,13 @@ def _fitted_to_arms(
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
-    rounds = (
+    statistics = ArmStatistics.from_rounds(
         np.array(contexts).reshape(len(played), -1),
         np.array(played),
         np.array(rewards),
+        windows=windows,
+        link="identity",
     )
-    statistics = ArmStatistics.from_rounds(*rounds, windows=windows, link="identity")
     words = f"{len(arms)} arms, {len(slopes)} of {len(uses)} features"
     words = f"{count:,} decisions in {windows} windows, {words}"
     return learner.with_policy(AutoISD.from_arms(statistics), names), words
@@ -266,6 +267,7 @@ def follow(
 FEWEST_JUDGED = 200
 """Decisions of the running version below which nothing is concluded."""
 MOST_WAITING = 100_000
+"""Decisions without a reward that a judge remembers: some 10 MB."""
 
 
 class Judge:
@@ -452,7 +454,7 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
         ]
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
         mean = float(np.mean(rewards))
-        (logged, deviation) = learner.reward_scale
+        logged, deviation = learner.reward_scale
         if abs(mean - logged) > FAR * deviation:
             words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
             differences.append(f"rewards: {words} ± {deviation:.2g}")
@@ -535,10 +537,15 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     follow(learner, store, model, judged_from, upto, judge)
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
     evaluation = judge.evaluation()
-    note = f"{words}; {in_words(evaluation)}"
-    content = learner.to_bytes()
     return RefitResult(
-        learner.kind, content, base.version, through, upto, note, first_fit, evaluation
+        kind=learner.kind,
+        content=learner.to_bytes(),
+        base=base.version,
+        through=through,
+        upto=upto,
+        note=f"{words}; {in_words(evaluation)}",
+        first_fit=first_fit,
+        evaluation=evaluation,
     )
 
 
@@ -574,8 +581,17 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
         )
 
     learner = FittedLearner(fit_logs(path, progress=progress), seed)
-    note = f"{path.name}: {learner.model.moments.rounds:,} rounds in {learner.model.moments.windows} windows"
-    return RefitResult(learner.kind, learner.to_bytes(), "", 0, 0, note, False, {})
+    moments = learner.model.moments
+    return RefitResult(
+        kind=learner.kind,
+        content=learner.to_bytes(),
+        base="",
+        through=0,
+        upto=0,
+        note=f"{path.name}: {moments.rounds:,} rounds in {moments.windows} windows",
+        first_fit=False,
+        evaluation={},
+    )
 
 
 Activation = Literal["better", "always", "never"]
@@ -634,11 +650,22 @@ class RefitSchedule:
 
 
 def add_caught_up(
-    engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any
+    engine: Engine,
+    model: str,
+    learner: Learner,
+    upto: int,
+    *,
+    base: str,
+    note: str,
+    by: str,
+    why: str,
+    through: int,
+    evaluation: dict[str, Any] | None,
 ) -> str:
-    """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
+    """Add a version after it has learned the events from number `upto` on.
 
-    `about` are further arguments of `commands.add_version`.
+    It decides if the version `base` does now. The other arguments are those of
+    `commands.add_version`.
     """
     while (last := engine.view().seq) - upto > CLOSE:
         follow(learner, engine.store, model, upto, last)
@@ -648,10 +675,18 @@ def add_caught_up(
         nonlocal upto
         follow(learner, state.store, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
-        active = state.model(model).version == base
-        return commands.add_version(
-            model, learner, "background", active=active, **about
-        )(state, batch)
+        add = commands.add_version(
+            model,
+            learner,
+            "background",
+            active=state.model(model).version == base,
+            note=note,
+            by=by,
+            why=why,
+            through=through,
+            evaluation=evaluation,
+        )
+        return add(state, batch)
 
     return engine.call(command, alone=True)
 
@@ -673,14 +708,19 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
-    about: dict[str, Any] = {
-        "note": f"{version}, caught up; {added.note}",
-        "by": by,
-        "why": "by hand",
-    }
-    about |= {"through": added.through, "evaluation": added.evaluation}
     learner = learner_from_bytes(added.learner, content, version)
-    return add_caught_up(engine, model, learner, upto, served.version, **about)
+    return add_caught_up(
+        engine,
+        model,
+        learner,
+        upto,
+        base=served.version,
+        note=f"{version}, caught up; {added.note}",
+        by=by,
+        why="by hand",
+        through=added.through,
+        evaluation=added.evaluation,
+    )
 
 
 class Learning:
@@ -749,18 +789,17 @@ class Learning:
         due = time.time() + wait
         while not self._ending:
             try:
-                request = self._requests.get(
-                    timeout=min(max(due - time.time(), 0.0), wait)
-                )
+                timeout = min(max(due - time.time(), 0.0), wait)
+                request = self._requests.get(timeout=timeout)
                 if request is not None:
-                    self._learn(*request)
+                    model, by, log_file = request
+                    self._learn(model, by, log_file)
             except queue.Empty:
                 for model in self.engine.view().models:
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                moment = max(
-                    time.time(), due
-                )  # a timer that is early must not ring twice
+                # a timer that is early must not ring twice
+                moment = max(time.time(), due)
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
@@ -768,10 +807,10 @@ class Learning:
         began = time.time()
         try:
             refit = self._fit(model, log_file)
-            not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
-            outcome = (
-                not_learned if isinstance(refit, str) else self._add(model, by, refit)
-            )
+            if isinstance(refit, str):
+                outcome: dict[str, Any] = {"status": "not learned", "why": refit}
+            else:
+                outcome = self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
@@ -814,11 +853,17 @@ class Learning:
         shown = {"note": refit.note, "evaluation": refit.evaluation}
         learner = learner_from_bytes(refit.kind, refit.content, "the new version")
         if refit.base:
-            why = f"learned from its own history, activated {self.plan.activate}"
-            about = {**shown, "by": by, "through": refit.through, "why": why}
-            base = refit.base if self._activates(refit) else ""
             version = add_caught_up(
-                self.engine, model, learner, refit.upto, base, **about
+                self.engine,
+                model,
+                learner,
+                refit.upto,
+                base=refit.base if self._activates(refit) else "",
+                note=refit.note,
+                by=by,
+                why=f"learned from its own history, activated {self.plan.activate}",
+                through=refit.through,
+                evaluation=refit.evaluation,
             )
         else:
             command = commands.add_version(

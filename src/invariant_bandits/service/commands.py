@@ -35,6 +35,7 @@ from invariant_bandits.service.state import (
 from invariant_bandits.service.store.sql import Cut, Row, StoreError
 
 LARGEST_REWARD = 1e9
+"""A larger one is a mistake rather than an amount; sums of squares stay far from overflow."""
 MOST_COST = 100_000
 """Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
 MOST_WAITING = 1_000_000
@@ -257,21 +258,23 @@ class DecisionCommand:
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
-        early = (
-            [] if known is None else known.rewards
-        )  # they came before their decision
+        # rewards may have come before their decision
+        early = [] if known is None else known.rewards
         for reward in early:
-            about = (moment, decided.id, served.name, reward.value)
-            proposed.append(Rewarded(*about, "joined", reward.request))
-        if (
-            early
-            and served.configuration.reward_wait is None
-            and not self.deferred
-            and state.at is None
-        ):
             proposed.append(
-                served.close(moment, decided.id, [reward.value for reward in early])
+                Rewarded(
+                    time=moment,
+                    id=decided.id,
+                    model=served.name,
+                    value=reward.value,
+                    fate="joined",
+                    request=reward.request,
+                )
             )
+        waits = self.deferred or served.configuration.reward_wait is not None
+        if early and not waits and state.at is None:
+            values = [reward.value for reward in early]
+            proposed.append(served.close(moment, decided.id, values))
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
         return decided
@@ -282,9 +285,9 @@ class DecisionCommand:
         """Return the decision, `drawn` of the same model being proposed before it."""
         id = self.id or _new_id(moment)
         draw = served.counts.decisions + drawn
-        if (
-            state.at is not None
-        ):  # processes that know nothing of each other share a draw only by chance
+        if state.at is not None:
+            # processes that know nothing of each other share a draw only by chance; seven
+            # bytes, because MessagePack's integers end at eight
             key = decision_key(id, served.name).encode(errors="surrogatepass")
             draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
         rules = served.configuration
@@ -292,24 +295,24 @@ class DecisionCommand:
         if rules.holdout_key is not None:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
         group, bucket = rules.group_of(served.name, unit)
-        about = (self.context, self.labels, self.actions, draw, group)
-        version, round, choice, means = served.choose(*about)
+        version, round, choice, means = served.choose(
+            self.context, self.labels, self.actions, draw, group
+        )
         learner = served.learners[version]
         why = "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
         return Decided(
-            *(
-                moment,
-                id,
-                served.name,
-                version,
-                draw,
-                self.context,
-                list(round.labels),
-                self.actions,
-            ),
-            *choice,
+            time=moment,
+            id=id,
+            model=served.name,
+            version=version,
+            draw=draw,
+            context=self.context,
+            labels=list(round.labels),
+            actions=self.actions,
+            place=choice.place,
+            propensities=choice.propensities,
             means=means,
             deferred=self.deferred,
             protocol=self.protocol,
@@ -326,11 +329,15 @@ class DecisionCommand:
 
     def _is_about(self, decided: Decided) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
-        offered = (list(self.labels), self.actions)
-        if not self._means_all_arms and (decided.labels, decided.actions) != offered:
-            return False
-        own = (self._means_all_arms, self.context, self.deferred)
-        return (decided.all_arms, decided.context, decided.deferred) == own
+        is_same_offer = self._means_all_arms or (
+            decided.labels == list(self.labels) and decided.actions == self.actions
+        )
+        return (
+            is_same_offer
+            and decided.all_arms == self._means_all_arms
+            and decided.context == self.context
+            and decided.deferred == self.deferred
+        )
 
 
 @dataclass(slots=True)
@@ -367,27 +374,15 @@ class RewardCommand:
         if any(self._is_repeated(reward, record, single) for reward in record.rewards):
             return "unchanged"
         if record.decided is None:
-            batch.add(
-                state,
-                [
-                    Rewarded(
-                        moment, self.id, served.name, value, "unknown", self.request
-                    )
-                ],
-            )
+            batch.add(state, [self._event(moment, served.name, "unknown")])
             return "unknown"
         if single and (earlier := record.joined()):
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
-            batch.add(
-                state,
-                [Rewarded(moment, self.id, served.name, value, "late", self.request)],
-            )
+            batch.add(state, [self._event(moment, served.name, "late")])
             return "late"
-        proposed: list[AnyEvent] = [
-            Rewarded(moment, self.id, served.name, value, "joined", self.request)
-        ]
+        proposed: list[AnyEvent] = [self._event(moment, served.name, "joined")]
         status = "waiting"
         if record.activated and state.at is None and not served.awaits(record.decided):
             closed = served.close(moment, self.id, [value])
@@ -396,9 +391,22 @@ class RewardCommand:
         batch.add(state, proposed)
         return status
 
+    def _event(self, moment: float, model: str, fate: events.Fate) -> Rewarded:
+        """Return the event that says what becomes of the reward."""
+        return Rewarded(
+            time=moment,
+            id=self.id,
+            model=model,
+            value=self.value,
+            fate=fate,
+            request=self.request,
+        )
+
     def _is_repeated(self, reward: Rewarded, record: Record, single: bool) -> bool:
-        """Return whether a reward is this one: of the same request, or of the same value where one is all
-        there is.
+        """Return whether a reward is this one.
+
+        It is if it came with the same request, or has the same value where one reward is all
+        that counts.
         """
         if record.decided is None:
             return reward.value == self.value and reward.request == self.request
@@ -453,11 +461,13 @@ def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
         raise StoreError(
             f"decision {id!r} waits for rewards, and its event is not in the store"
         )
-    closed = Closed(moment, id, model, None, "not activated")
-    batch.add(
-        state,
-        [served.close(moment, id, record.joined()) if record.activated else closed],
-    )
+    if record.activated:
+        closed = served.close(moment, id, record.joined())
+    else:
+        closed = Closed(
+            time=moment, id=id, model=model, value=None, why="not activated"
+        )
+    batch.add(state, [closed])
 
 
 @returns_command
@@ -498,14 +508,32 @@ def add_version(
     number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
     version = f"{number}-{digest[:8]}"
     last = state.seq if through is None else through
-    about = (model, version, learner.kind, digest, origin, note, by, last, evaluation)
+    added = events.VersionAdded(
+        time=batch.tick(),
+        model=model,
+        version=version,
+        learner=learner.kind,
+        content=digest,
+        origin=origin,
+        note=note,
+        by=by,
+        through=last,
+        evaluation=evaluation,
+    )
     batch.contents.append(content)
-    batch.add(state, [events.VersionAdded(batch.tick(), *about)])
+    batch.add(state, [added])
     if active:
-        batch.add(
-            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
-        )
+        batch.add(state, [_activated(batch, model, version, why, by)])
     return version
+
+
+def _activated(
+    batch: EventBatch, model: str, version: str, why: str, by: str
+) -> events.VersionActivated:
+    """Return the event that has a version decide from now on."""
+    return events.VersionActivated(
+        time=batch.tick(), model=model, version=version, why=why, by=by
+    )
 
 
 @returns_command
@@ -522,9 +550,7 @@ def activate_version(
     served = state.model(model)
     served.check_version(version)
     if version != served.version:
-        batch.add(
-            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
-        )
+        batch.add(state, [_activated(batch, model, version, why, by)])
     return version
 
 
@@ -583,7 +609,10 @@ def change_arms(
     trial = type(learner).from_bytes(learner.to_bytes(), "this model")
     if add:
         trial.add_arm(label, features)
-        batch.add(state, [events.ArmAdded(batch.tick(), model, label, features, by)])
+        added = events.ArmAdded(
+            time=batch.tick(), model=model, label=label, features=features, by=by
+        )
+        batch.add(state, [added])
     else:
         trial.retire_arm(label)
         batch.add(state, [events.ArmRetired(batch.tick(), model, label, by)])

@@ -13,6 +13,7 @@ from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.service.timeline import Shown
 
 MOST_ARMS = 50
+"""Arms that the page lists, those that were chosen most."""
 
 
 def versions_of(served: ServedModel) -> list[Shown]:

@@ -24,6 +24,7 @@ ClosedBecause = Literal[
     "not activated",
     "not learned in this mode",
 ]
+Fate = Literal["joined", "late", "unknown"]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -198,7 +199,7 @@ class Rewarded(DecisionEvent, frozen=True, array_like=True, tag="reward"):
     """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
 
     value: float
-    fate: Literal["joined", "late", "unknown"]
+    fate: Fate
     request: str | None = None
 
 

@@ -35,6 +35,7 @@ from invariant_bandits.service.store.sql import Row
 from invariant_bandits.storage import atomic_write
 
 SCANNED_TOGETHER = 1_000
+"""Events that a search backwards reads at a time: about a megabyte."""
 
 
 class SettledDecision(NamedTuple):

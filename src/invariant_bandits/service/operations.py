@@ -364,7 +364,15 @@ def operation(
     """Register a handler as an operation; for the parameters see `Operation`."""
 
     def register(handler: Handler) -> Handler:
-        OPERATIONS.append(Operation(method, path, role, handler, bodies, **options))
+        registered = Operation(
+            method=method,
+            path=path,
+            role=role,
+            handler=handler,
+            bodies=bodies,
+            **options,
+        )
+        OPERATIONS.append(registered)
         return handler
 
     return register

@@ -103,15 +103,15 @@ CODES = {
     403: "not allowed",
     404: "not found",
     405: "method",
-}
-CODES |= {
     409: "conflict",
     413: "too large",
     415: "media type",
     422: "invalid",
     429: "too many",
+    500: "internal",
+    503: "unavailable",
 }
-CODES |= {500: "internal", 503: "unavailable"}
+"""What an error is called, by its HTTP status."""
 
 
 @dataclass(eq=False)
@@ -165,13 +165,11 @@ def refusal(error: BaseException) -> RefusedError:
         )
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
-        status = (
-            409
-            if isinstance(error, ConflictError)
-            else 404
-            if isinstance(error, NotFoundError)
-            else 422
-        )
+        status = 422
+        if isinstance(error, ConflictError):
+            status = 409
+        elif isinstance(error, NotFoundError):
+            status = 404
         return RefusedError(status, str(error), field)
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "internal error; the service has logged it")
@@ -194,14 +192,13 @@ class ErrorAnswer(msgspec.Struct):
     @classmethod
     def of(cls, refused: RefusedError) -> ErrorAnswer:
         """Return the body."""
-        code = CODES.get(refused.status, "error")
-        differences = list(map(printable, refused.differences))
-        about = (
-            printable(refused.message),
-            printable(refused.field or ""),
-            differences,
+        details = ErrorDetails(
+            code=CODES.get(refused.status, "error"),
+            message=printable(refused.message),
+            field=printable(refused.field or ""),
+            differences=[printable(difference) for difference in refused.differences],
         )
-        return cls(ErrorDetails(code, *about))
+        return cls(details)
 
 
 def printable(text: str) -> str:

@@ -338,30 +338,23 @@ class ServedModel(ModelVersions):
         """
         rules = self.configuration
         version = self.version
-        held_out = group == "holdout"
-        if held_out and rules.holdout_to in self.versions:
+        is_held_out = group == "holdout"
+        if is_held_out and rules.holdout_to in self.versions:
             version = rules.holdout_to
-            held_out = False
+            is_held_out = False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
         chances, means = learner.expect(round, rules.floor)
         if rules.mode != "online":
-            return version, round, Choice.certain(0, len(means)), means
-        if held_out and rules.holdout_to in round.labels:
-            return (
-                version,
-                round,
-                Choice.certain(round.labels.index(rules.holdout_to), len(means)),
-                means,
-            )
-        if held_out:
-            chances = [1.0 / len(means)] * len(means)
-        return (
-            version,
-            round,
-            Choice.drawn(chances, learner.seed, draw, round.features),
-            means,
-        )
+            choice = Choice.certain(0, len(means))
+        elif is_held_out and rules.holdout_to in round.labels:
+            reference = round.labels.index(rules.holdout_to)
+            choice = Choice.certain(reference, len(means))
+        else:
+            if is_held_out:
+                chances = [1.0 / len(means)] * len(means)
+            choice = Choice.drawn(chances, learner.seed, draw, round.features)
+        return version, round, choice, means
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -377,14 +370,16 @@ class ServedModel(ModelVersions):
         """Return the event that settles a decision with these rewards."""
         rules = self.configuration
         if rules.mode == "logging":
-            return Closed(moment, id, self.name, None, "not learned in this mode")
-        if not values:
-            why: events.ClosedBecause = (
-                "no reward" if rules.default_reward is None else "default"
-            )
-            return Closed(moment, id, self.name, rules.default_reward, why)
-        why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
-        return Closed(moment, id, self.name, AGGREGATES[rules.aggregation](values), why)
+            value = None
+            why: events.ClosedBecause = "not learned in this mode"
+        elif not values:
+            value = rules.default_reward
+            why = "no reward" if value is None else "default"
+        else:
+            value = AGGREGATES[rules.aggregation](values)
+            is_single = rules.reward_wait is None or len(values) == 1
+            why = "reward" if is_single else "aggregate"
+        return Closed(time=moment, id=id, model=self.name, value=value, why=why)
 
 
 def _encode_part(part: Any) -> Any:
@@ -712,9 +707,8 @@ class State:
         if label not in served.plays and len(served.plays) >= MOST_COUNTED:
             label = OTHERS
         served.plays[label] = served.plays.get(label, 0) + 1
-        with contextlib.suppress(
-            *UNLEARNABLE
-        ):  # what a learner cannot note must not stop a replay
+        # what a learner cannot note must not stop a replay
+        with contextlib.suppress(*UNLEARNABLE):
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
@@ -757,10 +751,8 @@ class State:
             teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (
-            ValueError,
-            ArithmeticError,
-        ):  # this version cannot take it: so in every replay
+        except (ValueError, ArithmeticError):
+            # this version cannot take it, in a replay neither
             served.counts.refused += 1
             latest = [*self.refusals, _refusal(event.id, event.model)]
             self.refusals = dict.fromkeys(latest[-MOST_REFUSALS:])

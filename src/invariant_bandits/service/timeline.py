@@ -18,12 +18,15 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.settings import BUCKETS, Configuration
 
 MOST_SEGMENTS = 160
+"""Points of the chart of rewards; two of them are joined into one as soon as there are so many."""
 FIRST_LENGTH = 5
 """Decisions per segment at the beginning; neighbours are joined as there get to be more."""
 FEWEST = 30
 """Decisions on both sides of a holdout before the uplift is shown."""
 MOST_MARKS = 20
+"""Versions and alarms, the latest, that the chart of rewards can show side by side."""
 CONFIDENCE = 0.95
+"""Coverage of the interval of an uplift, as everywhere in the library."""
 
 Shown = dict[str, Any]
 

@@ -96,11 +96,18 @@ def _context(body: FlagRequest) -> dict[str, Any]:
     return context
 
 
-def _command(key: str, context: dict[str, Any], **options: Any) -> DecisionCommand:
+def _command(
+    key: str, context: dict[str, Any], *, id: str | None = None, deferred: bool = False
+) -> DecisionCommand:
     """Return the command to decide about the unit that the context names."""
     features = {name: value for name, value in context.items() if name != TARGETING}
     return DecisionCommand(
-        key, features, protocol="ofrep", unit=context.get(TARGETING), **options
+        model=key,
+        context=features,
+        id=id,
+        deferred=deferred,
+        protocol="ofrep",
+        unit=context.get(TARGETING),
     )
 
 

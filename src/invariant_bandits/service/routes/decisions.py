@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,24 +53,26 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
         check_values(self.context, "context")
         labels, actions = offer(self.arms)
         return DecisionCommand(
-            self.model or model,
-            self.context,
-            labels,
-            actions,
-            self.id,
-            self.defer,
+            model=self.model or model,
+            context=self.context,
+            labels=labels,
+            actions=actions,
+            id=self.id,
+            deferred=self.defer,
             unit=self.unit,
         )
 
     def answer(self, event: Decided) -> DecisionAnswer:
         """Return the answer about the decision; expected rewards only if they were asked for."""
-        about = (
-            event.version,
-            event.model,
-            _scores(event) if self.scores else None,
-            event.deferred,
+        return DecisionAnswer(
+            id=event.id,
+            action=event.action,
+            propensity=event.propensity,
+            version=event.version,
+            model=event.model,
+            scores=_scores(event) if self.scores else None,
+            deferred=event.deferred,
         )
-        return DecisionAnswer(event.id, event.action, event.propensity, *about)
 
 
 class DecisionBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -134,9 +137,8 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if arms is None:
         return [], None
     check_count(arms, MOST_OFFERED, "arms", "offered")
-    if all(
-        isinstance(arm, list) for arm in arms
-    ):  # numbers within their bounds, by their type
+    # the type of the field has checked that rows hold numbers within their bounds
+    if all(isinstance(arm, list) for arm in arms):
         return [], list(arms)
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
@@ -233,17 +235,15 @@ async def look_up(call: Call) -> dict[str, Any]:
 
 def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
     """Return what the store knows of decisions under an id: that of a model, or those of all."""
-    keys = (
-        engine.store.keys_from(decision_key(id))
-        if model is None
-        else [decision_key(id, model)]
-    )
-    records = [_record(engine, key) for key in keys]
-    return [
-        _whole(engine, record, record.decided)
-        for record in records
-        if record and record.decided
-    ]
+    keys: Iterable[str] = [decision_key(id, model or "")]
+    if model is None:
+        keys = engine.store.keys_from(decision_key(id))
+    decisions = []
+    for key in keys:
+        record = _record(engine, key)
+        if record is not None and record.decided is not None:
+            decisions.append(_shown(engine, record, record.decided))
+    return decisions
 
 
 def _record(engine: Engine, key: str) -> Record | None:
@@ -272,29 +272,31 @@ def _status(engine: Engine, record: Record) -> Status:
     return "refused" if is_refused else "learned"
 
 
-def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
-    shown = (
-        "id",
-        "action",
-        "propensity",
-        "version",
-        "model",
-        "time",
-        "context",
-        "propensities",
-        "deferred",
-    )
+def _shown(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
+    """Return everything that is known of a decision."""
+    settled = None
+    if record.closed is not None:
+        settled = record.closed.show("value", "why", "time")
     return {
-        **event.show(*shown, "why", "group", "protocol"),
+        "id": event.id,
+        "action": event.action,
+        "propensity": event.propensity,
+        "version": event.version,
+        "model": event.model,
+        "time": event.time,
+        "context": event.context,
+        "propensities": event.propensities,
+        "deferred": event.deferred,
+        "why": event.why,
+        "group": event.group,
+        "protocol": event.protocol,
         "arms": event.labels or event.actions,
         "features": event.actions if event.labels else None,
         "scores": _scores(event),
         "status": _status(engine, record),
         "activated": record.activated,
         "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
-        "settled": None
-        if record.closed is None
-        else record.closed.show("value", "why", "time"),
+        "settled": settled,
     }
 
 
@@ -334,13 +336,13 @@ class DecisionQuery(ModelQuery):
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
         """Return whether a decision is one of those, as far as it says itself."""
-        in_time = since <= event.time < until
-        text = f"{event.id}\n{event.action}\n{event.context}"
-        is_meant = self.model in (None, event.model) and self.arm in (
-            None,
-            str(event.action),
-        )
-        return in_time and is_meant and (self.search or "") in text
+        if not since <= event.time < until:
+            return False
+        if self.model not in (None, event.model):
+            return False
+        if self.arm not in (None, str(event.action)):
+            return False
+        return (self.search or "") in f"{event.id}\n{event.action}\n{event.context}"
 
 
 @operation("GET", "/v1/decisions", "read", query=DecisionQuery)
@@ -357,9 +359,9 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     first = store.start().seq
     end = store.head().seq
     end = end if query.before is None else min(end, query.before)
-    first, end = (
-        replay.first_event_since(store, time, first, end) for time in (since, until)
-    )
+    from_time = replay.first_event_since(store, since, first, end)
+    end = replay.first_event_since(store, until, first, end)
+    first = from_time
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
     size = 0
@@ -369,7 +371,7 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
         record = _record(engine, str(row.key)) if wanted else None
         if record is None or query.status not in (None, _status(engine, record)):
             continue
-        decisions.append({"seq": row.seq, **_whole(engine, record, event)})
+        decisions.append({"seq": row.seq, **_shown(engine, record, event)})
         size += len(row.body)
         if len(decisions) >= query.limit or size > LARGEST_PAGE:
             return {"decisions": decisions, "next": row.seq}
