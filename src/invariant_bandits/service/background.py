@@ -105,8 +105,9 @@ def made_from(
 def _updated(
     learner: FittedLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str]:
-    """The model with the new decisions as further windows, by their number: times of the old log may be
-    of any kind.
+    """Return the model with the new decisions as further windows.
+
+    The windows are by number of decisions: times of the old log may be of any kind.
     """
     own = learner.model
     layout = history.layout_of(decisions, learner)
@@ -185,8 +186,9 @@ def _fitted(
 def _fitted_to_arms(
     learner: OpenLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str] | None:
-    """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
-    there are too few arms or decisions for it.
+    """Return AutoISD with a prior over arms, which also covers arms that come later.
+
+    None where actions have features, or there are too few arms or decisions for it.
     """
     plays = Counter[str]()
     uses = Counter[str]()
@@ -407,8 +409,7 @@ FAR = 5.0
 
 
 def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
-    """Say how a version that does not decide yet differs from the active one, and what it would have done
-    with the latest requests.
+    """Try a version that does not decide yet on the latest requests.
 
     Returns
     -------
@@ -505,8 +506,9 @@ class RefitResult(msgspec.Struct):
 
 
 def learn_from_history(store: Any, model: str) -> RefitResult:
-    """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as
-    they come.
+    """Fit a new version of a model to its older decisions, and judge it on the latest.
+
+    It learns the latest as they come.
 
     In between it learns some without being judged.
 
@@ -550,8 +552,9 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name, "log": path or "", "seed": number}:
-    write a RefitResult, or why there is none.
+    """Do what standard input says; write a RefitResult, or why there is none.
+
+    The input is {"store": address, "model": name, "log": path or "", "seed": number}.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
@@ -761,8 +764,9 @@ class Learning:
         self._thread.join()
 
     def begin(self, model: str, by: str = "", log: Path | None = None) -> None:
-        """Learn a model from its history, or a new one from a log, as soon as possible; ConflictError if that
-        is under way. The folder of the log is removed then.
+        """Learn a model from its history, or a new one from a log, as soon as possible.
+
+        ConflictError if that is under way. The folder of the log is removed when it is done.
         """
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
@@ -847,9 +851,7 @@ class Learning:
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Make a new model of what was fitted to a log; else a version that has learned what happened
-        meanwhile.
-        """
+        """Add what was fitted: a new model, or a version that has learned what happened since."""
         shown = {"note": refit.note, "evaluation": refit.evaluation}
         learner = learner_from_bytes(refit.kind, refit.content, "the new version")
         if refit.base:

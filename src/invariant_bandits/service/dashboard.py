@@ -1,5 +1,6 @@
-"""What the page and the metrics show: plain values that the engine's thread makes now and then, so
-reading them needs no lock.
+"""What the page and the metrics show, as plain values.
+
+The engine's thread makes them now and then, so reading them needs no lock.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def summary_of(served: ServedModel) -> Shown:
 
 
 def arms_of(served: ServedModel) -> Shown:
-    """Return the arms that were chosen most, whether the registered ones are active, and how many
-    there are.
+    """Return the arms that were chosen most, and how many there are.
+
+    Of registered arms it says whether they are active.
     """
     registered = served.learner.arms
     known = registered or served.plays

@@ -1,5 +1,6 @@
-"""The engine: one thread that owns the state, decides and learns, and commits what happened before it
-answers.
+"""The engine: one thread that owns the state, decides, learns and commits.
+
+It answers a request only after what happened is committed.
 
 Requests that come while a commit is under way are taken together in the next one. Within such a batch every
 decision sees the state before it; what is learned is learned after the commit. So nothing has to be taken
@@ -387,8 +388,9 @@ class Engine:
                 return
 
     def _restore(self, aside: Mapping[int, str] | None = None) -> None:
-        """Begin again from the newest snapshot: the one that was stored with what was erased has no trace of
-        that.
+        """Begin again from the newest snapshot.
+
+        The snapshot that was stored with an erasure has no trace of what was erased.
         """
         try:
             self.state = replay.restore(self.store, aside)
@@ -452,8 +454,9 @@ class Engine:
         return batch
 
     def _commit(self, batch: EventBatch) -> bool:
-        """Make what was proposed durable, and so; False if there were events before it that it does not
-        know of yet.
+        """Make what was proposed durable, and apply it.
+
+        Returns False if others had added events that the proposals do not know of yet.
         """
         if not self.available:
             raise UnavailableError("the store cannot take events")

@@ -1,5 +1,6 @@
-"""What can happen to a service, one append-only record each; the state is a function of these in their
-order.
+"""What can happen to a service, one append-only record each.
+
+The state is a function of these events in their order.
 """
 
 from __future__ import annotations
@@ -110,8 +111,7 @@ class ArmRetired(AnyEvent, frozen=True, array_like=True, tag="retire"):
 
 
 class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
-    """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
-    on it.
+    """A decision, with all that is needed to learn from it, check it and evaluate on it.
 
     Parameters
     ----------
@@ -228,8 +228,9 @@ class Removed(AnyEvent, frozen=True, array_like=True, tag="removed"):
 
 
 class ClockMoved(AnyEvent, frozen=True, array_like=True, tag="clock"):
-    """The clock of the machine was set otherwise, by so many seconds; waits go on for as long as they had
-    to.
+    """The clock of the machine was set to another time, by so many seconds.
+
+    Waits go on for as long as they had to.
     """
 
     by: float

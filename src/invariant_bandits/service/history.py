@@ -53,8 +53,10 @@ Decisions = Callable[[], Iterable[SettledDecision]]
 def events_of(
     store: Any, model: str, first: int, last: int
 ) -> Iterator[tuple[int, AnyEvent, Record]]:
-    """Yield number and event of what happened to a model from `first` to before `last`, unless it was set
-    aside, and the record of the decision it is about, which is empty if there is none.
+    """Yield what happened to a model from event `first` to before `last`.
+
+    Each item is the number of an event, the event, and the record of its decision, which is empty
+    if there is none. Events that were set aside are left out.
     """
     aside = set_aside_events(store)
     records = Records(store.of_key)
@@ -166,8 +168,9 @@ class Layout:
     chosen_only: bool = False
 
     def schema_like(self, schema: Schema) -> Schema:
-        """What the columns mean, if the model was fitted to a log with this schema; times are not looked
-        at.
+        """Return what the columns mean, for a model that was fitted to a log with this schema.
+
+        Times are not looked at.
         """
         roles = self.roles
         features = schema.features or self.columns
@@ -214,8 +217,9 @@ class Layout:
 
 
 def numbers_of(decided: Decided, place: int) -> dict[str, float]:
-    """Return the named numbers of an offered action, but for the constant, as a model that began empty has
-    them.
+    """Return the named numbers of an offered action, as a model that began empty has them.
+
+    The constant is left out.
     """
     own = None if decided.actions is None else decided.actions[place]
     label = decided.labels[place] if decided.labels else None

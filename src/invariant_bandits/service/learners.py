@@ -131,8 +131,9 @@ class Learner(ABC):
         """The policy, with at least so many places for features."""
 
     def expect(self, round: Round, floor: float) -> tuple[list[float], list[float]]:
-        """Probabilities and expected rewards (K,) in the present state; a policy that does not randomise gets
-        this share of uniform chance.
+        """Return probabilities and expected rewards (K,) in the present state.
+
+        A policy that does not randomise gets this share of uniform chance.
         """
         policy = self.policy_over(round.features.shape[1])
         propensities, means = policy_base.expect(policy, round.features)
@@ -322,8 +323,9 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
 
 
 class FittedLearner(Learner, kind="model"):
-    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
-    asked for.
+    """Decides by the policy of a Model.
+
+    A policy that does not randomise is made to, with the floor that is asked for.
 
     Parameters
     ----------
@@ -521,8 +523,9 @@ CONSTANT = "1"
 
 
 def named_numbers(values: Any, what: str) -> dict[str, float]:
-    """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as
-    nothing.
+    """Return the numbers of nested JSON by dotted name.
+
+    A text, true or false counts as an indicator name=value; null counts as nothing.
 
     Lists are read as if their parts stood side by side: numbers get their place as a name. Numbers beyond ±1
     are compressed, sign(x)·(1 + log|x|), so that no unit drowns the others.

@@ -1,5 +1,6 @@
-"""Between the network and the application: connections with time limits and a bound per address,
-logs, and an end within a stated time.
+"""Between the network and the application: limits of connections, logs, the end.
+
+Connections have time limits and a bound per address. The service ends within a stated time.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ class LogFormatter(logging.Formatter):
 def log_to_stderr(
     level: str = "info", *, as_json: bool = False, access: bool = False
 ) -> None:
-    """Send the logs of a service to standard error, those of this level and above; with `access` a line
-    for every request.
+    """Send the logs of a service to standard error, those of this level and above.
+
+    With `access`, every request has a line.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter(as_json))
@@ -158,8 +160,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connections that have waited longest, a sixteenth of what is allowed, of the
-        address that has most of them; or this one if all are busy.
+        """Close the connections that have waited longest.
+
+        A sixteenth of what is allowed is closed, of the address that has most of them; or this one if
+        all are busy.
         """
         others = [
             each for each in self.connections if isinstance(each, GuardedProtocol)
@@ -207,8 +211,9 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def is_too_slow(self, moment: float) -> bool:
-        """Whether the client has used up the time for its headers, its body, or for reading, as seen in looks
-        that come once per second.
+        """Return whether the client has used up its time for headers, body or reading.
+
+        This is called once per second.
         """
         if not self.flow.write_paused:
             self.read_at = moment

@@ -103,8 +103,9 @@ class Metrics(Collector):
         self._recent[route].append(seconds)
 
     def latencies(self) -> dict[str, dict[str, float]]:
-        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds,
-        and their count.
+        """Return quantiles and number of the latencies of every route.
+
+        The quantiles, in seconds, are those of the last thousand requests.
         """
         summary = {}
         for route, recent in list(self._recent.items()):
@@ -203,8 +204,9 @@ class Call:
         return await self.engine.submit(command)
 
     async def change(self, command: commands.Command[Value], done: str) -> Value:
-        """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
-        the answer in it.
+        """Return the answer of a command that is run alone, and audit it.
+
+        `done` is its line in the audit, in which the answer replaces `{}`.
         """
         answer = await self.engine.submit(command, alone=True)
         self.audit(done.replace("{}", str(answer)))
@@ -249,8 +251,9 @@ class ModelQuery(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Operation:
-    """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI
-    follow from it.
+    """A method and a path, who may use them, and what is answered.
+
+    Routes, role checks and OpenAPI follow from it.
 
     Parameters
     ----------

@@ -1,6 +1,4 @@
-"""State from the store: a snapshot and the events after it; or all events, every decision made again and
-compared.
-"""
+"""The state of a store, from a snapshot or by making every decision again."""
 
 from __future__ import annotations
 
@@ -73,8 +71,9 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
-    """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside
-    for good.
+    """Return the state of the newest snapshot that can be loaded, or the empty one.
+
+    It knows what was set aside for good.
     """
     snapshots = filter(None, (store.latest_snapshot(), store.base()))
     state = next(filter(None, (_load(store, snapshot) for snapshot in snapshots)), None)
@@ -87,8 +86,9 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
-    """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be
-    used.
+    """Return the state that a snapshot holds.
+
+    None, and a line in the log, if it holds a model that cannot be used.
     """
     try:
         return State.from_bytes(snapshot[1], store)
@@ -213,8 +213,9 @@ def _check_snapshot(store: Any, snapshot: tuple[int, bytes], state: State) -> No
 
 
 def check(state: State | None, event: Decided) -> None:
-    """Raise unless the state decides as the event says; it cannot say if the version that decided is set
-    aside.
+    """Raise unless the state decides as the event says.
+
+    It cannot say if the version that decided is set aside.
     """
     if state is None:
         raise StoreError(

@@ -1,6 +1,4 @@
-"""Between HTTP and the engine: bodies with limits, JSON responses, and one function that maps
-errors to statuses.
-"""
+"""Bodies with limits, JSON responses, and the status of every error."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def check_count(
 
 
 def check_values(value: Any, field: str, depth: int = 0) -> int:
-    """Return how many values there are; refuse one that is too large, too long or nested too
-    deep, by its place.
-    """
+    """Return how many values there are; refuse one that is too large, too long or too deep."""
     problem = ""
     count = 1
     if depth > DEEPEST:
@@ -82,8 +78,9 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
 
 
 def _are_numbers(values: list[Any]) -> bool:
-    """Whether a list holds only numbers within the bounds: checked together, which is faster
-    than one by one.
+    """Return whether a list holds only numbers within the bounds.
+
+    They are checked together, which is faster than one by one.
     """
     if not values or not set(map(type, values)) <= {float, int}:
         return False
@@ -208,8 +205,9 @@ def printable(text: str) -> str:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body; refuse it as soon as it is longer than `most` bytes, whether its length was
-    announced or not.
+    """Return the body; refuse it as soon as it is longer than `most` bytes.
+
+    The length need not have been announced.
     """
     too_long = RefusedError(413, f"the body must have at most {most:,} bytes", "body")
     announced = request.headers.get("content-length")

@@ -1,6 +1,4 @@
-"""Start a service: check the store, restore the state, listen; end it in order. The application: all
-operations on one engine.
-"""
+"""Start a service and answer requests: the application, the store, the models."""
 
 from __future__ import annotations
 

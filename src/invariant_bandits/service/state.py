@@ -333,8 +333,9 @@ class ServedModel(ModelVersions):
         draw: int,
         group: Group = "",
     ) -> tuple[str, Round, Choice, list[float]]:
-        """Return the version that decides, the round, what is chosen in it in the present state, and the
-        expected rewards.
+        """Choose an action in the present state, without changing it.
+
+        Returns the version that decides, the round, the choice, and the expected rewards.
         """
         rules = self.configuration
         version = self.version
@@ -451,8 +452,10 @@ class Record:
 
 
 class Records:
-    """Records by key (see `decision_key`): events of the latest in memory as they are stored, which takes a
-    tenth of the room of the records, and the others from the store.
+    """Records by key, see `decision_key`.
+
+    Of the latest decisions the events are in memory as they are stored, which takes a tenth of the
+    memory of records. The others are read from the store.
     """
 
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:

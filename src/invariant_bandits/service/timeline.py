@@ -55,8 +55,9 @@ class Holdout:
         sums[1] += reward
 
     def uplift(self, rules: Configuration) -> Shown | None:
-        """Return what both sides earned per decision, and how much more the model did; None without a
-        holdout.
+        """Return what both sides of the holdout earned, and how much more the model did.
+
+        None without a holdout. All amounts are per decision.
 
         The error is that of a ratio, from how buckets of units differ, with Student's t: decisions of one
         unit need not be independent.
@@ -92,8 +93,9 @@ class Holdout:
 
 @dataclass
 class Timeline:
-    """Rewards of a model in at most 160 segments of equally many settled decisions, and what it believed at
-    the end of each.
+    """Rewards of a model over time, and what it believed.
+
+    They are kept in at most 160 segments of equally many settled decisions.
 
     Decisions that were held out are not the model's: they count for the holdout only.
 

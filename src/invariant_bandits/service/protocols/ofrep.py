@@ -159,8 +159,9 @@ def _evaluate_all(
 
 
 def typed(label: str, labels: list[str]) -> str | bool | int | float:
-    """Return the value of a variant: truth or a number if all labels of the flag are such, else the
-    label itself.
+    """Return the value of a variant.
+
+    It is a truth value or a number if all labels of the flag are such, else the label itself.
 
     >>> typed("true", ["true", "false"]), typed("2", ["1", "2"])
     (True, 2)

@@ -158,8 +158,9 @@ check_newest = partial(verify, newest=True)
 
 
 def _check_parts(store: SqlStore) -> tuple[int, int]:
-    """Return the numbers of the first event and after the last one; StoreError if a part beside the events is
-    damaged.
+    """Return the numbers of the first event and after the last one.
+
+    StoreError if a part beside the events is damaged.
     """
     start = store.start()
     (end, digest) = store.head()

@@ -238,8 +238,9 @@ class PostgresDatabase(Database):
         return bool(connection.execute(lock)[0][0])
 
     def _version(self, connection: PostgresConnection) -> int:
-        """Return the version of the tables: that of this release, or 0 for an empty schema; else
-        StoreError.
+        """Return the version of the tables, 0 for an empty schema.
+
+        StoreError if they are not those of this release.
         """
         ((schema,),) = connection.execute("SELECT current_schema()")
         if schema is None:

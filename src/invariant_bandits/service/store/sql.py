@@ -1,5 +1,6 @@
-"""The store: events in a chain with checksums, contents by their SHA-256, and snapshots, in SQL that SQLite
-and PostgreSQL both run.
+"""The store: events in a chain with checksums, contents by their SHA-256, snapshots.
+
+The SQL is what SQLite and PostgreSQL both run.
 
 One process learns; any number read. What differs between the two databases is a `Database`: how to connect,
 to lock the end of the chain, and to make the tables.
@@ -86,8 +87,10 @@ class Row(NamedTuple):
 
 
 def erased_body(row: Row) -> bytes:
-    """Return what is left of a row whose event is erased: the digest, from which the chain goes on, and
-    before it a checksum of this digest with the row's numbers.
+    """Return what is left of a row whose event is erased.
+
+    It is the digest, from which the chain goes on, after a checksum of this digest with the row's
+    numbers.
     """
     return link(row.digest, row.seq, row.batch, None, b"erased") + row.digest
 
@@ -245,8 +248,9 @@ class Connection(ABC):
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
     def begin(self, *, held: bool) -> Head:
-        """Begin a transaction in which no other process can move the end of the chain, or go on with the
-        one held; StoreError if another process took the turn.
+        """Begin a transaction in which no other process can move the end of the chain.
+
+        `held`: go on with the one that is open. StoreError if another process took the turn.
         """
         if not held:
             self.execute(self.begins)
@@ -344,16 +348,19 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self, *, reading: bool = False, frozen: bool = False) -> Connection:
-        """Connect for what `open` was called for, or only for reading; frozen, all that is read is of one
-        moment.
+        """Connect for what `open` was called for, or only for reading.
+
+        With `frozen`, all that is read is of one moment.
         """
 
     def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
         """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
 
     def key_counts(self, between: bool) -> tuple[str, ...]:
-        """Return queries that must have the same answer, or else an index is damaged; `between` the numbers
-        of two events, or of all. None if the database checks its indexes by itself.
+        """Return queries that have the same answer unless an index is damaged.
+
+        With `between` they take the numbers of two events. There are none if the database checks its
+        indexes by itself.
         """
         return ()
 
@@ -361,8 +368,9 @@ class Database(ABC):
         """Let go of the lock."""
 
     def make_tables(self, connection: Connection) -> None:
-        """Make the tables where there are none, and choose the seed, in one transaction; if it fails, nothing
-        stays of it once the connection is closed.
+        """Make the tables and choose the seed, in one transaction.
+
+        If it fails, nothing stays of it once the connection is closed.
         """
         connection.execute("BEGIN")
         for statement in self.tables:
@@ -543,8 +551,9 @@ class SqlStore:
         return {key for (key,) in keys}
 
     def is_referred_to(self, first: int, last: int, since: int) -> bool:
-        """Whether events from number `first` to before `last` belong to decisions with events from number
-        `since` on.
+        """Return whether decisions have events on both sides.
+
+        That is, one from number `first` to before `last`, and another from number `since` on.
         """
         later = "SELECT 1 FROM events WHERE key = old.key AND seq >= ?"
         query = f"SELECT 1 FROM events AS old WHERE seq >= ? AND seq < ? AND EXISTS ({later}) LIMIT 1"
@@ -575,8 +584,9 @@ class SqlStore:
         return self.snapshot("ORDER BY seq DESC LIMIT 1")
 
     def base(self) -> tuple[int, bytes] | None:
-        """Return the snapshot that a replay begins with, and how many events it holds; None: with the
-        first event.
+        """Return how many events the snapshot holds that a replay begins with, and the snapshot.
+
+        None if the replay begins with the first event.
         """
         return self.snapshot("WHERE seq IN (SELECT base FROM cut)")
 
@@ -623,8 +633,9 @@ class SqlStore:
         keys: Sequence[str] | None = None,
         cut: Cut | None = None,
     ) -> list[Row]:
-        """Add events as one batch, contents they refer to, and remove others; durable when this returns, or
-        UnavailableError.
+        """Add events as one batch and contents they refer to, and remove others.
+
+        All is durable when this returns; else UnavailableError.
 
         Parameters
         ----------
@@ -706,8 +717,9 @@ class SqlStore:
             raise OvertakenError(others)
 
     def save_snapshot(self, seq: int, body: bytes, *, gap: float = math.inf) -> None:
-        """Keep the state after the first `seq` events, the snapshot before it, and of older ones those that
-        are `gap` events apart, to which the start of a replay can move.
+        """Keep the state after the first `seq` events, and the snapshot before it.
+
+        Of older ones those stay that are `gap` events apart, to which the start of a replay can move.
         """
         with self._transaction():
             self._writer.execute(SNAPSHOT, seq, body, snapshot_digest(seq, body))

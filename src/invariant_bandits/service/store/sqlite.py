@@ -91,8 +91,10 @@ def _is_flipped(stored: Words, expected: Words, salts: Words, of_words: Words) -
 
 
 def checksum_coefficients(words: int) -> tuple[Words, Words]:
-    """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to the checksum
-    s0 += word + s1, s1 += word + s0 over pairs of words: Fibonacci numbers modulo 2^32.
+    """Return what each word (words, 2), and the checksum before them (2, 2), add to a checksum.
+
+    Over pairs of words the checksum is s0 += word + s1, s1 += word + s0: its coefficients are
+    Fibonacci numbers modulo 2^32.
     """
     step = np.array(
         [[1, 1], [1, 2]], dtype=np.uint32
@@ -116,8 +118,9 @@ _locked_files: set[tuple[int, int]] = set()
 
 
 class FileLock:
-    """The lock of the one process that writes to a file; a file that does not exist is made, for its owner
-    only.
+    """The lock of the one process that writes to a file.
+
+    A file that does not exist is made, for its owner only.
 
     The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It
     is a lock of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the
@@ -230,8 +233,9 @@ class SqliteConnection(Connection):
             raise self._translated(error) from None
 
     def _translated(self, error: sqlite3.Error) -> Exception:
-        """Return what an error means: it may pass, unless it is damage; a frozen state does not change
-        any more.
+        """Return what an error means: it may pass, unless it is damage.
+
+        A frozen state does not change any more, so an error in it is damage.
         """
         if getattr(error, "sqlite_errorname", "").startswith(NOT_ALLOWED):
             needed = "the file and its folder must be writable, also to be read"
@@ -318,8 +322,9 @@ class SqliteDatabase(Database):
         return super().open()
 
     def _check_names(self) -> None:
-        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its
-        name.
+        """Refuse a file that is not the one its write-ahead log belongs to.
+
+        SQLite finds the log by its name.
         """
         status = self.path.stat() if self.path.exists() else None
         if status is not None and status.st_nlink > 1:
