@@ -343,7 +343,7 @@ class Fault:
         def learn(self: OpenLearner, *given: Any) -> None:
             honest(self, *given)
             if given[-1] == value:
-                self.places["half changed"] = 10**6
+                self.positions["half changed"] = 10**6
                 raise IndexError("out of bounds")
 
         monkeypatch.setattr(OpenLearner, "learn", learn)

@@ -145,7 +145,7 @@ def _fitted(
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
         for decided, reward, _ in decisions():
-            yield history.numbers_of(decided, decided.place), reward
+            yield history.numbers_of(decided, decided.index), reward
 
     uses = Counter(
         name for numbers, _ in chosen() for name, value in numbers.items() if value
@@ -332,8 +332,8 @@ class Judge:
         difference = 0.0
         for pi, p, q in zip(new, logged, expected, strict=True):
             difference += (pi - p) * q
-        weight = new[event.place] / logged[event.place]
-        self._waiting[event.id] = (weight, difference, expected[event.place])
+        weight = new[event.index] / logged[event.index]
+        self._waiting[event.id] = (weight, difference, expected[event.index])
 
     def settled(self, id: str, reward: float) -> None:
         """Add what the running version earned with a decision."""

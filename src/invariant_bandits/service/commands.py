@@ -57,9 +57,9 @@ class EventBatch:
     drawn : dict of str to int
         Decisions by model.
     owners : list of int
-        Of each event, the place of the command that proposed it.
+        Of each event, the index of the command that proposed it.
     refused : dict of int to exception
-        Places of commands whose events could not be applied, and why.
+        Indices of commands whose events could not be applied, and why.
     cut : Cut or None
         What is removed from the store with this commit.
     cost : float
@@ -311,7 +311,7 @@ class DecisionCommand:
             context=self.context,
             labels=list(round.labels),
             actions=self.actions,
-            place=choice.place,
+            index=choice.action,
             propensities=choice.propensities,
             means=means,
             deferred=self.deferred,
@@ -639,7 +639,7 @@ def erase(
 
     The answer is how many events were erased.
 
-    What was learned from them stays learned. Checksums stand in the place of the events, an event names
+    What was learned from them stays learned. Checksums replace the events, an event names
     their numbers, and a replay begins with the state after it.
     """
     after = State.from_bytes(state.to_bytes(), state.store)

@@ -423,8 +423,8 @@ class Engine:
             if batch.events or batch.cut is not None:
                 while not self._commit(batch):
                     batch = self._propose(queued)
-                for place, error in batch.refused.items():
-                    queued[place].error = error
+                for index, error in batch.refused.items():
+                    queued[index].error = error
                 if any(item.alone for item in queued):
                     self._published_at = (
                         -math.inf
@@ -439,7 +439,7 @@ class Engine:
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
         batch = EventBatch(self._time.now())
-        for place, item in enumerate(queued):
+        for index, item in enumerate(queued):
             proposed = len(batch.events)
             item.error = None
             batch.begin()
@@ -450,7 +450,7 @@ class Engine:
             except Exception as error:  # proposing changes nothing: only this one fails
                 batch.undo()
                 item.error = error
-            batch.owners += [place] * (len(batch.events) - proposed)
+            batch.owners += [index] * (len(batch.events) - proposed)
         return batch
 
     def _commit(self, batch: EventBatch) -> bool:

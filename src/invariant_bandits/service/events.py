@@ -126,7 +126,7 @@ class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
         The offered arms; empty if actions are feature rows without names.
     actions : list or None
         What is known of each offered action besides, in their order.
-    place : int
+    index : int
         Of the chosen action.
     propensities : list of float
         Probability of each offered action, exact.
@@ -156,7 +156,7 @@ class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
     context: dict[str, Any] | None
     labels: list[str]
     actions: list[Any] | None
-    place: int
+    index: int
     propensities: list[float]
     means: list[float] | None = None
     deferred: bool = False
@@ -171,7 +171,7 @@ class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
     @property
     def propensity(self) -> float:
         """Probability of the chosen action."""
-        return self.propensities[self.place]
+        return self.propensities[self.index]
 
     @property
     def explored(self) -> bool:
@@ -187,8 +187,8 @@ class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
 
     @property
     def action(self) -> str | int:
-        """Label of the chosen arm, or place of the chosen row."""
-        return self.labels[self.place] if self.labels else self.place
+        """Label of the chosen arm, or index of the chosen row."""
+        return self.labels[self.index] if self.labels else self.index
 
 
 class Activated(DecisionEvent, frozen=True, array_like=True, tag="activated"):

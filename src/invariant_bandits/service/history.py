@@ -193,10 +193,10 @@ class Layout:
         """Rows of a decision: features by name, of the context or of each offered action."""
         context = decided.context or {}
         if self.rows:
-            places = range(len(decided.propensities))
+            indices = range(len(decided.propensities))
             if self.named:
-                return [numbers_of(decided, place) for place in places]
-            return [{**context, **self._own(decided, place)} for place in places]
+                return [numbers_of(decided, index) for index in indices]
+            return [{**context, **self._own(decided, index)} for index in indices]
         if not self.named:
             return [dict(context)]
         named = learners.leaves(context, "context")
@@ -207,8 +207,8 @@ class Layout:
             }
         ]
 
-    def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
-        own = None if decided.actions is None else decided.actions[place]
+    def _own(self, decided: Decided, index: int) -> Mapping[str, Any]:
+        own = None if decided.actions is None else decided.actions[index]
         return (
             own
             if isinstance(own, Mapping)
@@ -216,13 +216,13 @@ class Layout:
         )
 
 
-def numbers_of(decided: Decided, place: int) -> dict[str, float]:
+def numbers_of(decided: Decided, index: int) -> dict[str, float]:
     """Return the named numbers of an offered action, as a model that began empty has them.
 
     The constant is left out.
     """
-    own = None if decided.actions is None else decided.actions[place]
-    label = decided.labels[place] if decided.labels else None
+    own = None if decided.actions is None else decided.actions[index]
+    label = decided.labels[index] if decided.labels else None
     context = learners.named_numbers(decided.context, "context")
     numbers = learners.action_numbers(
         context, label, learners.named_numbers(own, "arms")
@@ -330,8 +330,8 @@ def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
     when = datetime.fromtimestamp(decided.time, UTC)
     absent = 0.0 if layout.named and layout.rows else None
     for number, features in enumerate(layout.rows_of(decided)):
-        place = number if layout.rows else decided.place
-        is_chosen = place == decided.place
+        index = number if layout.rows else decided.index
+        is_chosen = index == decided.index
         if layout.chosen_only and not is_chosen:
             continue
         yield {
@@ -341,12 +341,12 @@ def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
             roles["round"]: decided.id,
             roles["time"]: when,
             "version_id": decided.version,
-            roles["arm"]: decided.labels[place] if decided.labels else str(place),
+            roles["arm"]: decided.labels[index] if decided.labels else str(index),
             roles["chosen" if layout.rows else "arms_offered"]: is_chosen
             if layout.rows
             else decided.labels,
             roles["reward"]: reward if is_chosen else None,
-            roles["propensity"]: decided.propensities[place],
+            roles["propensity"]: decided.propensities[index],
         }
 
 

@@ -229,7 +229,7 @@ def check(state: State | None, event: Decided) -> None:
     )
     is_same = (
         version == event.version
-        and choice.place == event.place
+        and choice.action == event.index
         and choice.propensities == event.propensities
     )
     if not is_same:

@@ -61,8 +61,8 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
         count += len(value)
     elif isinstance(value, list):
         count += sum(
-            check_values(inner, f"{field}[{place}]", depth + 1)
-            for place, inner in enumerate(value)
+            check_values(inner, f"{field}[{index}]", depth + 1)
+            for index, inner in enumerate(value)
         )
     elif isinstance(value, str) and len(value) > LONGEST:
         problem = f"a text may have at most {LONGEST:,} characters"
@@ -230,8 +230,8 @@ def decode(body: bytes | Mapping[str, str], kind: type[Body]) -> Body:
             return msgspec.json.decode(body, type=kind)
         return msgspec.convert(dict(body), kind, strict=False)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `")
-        field = place.rstrip("`").removeprefix("$").removeprefix(".") or "body"
+        message, _, path = str(error).partition(" - at `")
+        field = path.rstrip("`").removeprefix("$").removeprefix(".") or "body"
         raise RefusedError(422, f"{field}: {message}", field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, f"body: not valid JSON ({error})") from None

@@ -205,7 +205,8 @@ def _routes() -> list[BaseRoute]:
         group.extend(each.routes())
     handlers = error_handlers(ofrep.answer_error)
     errors = Middleware(ExceptionMiddleware, handlers=handlers)
-    return [*routes, Mount(ofrep.PREFIX, routes=of_flags, middleware=[errors])]
+    # first, so that its paths are not compared with those of all others
+    return [Mount(ofrep.PREFIX, routes=of_flags, middleware=[errors]), *routes]
 
 
 @asynccontextmanager

@@ -517,7 +517,7 @@ def record_of(history: Iterable[AnyEvent]) -> Record | None:
 def teach(learner: Learner, decided: Decided, reward: float) -> None:
     """Have a learner learn the reward of a decision."""
     learner.learn(
-        decided.context, decided.labels, decided.actions, decided.place, reward
+        decided.context, decided.labels, decided.actions, decided.index, reward
     )
 
 

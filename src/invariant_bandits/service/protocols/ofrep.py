@@ -122,7 +122,7 @@ def _evaluate(
             f"key: the model {command.model!r} has no arms, so it is not a flag"
         )
     decided = command(state, batch)
-    variant = decided.labels[decided.place]
+    variant = decided.labels[decided.index]
     return {
         "key": decided.model,
         "value": typed(variant, list(arms)),

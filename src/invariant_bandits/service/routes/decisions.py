@@ -31,7 +31,7 @@ Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Name = Annotated[str, msgspec.Meta(pattern=MODEL_NAME)]
 Number = Annotated[float, msgspec.Meta(ge=-responses.LARGEST, le=responses.LARGEST)]
 Arm = str | dict[str, Any] | list[Number]
-"""A label, {"label": ..., "features": {...}}, or a row of features by name or by place."""
+"""A label, {"label": ..., "features": {...}}, or a row of features by name or in their order."""
 
 
 class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
 
     id: str
     action: str | int
-    """The label of an arm, or the place of a row."""
+    """The label of an arm, or the index of a row."""
     propensity: float
     version: str
     model: str
@@ -257,7 +257,7 @@ def _record(engine: Engine, key: str) -> Record | None:
 
 
 def _scores(event: Decided) -> dict[str, float] | None:
-    """Return the expected rewards by label or place."""
+    """Return the expected rewards by label or index."""
     names = event.labels or map(str, range(len(event.propensities)))
     return None if event.means is None else dict(zip(names, event.means, strict=True))
 

@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
     @property
     def is_erased(self) -> bool:
-        """Whether the event was erased: a checksum of what is left stands in its place."""
+        """Whether the event was erased: a checksum of what is left replaces it."""
         return (
             len(self.body) == 2 * SIZE
             and self.key is None
