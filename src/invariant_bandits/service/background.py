@@ -252,9 +252,8 @@ def follow(
             if judge is not None:
                 judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
-        with suppress(
-            InputError
-        ):  # as when it serves: a round that it cannot take is not learned
+        # as when it serves: a round that it cannot take is not learned
+        with suppress(InputError):
             if isinstance(event, Closed) and event.value is not None:
                 if judge is not None:
                     judge.settled(event.id, event.value)
@@ -322,9 +321,8 @@ class Judge:
             self.refused = self.refused or str(error)
             return
         logged = event.propensities
-        if (
-            list(round.labels) != event.labels
-        ):  # other arms: what they would earn cannot be known
+        # what other arms would earn cannot be known
+        if list(round.labels) != event.labels:
             self.changed += 1
             return
         self.changed += new.index(max(new)) != logged.index(max(logged))
@@ -638,17 +636,14 @@ class RefitSchedule:
         waits = [] if self.every is None else [self.every]
         if self.at is not None:
             today = datetime.datetime.fromtimestamp(moment)
+            hour, minute = self.at
             then = today.replace(
-                hour=self.at[0], minute=self.at[1], second=0, microsecond=0, fold=0
+                hour=hour, minute=minute, second=0, microsecond=0, fold=0
             )
-            days = (
-                then + datetime.timedelta(day) for day in (0, 1, 2)
-            )  # of the clock on the wall
-            waits.append(
-                next(
-                    day.timestamp() - moment for day in days if day.timestamp() > moment
-                )
-            )
+            # days of the clock on the wall need not have 24 hours
+            while then.timestamp() <= moment:
+                then += datetime.timedelta(days=1)
+            waits.append(then.timestamp() - moment)
         return min(waits, default=threading.TIMEOUT_MAX)
 
 

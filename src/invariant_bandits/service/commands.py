@@ -189,12 +189,12 @@ def resolve_all(items: Sequence[QueuedCommand]) -> None:
     """Give all callers their answers; each event loop is woken once."""
     for loop in {item.loop for item in items}:
         waiting = [item for item in items if item.loop is loop]
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop was closed: no caller waits any more
-            _resolve_each(waiting) if loop is None else loop.call_soon_threadsafe(
-                _resolve_each, waiting
-            )
+        # a loop that was closed raises RuntimeError: no caller waits any more
+        with contextlib.suppress(RuntimeError):
+            if loop is None:
+                _resolve_each(waiting)
+            else:
+                loop.call_soon_threadsafe(_resolve_each, waiting)
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
@@ -579,12 +579,8 @@ def configure(
         raise InputError(
             f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm"
         )
-    if (
-        configuration.holdout
-        and to != settings.UNIFORM
-        and arms
-        and to not in (*arms, *served.versions)
-    ):
+    is_known = to == settings.UNIFORM or to in (*arms, *served.versions)
+    if configuration.holdout and arms and not is_known:
         raise InputError(
             f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}"
         )
@@ -656,6 +652,18 @@ def erase(
         after.seq += 1
         batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)
     return len(rows)
+
+
+@returns_command
+def move_clock(state: State, batch: EventBatch, by: float) -> None:
+    """Have all waits and later events follow a clock that was set, by so many seconds."""
+    batch.add(state, [events.ClockMoved(batch.tick() + by, by)])
+
+
+@returns_command
+def set_aside(state: State, batch: EventBatch, aside: dict[int, str]) -> None:
+    """Leave events without effect for good, given as number -> why they could not be applied."""
+    batch.add(state, [events.SetAside(batch.tick(), aside)])
 
 
 @returns_command

@@ -29,7 +29,7 @@ from invariant_bandits.service.commands import (
     QueuedCommand,
     resolve_all,
 )
-from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
+from invariant_bandits.service.events import REMOVED, decode_event
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import (
     ConflictError,
@@ -319,11 +319,11 @@ class Engine:
         self._busy_since = time.monotonic()
         self._try_again()
         while self._pending:
-            alone = next(
-                (n for n, item in enumerate(self._pending) if item.alone),
-                len(self._pending),
-            )
-            part = self._pending[: alone or 1]
+            # all up to the first command that must be alone, or that command
+            size = 0
+            while size < len(self._pending) and not self._pending[size].alone:
+                size += 1
+            part = self._pending[: size or 1]
             self._serve(part)
             self._pending = self._pending[len(part) :]
         moment = self._time.now()
@@ -347,11 +347,7 @@ class Engine:
             )
         by = self._time.steady_jump()
         if by is not None:  # all waits and later events follow the clock
-            moved = QueuedCommand(
-                lambda state, batch: batch.add(
-                    state, [ClockMoved(batch.tick() + by, by)]
-                )
-            )
+            moved = QueuedCommand(commands.move_clock(by))
             self._serve([moved])
             if moved.error is None:
                 self._time.follow(by)
@@ -425,10 +421,9 @@ class Engine:
                     batch = self._propose(queued)
                 for index, error in batch.refused.items():
                     queued[index].error = error
+                # processes that decide elsewhere shall know of changes at once
                 if any(item.alone for item in queued):
-                    self._published_at = (
-                        -math.inf
-                    )  # processes that decide elsewhere shall know at once
+                    self._published_at = -math.inf
         except UnavailableError as error:
             for item in queued:
                 item.error = item.error or error
@@ -466,9 +461,8 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except (
-            UnavailableError
-        ) as error:  # what was stored all the same is followed when it is there again
+        except UnavailableError as error:
+            # what was stored all the same is followed when the store is there again
             self._mark_unavailable(error)
             raise
         return True
@@ -512,11 +506,10 @@ class Engine:
         failed = {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
-            aside = {
-                first + n: error.why
-                for n, owner in enumerate(batch.owners)
-                if owner in owners
-            }
+            aside: dict[int, str] = {}
+            for seq, owner in enumerate(batch.owners, start=first):
+                if owner in owners:
+                    aside[seq] = error.why
             try:
                 self.state = replay.restore(self.store, aside)
             except UnavailableError as gone:
@@ -527,11 +520,10 @@ class Engine:
                 raise StoreError(
                     f"event {lost} was applied and no longer can be: {self.state.aside[lost]}"
                 )
-            failed = {
-                owner
-                for n, owner in enumerate(batch.owners)
-                if first + n in self.state.aside
-            }
+            failed = set()
+            for seq, owner in enumerate(batch.owners, start=first):
+                if seq in self.state.aside:
+                    failed.add(owner)
         log.error(
             "%d requests could not be done: %s",
             len(owners),
@@ -541,15 +533,7 @@ class Engine:
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
         with contextlib.suppress(UnavailableError):
             self._snapshot()
-        self._serve(
-            [
-                QueuedCommand(
-                    lambda state, batch: batch.add(
-                        state, [SetAside(batch.tick(), aside)]
-                    )
-                )
-            ]
-        )
+        self._serve([QueuedCommand(commands.set_aside(aside))])
 
     def _try_again(self) -> None:
         """Connect anew to a store that has failed, from time to time."""
@@ -571,17 +555,13 @@ class Engine:
 
     def _snapshot(self) -> None:
         self._published_at = time.monotonic()
-        self._snapshot_at = (
-            self.state.seq
-        )  # also if it fails: the next one comes in its turn
-        kept = (
-            self.state.seq - self.store.start().seq
-            if self.retention is not None
-            else math.inf
-        )
-        self.store.save_snapshot(
-            self.state.seq, self.state.to_bytes(), gap=kept / PARTS
-        )
+        # also if it fails: the next one comes in its turn
+        self._snapshot_at = self.state.seq
+        kept = math.inf
+        if self.retention is not None:
+            kept = self.state.seq - self.store.start().seq
+        content = self.state.to_bytes()
+        self.store.save_snapshot(self.state.seq, content, gap=kept / PARTS)
 
     def _update_dashboard(self, moment: float) -> None:
         """Make a new dashboard for the page and the metrics."""

@@ -105,19 +105,17 @@ def settled_decisions(
     for seq, event, record in events_of(store, model, first, end):
         if isinstance(event, Configured) and rules is not None:
             rules = event.configuration
-        if (
-            isinstance(event, Closed) and record.decided is not None
-        ):  # else it was removed
-            reward = event.value
+        # a decision that is not in the store was removed
+        if not isinstance(event, Closed) or record.decided is None:
+            continue
+        reward = event.value
+        if event.why == "not learned in this mode" and rules is not None:
             values = record.joined()
-            if event.why == "not learned in this mode" and rules is not None:
-                reward = (
-                    AGGREGATES[rules.aggregation](values)
-                    if values
-                    else rules.default_reward
-                )
-            if reward is not None:
-                yield SettledDecision(record.decided, reward, seq)
+            reward = rules.default_reward
+            if values:
+                reward = AGGREGATES[rules.aggregation](values)
+        if reward is not None:
+            yield SettledDecision(record.decided, reward, seq)
 
 
 # -- decisions as rows --
@@ -199,21 +197,17 @@ class Layout:
             return [{**context, **self._own(decided, index)} for index in indices]
         if not self.named:
             return [dict(context)]
-        named = learners.leaves(context, "context")
-        return [
-            {
-                f"context.{name}" if name.lower() in TAKEN else name: value
-                for name, value in named
-            }
-        ]
+        row: dict[str, Any] = {}
+        for name, value in learners.leaves(context, "context"):
+            column = f"context.{name}" if name.lower() in TAKEN else name
+            row[column] = value
+        return [row]
 
     def _own(self, decided: Decided, index: int) -> Mapping[str, Any]:
         own = None if decided.actions is None else decided.actions[index]
-        return (
-            own
-            if isinstance(own, Mapping)
-            else dict(zip(self.columns, own or (), strict=False))
-        )
+        if isinstance(own, Mapping):
+            return own
+        return dict(zip(self.columns, own or (), strict=False))
 
 
 def numbers_of(decided: Decided, index: int) -> dict[str, float]:
@@ -295,23 +289,20 @@ def write_parquet(
     text = pa.string()
     number = pa.float64()
     kinds = {"number": number, "word": text, "list": pa.list_(number)}
-    known = {
-        roles["round"]: text,
-        roles["time"]: pa.timestamp("us", tz="UTC"),
-        "version_id": text,
-        roles["arm"]: text,
-        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_()
-        if layout.rows
-        else pa.list_(text),
-        roles["reward"]: number,
-        roles["propensity"]: number,
-    }
-    schema = pa.schema(
-        [
-            *known.items(),
-            *((name, kinds[kind]) for name, kind in layout.features.items()),
-        ]
-    )
+    fields = [
+        (roles["round"], text),
+        (roles["time"], pa.timestamp("us", tz="UTC")),
+        ("version_id", text),
+        (roles["arm"], text),
+    ]
+    if layout.rows:
+        fields.append((roles["chosen"], pa.bool_()))
+    else:
+        fields.append((roles["arms_offered"], pa.list_(text)))
+    fields += [(roles["reward"], number), (roles["propensity"], number)]
+    for name, kind in layout.features.items():
+        fields.append((name, kinds[kind]))
+    schema = pa.schema(fields)
     written = 0
     rows = 0
     source = iter(decisions)
@@ -334,20 +325,20 @@ def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
         is_chosen = index == decided.index
         if layout.chosen_only and not is_chosen:
             continue
-        yield {
-            name: _value(features.get(name, absent), kind)
-            for name, kind in layout.features.items()
-        } | {
-            roles["round"]: decided.id,
-            roles["time"]: when,
-            "version_id": decided.version,
-            roles["arm"]: decided.labels[index] if decided.labels else str(index),
-            roles["chosen" if layout.rows else "arms_offered"]: is_chosen
-            if layout.rows
-            else decided.labels,
-            roles["reward"]: reward if is_chosen else None,
-            roles["propensity"]: decided.propensities[index],
-        }
+        row: dict[str, Any] = {}
+        for name, kind in layout.features.items():
+            row[name] = _value(features.get(name, absent), kind)
+        row[roles["round"]] = decided.id
+        row[roles["time"]] = when
+        row["version_id"] = decided.version
+        row[roles["arm"]] = decided.labels[index] if decided.labels else str(index)
+        if layout.rows:
+            row[roles["chosen"]] = is_chosen
+        else:
+            row[roles["arms_offered"]] = decided.labels
+        row[roles["reward"]] = reward if is_chosen else None
+        row[roles["propensity"]] = decided.propensities[index]
+        yield row
 
 
 def _value(value: Any, kind: str) -> Any:

@@ -176,9 +176,8 @@ class GuardedProtocol(HttpToolsProtocol):
             for each in others
             if each.address == address and each is not self and not each.is_busy
         ]
-        slow.sort(
-            key=lambda each: (each.cycle is not None, each.since or 0.0)
-        )  # first who never asked
+        # first those that never asked, then those that have waited longest
+        slow.sort(key=lambda each: (each.cycle is not None, each.since or 0.0))
         for each in slow[: most_connections() // 16] or [self]:
             each.drop()
 
@@ -217,11 +216,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """
         if not self.flow.write_paused:
             self.read_at = moment
-        allowed = (
-            HEADER_SECONDS
-            if self.in_headers
-            else BODY_SECONDS + self.received / SLOWEST_BODY
-        )
+        allowed = HEADER_SECONDS
+        if not self.in_headers:
+            allowed = BODY_SECONDS + self.received / SLOWEST_BODY
         is_late = self.since is not None and moment - self.since > allowed
         return is_late or moment - self.read_at > READ_SECONDS
 
@@ -234,11 +231,9 @@ def most_connections() -> int:
     if 0 <= soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return (
-        MOST_CONNECTIONS
-        if soft < 0
-        else max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
-    )
+    if soft < 0:
+        return MOST_CONNECTIONS
+    return max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
 
 
 class Listener(Server):
@@ -251,8 +246,10 @@ class Listener(Server):
         Whether the service cannot go on.
     say : callable
         Takes a line when it listens.
-    **where
-        `host`, `port`, and as `root_path` what a proxy takes away from the beginning of paths.
+    host, port : str, int
+        Where to listen.
+    root_path : str
+        What a proxy takes away from the beginning of paths.
     """
 
     def __init__(
@@ -260,19 +257,26 @@ class Listener(Server):
         app: ASGIApp,
         has_failed: Callable[[], bool],
         say: Callable[[str], None],
-        **where: Any,
+        *,
+        host: str,
+        port: int,
+        root_path: str = "",
     ) -> None:
-        where |= {
-            "timeout_keep_alive": IDLE_SECONDS,
-            "timeout_graceful_shutdown": END_SECONDS,
-        }
-        where |= {
-            "log_config": None,
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
-        }
-        super().__init__(Config(app, http=GuardedProtocol, ws="none", **where))
+        config = Config(
+            app,
+            host=host,
+            port=port,
+            root_path=root_path,
+            http=GuardedProtocol,
+            ws="none",
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=END_SECONDS,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+        )
+        super().__init__(config)
         self.has_failed = has_failed
         self.say = say
 
@@ -312,10 +316,8 @@ class Listener(Server):
 
     def listen(self) -> bool:
         """Answer requests until asked to end; return whether it ever listened."""
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # uvicorn raises them again after an end in order
+        # uvicorn raises these signals again after an end in order
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         self.run()
         return self.started

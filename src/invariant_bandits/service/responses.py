@@ -265,9 +265,8 @@ def is_json(body: bytes) -> bool:
 
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
-    if re.match(
-        rb'\s*{\s*"%s"\s*:' % name.encode(), body
-    ):  # its first one: no need to read all
+    # if it is the first field, the rest need not be read
+    if re.match(rb'\s*{\s*"%s"\s*:' % name.encode(), body):
         return True
     try:
         return f'"{name}"'.encode() in body and name in decode(

@@ -501,9 +501,8 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
         add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
         if name not in engine.view().models:
-            from invariant_bandits.model.fit import (
-                fit_logs,
-            )  # a start without logs saves this second
+            # imported late: a start without logs saves this second
+            from invariant_bandits.model.fit import fit_logs
 
             say(f"{name}: fitting to {log_path}")
             add(name, fit_logs(log_path), "logs", Path(log_path).name)
@@ -541,10 +540,12 @@ def run(
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(*GARBAGE_EVERY)
     app = Application(service, settings.allowed_hosts)
-    where = {
-        "host": settings.host,
-        "port": settings.port,
-        "root_path": settings.root_path,
-    }
-    listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
+    listener = Listener(
+        app,
+        lambda: service.engine.failure is not None,
+        say,
+        host=settings.host,
+        port=settings.port,
+        root_path=settings.root_path,
+    )
     return 0 if listener.listen() and service.engine.failure is None else 1

@@ -133,9 +133,8 @@ class PostgresConnection(Connection):
         _start_watching()
         if frozen:
             self.execute("SET idle_in_transaction_session_timeout = 0")
-            self.execute(
-                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            )  # others go on adding
+            # others go on adding
+            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement and return its rows, values in binary form."""

@@ -167,12 +167,8 @@ def check_chain(
             digest = link(before, seq, batch, key, body[:-SIZE])
             before = body[-SIZE:] if len(body) > SIZE else b"-"
             is_whole = digest == before or Row(*row).is_erased
-        except (
-            TypeError,
-            ValueError,
-            AttributeError,
-            struct.error,
-        ):  # damage can make a text of a number
+        except (TypeError, ValueError, AttributeError, struct.error):
+            # damage can make a text of a number
             is_whole = False
         if not is_whole:
             raise StoreError(
@@ -650,12 +646,9 @@ class SqlStore:
         """
         with self._transaction() as head:
             self._check_known(head)
-            if (
-                self.shared
-                and seen is not None
-                and head.seq > seen
-                and not self._is_held
-            ):
+            is_overtaken = seen is not None and head.seq > seen
+            if self.shared and is_overtaken and not self._is_held:
+                assert seen is not None
                 self._check_overtaken(seen, keys)
             for content in contents:
                 self._writer.execute(CONTENT, sha256(content).hexdigest(), content)
@@ -741,10 +734,10 @@ class SqlStore:
 
     def shrink(self, *, fully: bool = True) -> None:
         """Leave no trace of removed events on the disk, and fully, return their space to the file system."""
-        for statement in (
-            *(self.database.shrink if fully else ()),
-            *self.database.scrub,
-        ):
+        if fully:
+            for statement in self.database.shrink:
+                self._writer.execute(statement)
+        for statement in self.database.scrub:
             self._writer.execute(statement)
 
     # -- opening and closing --
@@ -759,10 +752,9 @@ class SqlStore:
     def close(self) -> None:
         """Close all connections and release the lock."""
         self._is_closed = True
-        for connection in (
-            *self._readers,
-            *([self._writer] if hasattr(self, "_writer") else ()),
-        ):
-            connection.close()
+        for reader in self._readers:
+            reader.close()
+        if hasattr(self, "_writer"):
+            self._writer.close()
         self._readers.clear()
         self.database.release()

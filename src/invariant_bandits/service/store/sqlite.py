@@ -96,9 +96,8 @@ def checksum_coefficients(words: int) -> tuple[Words, Words]:
     Over pairs of words the checksum is s0 += word + s1, s1 += word + s0: its coefficients are
     Fibonacci numbers modulo 2^32.
     """
-    step = np.array(
-        [[1, 1], [1, 2]], dtype=np.uint32
-    )  # (s0, s1) before a pair of words -> after it
+    # (s0, s1) before a pair of words -> after it
+    step = np.array([[1, 1], [1, 2]], dtype=np.uint32)
     pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
     after = np.eye(2, dtype=np.uint32)
     rows = []
@@ -219,9 +218,8 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
             self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_EVERY}")
-            self.execute(
-                "PRAGMA secure_delete = ON"
-            )  # what is erased leaves no bytes in free pages
+            # what is erased leaves no bytes in free pages
+            self.execute("PRAGMA secure_delete = ON")
         if frozen:
             self.execute("BEGIN")
 
