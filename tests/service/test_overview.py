@@ -47,14 +47,14 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)[
             "model"
         ]
-        story = model["story"]
+        timeline = model["timeline"]
         assert (
-            sum(segment[1] for segment in story["segments"]) == story["settled"] == 70
+            sum(segment[1] for segment in timeline["segments"]) == timeline["settled"] == 70
         )
-        assert sum(segment[2] for segment in story["segments"]) == 35.0
-        assert len(story["points"]) == 70 // 5
-        assert story["points"][-1]["time"] == story["segments"][-1][0]
-        assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
+        assert sum(segment[2] for segment in timeline["segments"]) == 35.0
+        assert len(timeline["points"]) == 70 // 5
+        assert timeline["points"][-1]["time"] == timeline["segments"][-1][0]
+        assert abs(sum(timeline["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
         low, high = model["about"]["logged_reward_interval"]
         assert low < model["about"]["logged_reward"] < high
     with running(

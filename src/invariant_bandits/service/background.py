@@ -20,7 +20,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -64,11 +64,15 @@ from invariant_bandits.service.store.sql import UnavailableError
 FEWEST_ROUNDS = 200
 """Decisions before those that a new version is judged on, below which nothing is fitted."""
 FEWEST_WINDOWS = 4
+"""Windows below which drift cannot be told from noise."""
 MOST_WINDOWS = 24
+"""Windows beyond which a further one says little about drift and costs time."""
 FEWEST_PER_WINDOW = 100
+"""Decisions of a window, so that its rewards are estimated at all."""
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
+"""Decisions in which a feature or an arm must occur to be fitted."""
 FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
@@ -128,10 +132,9 @@ def _updated(
             made.add_arm(label, None)
         if not active and made.arms[label]:
             made.retire_arm(label)
-    return (
-        made,
-        f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had",
-    )
+    windows = update.model.moments.windows
+    words = f"{update.new.rounds:,} decisions, {windows} windows with those it had"
+    return made, words
 
 
 # -- models that began empty --
@@ -140,19 +143,17 @@ def _updated(
 def _fitted(
     learner: OpenLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str]:
-    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
+    """Return AutoISD over the most frequent named features that can be estimated."""
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
         for decided, reward, _ in decisions():
             yield history.numbers_of(decided, decided.index), reward
 
-    uses = Counter(
-        name for numbers, _ in chosen() for name, value in numbers.items() if value
-    )
-    names = tuple(
-        name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES
-    )
+    uses = Counter[str]()
+    for numbers, _ in chosen():
+        uses.update(name for name, value in numbers.items() if value)
+    names = _frequent(uses, MOST_FEATURES)
     if not names:
         raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
     per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
@@ -165,22 +166,29 @@ def _fitted(
     source = chosen()
     parts = []
     for window in range(windows):
-        some = list(
-            islice(source, count * (window + 1) // windows - count * window // windows)
-        )
-        rows = np.array(
-            [[numbers.get(name, 0.0) for name in names] for numbers, _ in some]
-        )
+        # windows differ by one decision at most
+        size = count * (window + 1) // windows - count * window // windows
+        rows = []
+        rewards = []
+        for numbers, reward in islice(source, size):
+            rows.append([numbers.get(name, 0.0) for name in names])
+            rewards.append(reward)
         parts.append(
-            WindowedMoments.from_arrays(
-                rows, np.array([reward for _, reward in some]), windows=1
-            )
+            WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
         )
     moments = reduce(WindowedMoments.followed_by, parts)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
-    places = usable.feature_map.names
-    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
-    return learner.with_policy(AutoISD.from_history(usable.moments), places), words
+    kept = usable.feature_map.names
+    fitted_windows = usable.moments.windows
+    words = f"{len(kept)} of {len(uses)} features"
+    words = f"{count:,} decisions in {fitted_windows} windows, {words}"
+    return learner.with_policy(AutoISD.from_history(usable.moments), kept), words
+
+
+def _frequent(uses: Counter[str], most: int) -> list[str]:
+    """Return the names that occur most often, at most so many, and each often enough."""
+    common = uses.most_common(most)
+    return [name for name, often in common if often >= FEWEST_USES]
 
 
 def _fitted_to_arms(
@@ -197,21 +205,15 @@ def _fitted_to_arms(
             return None
         plays[str(decided.action)] += 1
         uses.update(learners.named_numbers(decided.context, "context").keys())
-    arms = [
-        label
-        for label, often in plays.most_common(MOST_FEATURES)
-        if often >= FEWEST_USES
-    ]
+    arms = _frequent(plays, MOST_FEATURES)
     room = max(MOST_FEATURES // max(len(arms), 1) - 1, 0)
-    slopes = [name for name, often in uses.most_common(room) if often >= FEWEST_USES]
-    names = [
-        f"a:{label}{part}"
-        for label in arms
-        for part in ("", *(f"|{slope}" for slope in slopes))
-    ]
-    windows = min(
-        count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS
-    )
+    slopes = _frequent(uses, room)
+    names = []
+    for label in arms:
+        names.append(f"a:{label}")
+        names += [f"a:{label}|{slope}" for slope in slopes]
+    per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
+    windows = min(count // per_window, MOST_WINDOWS)
     if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
         return None
     contexts = array("d")
@@ -397,11 +399,13 @@ def in_words(evaluation: Mapping[str, Any]) -> str:
 
 
 MOST_REPLAYED = 1_000
+"""The latest requests, which a version is tried on before it decides."""
 MOST_SCANNED = 50_000
-"""The latest requests, which a version is tried on before it decides, and events they are looked for in."""
+"""The latest events, in which these requests are looked for."""
 LONGEST_TRIAL = 10.0
+"""Seconds that a trial may take: an administrator waits for its answer."""
 PAUSE = 0.001
-"""Seconds that a trial may take, and that it leaves to others after every request."""
+"""Seconds that a trial leaves to other threads after every request."""
 FAR = 5.0
 """Standard deviations from the logged rewards that the mean of recent ones may have."""
 
@@ -412,65 +416,81 @@ def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
     Returns
     -------
     dict
-        `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused` and
-        `changed`; `differences` in words, empty if it can answer these requests.
+        `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused`
+        and `changed`; `differences` in words, empty if it can answer these requests.
     """
-    view = engine.view()
-    store = engine.store
     differences = engine.call(
         commands.inspect(lambda state: state.model(model).learner.differences(learner))
     )
-    judge = Judge(None, view.model(model).configuration.floor)
+    judge = Judge(None, engine.view().model(model).configuration.floor)
+    rewards = _judge_latest(engine, model, learner, judge)
+    if judge.refused is not None:
+        refusals = f"{judge.refusals} of {judge.compared} latest requests"
+        differences.append(f"{refusals} are refused: {judge.refused}")
+    differences += _reward_differences(learner, rewards)
+    evaluation = judge.evaluation()
+    evaluation["replayed"] = judge.compared
+    evaluation["refused"] = judge.refusals
+    evaluation["changed"] = judge.changed
+    return {"differences": differences, "evaluation": evaluation}
+
+
+def _judge_latest(
+    engine: Engine, model: str, learner: Learner, judge: Judge
+) -> list[float]:
+    """Have a judge see the latest decisions of a model; return the rewards of those that have one."""
+    store = engine.store
+    aside = engine.view().aside
     end = time.monotonic() + LONGEST_TRIAL
-    rewards = []
     last = store.head().seq
-    rows = history.latest_decisions(
-        store, max(store.start().seq, last - MOST_SCANNED), last
-    )
-    own = (
-        row for row, event in rows if event.model == model and row.seq not in view.aside
-    )
-    for row in islice(own, MOST_REPLAYED):
+    first = max(store.start().seq, last - MOST_SCANNED)
+    rewards: list[float] = []
+    requests = 0
+    for row, event in history.latest_decisions(store, first, last):
+        if event.model != model or row.seq in aside:
+            continue
+        if requests >= MOST_REPLAYED or time.monotonic() > end:
+            break
+        requests += 1
         record = record_of(decode_event(later.event) for later in store.of_key(row.key))
-        if record is None or record.decided is None or time.monotonic() > end:
+        if record is None or record.decided is None:
             continue
         judge.decided(learner, record.decided)
         if record.closed is not None and record.closed.value is not None:
             rewards.append(record.closed.value)
             judge.settled(record.decided.id, record.closed.value)
         time.sleep(PAUSE)
-    if judge.refused is not None:
-        differences += [
-            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
-        ]
-    if (
-        rewards
-        and learner.link == "logit"
-        and not 0.0 <= min(rewards) <= max(rewards) <= 1.0
-    ):
-        differences += [
-            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
-        ]
+    return rewards
+
+
+def _reward_differences(learner: Learner, rewards: Sequence[float]) -> list[str]:
+    """Describe how rewards differ from what a learner takes, or was fitted to."""
+    differences: list[str] = []
+    if rewards and learner.link == "logit":
+        lowest = min(rewards)
+        highest = max(rewards)
+        if not 0.0 <= lowest <= highest <= 1.0:
+            words = f"it takes 0 to 1, the latest go from {lowest:g} to {highest:g}"
+            differences.append(f"rewards: {words}")
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
         mean = float(np.mean(rewards))
-        logged, deviation = learner.reward_scale
-        if abs(mean - logged) > FAR * deviation:
-            words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
-            differences.append(f"rewards: {words} ± {deviation:.2g}")
-    counts = {
-        "replayed": judge.compared,
-        "refused": judge.refusals,
-        "changed": judge.changed,
-    }
-    return {"differences": differences, "evaluation": {**judge.evaluation(), **counts}}
+        fitted, deviation = learner.reward_scale
+        if abs(mean - fitted) > FAR * deviation:
+            words = f"the mean of the latest is {mean:.3g}"
+            words += f", of those it was fitted to {fitted:.3g} ± {deviation:.2g}"
+            differences.append(f"rewards: {words}")
+    return differences
 
 
 JUDGED_SHARE = 0.25
 """Share of the decisions, the latest ones, that a new version is judged on."""
 SETTLING_SHARE = 0.1
+"""Share before these that it learns as they come without being judged.
+
+What a new policy tries at first says little about what it will do, the less as the log seldom
+plays what it wants to try."""
 FEWEST_SETTLING = 100
-"""Share before these that it learns as they come without being judged: what a new policy tries at first is no
-part of what it will do, the less as the log seldom plays what it wants to try."""
+"""Decisions that this share is at least."""
 
 
 class RefitResult(msgspec.Struct):

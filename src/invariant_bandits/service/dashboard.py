@@ -86,7 +86,7 @@ def show(served: ServedModel) -> Shown:
         "versions": versions_of(served),
         "arms": arms_of(served),
         "about": served.learner.about(),
-        "story": served.timeline.show(),
+        "timeline": served.timeline.show(),
     }
 
 

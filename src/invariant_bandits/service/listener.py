@@ -105,8 +105,9 @@ def log_to_stderr(
 # -- connections --
 
 MOST_CONNECTIONS = 2_000
+"""Open connections; fewer where the system allows fewer open files."""
 MOST_PER_ADDRESS = 1_000
-"""Open connections in all, and of one address; fewer where the system allows fewer open files."""
+"""Open connections of one address, so that one client leaves room for others."""
 OTHER_FILES = 128
 """Open files that are not connections: the store, logs, libraries."""
 LONGEST_HEADER = 16 << 10
@@ -114,8 +115,9 @@ LONGEST_HEADER = 16 << 10
 HEADER_SECONDS = 10.0
 """How long a client may take for its headers."""
 BODY_SECONDS = 20.0
+"""How long a client may take for the body of a request."""
 SLOWEST_BODY = 16 << 10
-"""How long it may take for the body, and one second more for so many bytes."""
+"""Bytes of a body for which it may take one second more."""
 READ_SECONDS = 30.0
 """How long a client may leave a response unread."""
 IDLE_SECONDS = 30

@@ -20,8 +20,9 @@ from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.sql import UnavailableError
 
 LARGEST_BODY = 1 << 20
+"""Bytes of a request: a thousand decisions of a thousand bytes."""
 LARGEST_UPLOAD = 256 << 20
-"""Bytes of a request, and of a model that is uploaded."""
+"""Bytes of a model or a log that is uploaded; it is held in memory."""
 MOST_TOGETHER = 1_000
 """Decisions or rewards in one request."""
 MOST_VALUES = 20_000
@@ -31,8 +32,9 @@ DEEPEST = 16
 LONGEST = 1_024
 """Characters of a name or a text."""
 LONGEST_ID = 256
+"""Characters of an id, which is a key in the index of the store."""
 LONGEST_MESSAGE = 500
-"""Characters of an id, and of an error message."""
+"""Characters of an error message: a few lines on a screen."""
 LARGEST = 1e12
 """Largest number."""
 

@@ -117,6 +117,7 @@ MOST_COUNTED = 10_000
 OTHERS = "(others)"
 
 MOST_REFUSALS = 1_000
+"""Decisions that could not be learned, the latest, of which this is known."""
 REFUSAL_BYTES = 16
 """Of a digest: two of 1,000 decisions share one with probability 10^-33."""
 MOST_STEPS_BACK = 10
@@ -407,8 +408,9 @@ class StateSnapshot(msgspec.Struct):
 
 
 MOST_REMEMBERED = 20_000
+"""Decisions in memory; older ones are read from the store."""
 LARGEST_REMEMBERED = 64 << 20
-"""Decisions in memory, and bytes of their events; older ones are read from the store."""
+"""Bytes of the events of these decisions."""
 
 
 @dataclass

@@ -21,7 +21,9 @@ from invariant_bandits.service.store.sql import (
 )
 
 HEADER = 32
+"""Bytes at the beginning of a write-ahead log, see SQLite's file format."""
 FRAME_HEADER = 24
+"""Bytes before every page in it."""
 MAGIC = 0x377F0682
 """Followed by one that says that words are big-endian."""
 
