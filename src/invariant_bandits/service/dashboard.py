@@ -38,14 +38,18 @@ def exploration_of(served: ServedModel) -> Shown:
     """
     counts = served.counts
     rules = served.configuration
+    floor = 0.0
+    share = cost = None
+    if rules.mode == "online":
+        floor = served.learner.floor_of(rules.floor)
+    if counts.decisions:
+        share = counts.explored / counts.decisions
+    if counts.chance_measured:
+        cost = counts.chance_cost / counts.chance_measured
     return {
-        "floor": served.learner.floor_of(rules.floor)
-        if rules.mode == "online"
-        else 0.0,
-        "share": counts.explored / counts.decisions if counts.decisions else None,
-        "cost": counts.chance_cost / counts.chance_measured
-        if counts.chance_measured
-        else None,
+        "floor": floor,
+        "share": share,
+        "cost": cost,
         "measured": counts.chance_measured,
     }
 

@@ -92,7 +92,13 @@ class Deadlines:
 
     def shift(self, by: float) -> None:
         """Move all ends by so many seconds, but for those that are due at once."""
-        vars(self).update(vars(Deadlines([(end and end + by, id) for end, id in self])))
+        ends = []
+        for end, id in self:
+            ends.append((end + by if end else end, id))
+        moved = Deadlines(ends)
+        self._ends = moved._ends
+        self._sorted = moved._sorted
+        self.trace = moved.trace
 
     @property
     def next_end(self) -> float:
@@ -304,13 +310,10 @@ class ServedModel(ModelVersions):
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
         needed = {newest, self.configuration.holdout_to, *self.activations}
-        for name in [
-            name
-            for name, added in self.versions.items()
-            if added.origin == "background"
-        ]:
-            if name not in needed:
-                del self.versions[name], self.learners[name]
+        for name, added in list(self.versions.items()):
+            if added.origin == "background" and name not in needed:
+                del self.versions[name]
+                del self.learners[name]
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
@@ -734,12 +737,9 @@ class State:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
         record = self.record(event.id, event.model)
         waiting = self.models[event.model].waiting
-        if (
-            record is not None
-            and record.activated
-            and record.joined()
-            and event.id not in waiting
-        ):
+        if record is None or event.id in waiting:
+            return
+        if record.activated and record.joined():
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
@@ -791,13 +791,13 @@ class State:
         if model is not None or len(self.models) < 2:
             return self.model(model or next(iter(self.models), "default"))
         keys = self.store.keys_from(decision_key(id)) | pending.keys()
-        candidates = [name for name in self.models if decision_key(id, name) in keys]
-        records = ((name, self.record(id, name, pending)) for name in candidates)
-        names = [
-            name
-            for name, record in records
-            if record is not None and record.decided is not None
-        ]
+        names = []
+        for name in self.models:
+            if decision_key(id, name) not in keys:
+                continue
+            record = self.record(id, name, pending)
+            if record is not None and record.decided is not None:
+                names.append(name)
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:

@@ -64,31 +64,40 @@ class Holdout:
         """
         if not rules.holds_out:
             return None
-        sides = {
-            name: mean_over_clusters(*np.array(getattr(self, name)).T)
-            for name in ("model", "holdout")
-        }
-        shown: Shown = {
+        model = _mean(self.model)
+        held = _mean(self.holdout)
+        return {
             "share": rules.holdout,
             "to": rules.holdout_to,
             "key": rules.holdout_key,
-            **sides,
+            "model": model,
+            "holdout": held,
+            "uplift": _difference(model, held),
         }
-        shown["uplift"] = None
-        if all(
-            side["decisions"] >= FEWEST and side["error"] is not None
-            for side in sides.values()
-        ):
-            model = sides["model"]
-            held = sides["holdout"]
-            value = model["mean"] - held["mean"]
-            freedom = min(model["buckets"], held["buckets"]) - 1
-            half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(
-                model["error"], held["error"]
-            )
-            ends = {"low": value - half, "high": value + half, "confidence": CONFIDENCE}
-            shown["uplift"] = {"value": value, **ends}
-        return shown
+
+
+def _mean(buckets: list[list[float]]) -> Shown:
+    """Return the mean reward over buckets, with its error."""
+    counts, sums = np.array(buckets).T
+    return dict(mean_over_clusters(counts, sums))
+
+
+def _difference(model: Shown, held: Shown) -> Shown | None:
+    """Return the difference of two means with its interval; None if there is too little of one."""
+    for side in (model, held):
+        if side["decisions"] < FEWEST or side["error"] is None:
+            return None
+    value = model["mean"] - held["mean"]
+    # the smaller number of buckets, so that the interval is not too short
+    freedom = min(model["buckets"], held["buckets"]) - 1
+    quantile = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+    half = quantile * math.hypot(model["error"], held["error"])
+    return {
+        "value": value,
+        "low": value - half,
+        "high": value + half,
+        "confidence": CONFIDENCE,
+    }
 
 
 @dataclass

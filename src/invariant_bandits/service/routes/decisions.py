@@ -143,15 +143,18 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
-    named = [arm for arm in arms if isinstance(arm, dict) and "label" in arm]
-    if len(named) == len(arms) and all(
-        set(arm) <= {"label", "features"} for arm in named
-    ):
-        labels = [arm["label"] for arm in named]
-        rows = [arm.get("features") for arm in named]
+    labels: list[Any] = []
+    rows: list[Any] = []
+    for arm in arms:
+        is_named = isinstance(arm, dict) and "label" in arm
+        if is_named and set(arm) <= {"label", "features"}:
+            labels.append(arm["label"])
+            rows.append(arm.get("features"))
+    if len(labels) == len(arms):
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a string")
-        return labels, rows if any(row is not None for row in rows) else None
+        has_features = any(row is not None for row in rows)
+        return labels, rows if has_features else None
     if any(isinstance(arm, str) for arm in arms):
         raise RefusedError(422, "arms: must be all labels, or all rows of features")
     return [], list(arms)

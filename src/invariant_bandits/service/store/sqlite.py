@@ -46,25 +46,28 @@ def check_journal(path: Path) -> None:
         return
     if len(content) < HEADER:
         raise StoreError(f"{log} is damaged: its header is not whole")
+    # big-endian words: magic, version, page size, checkpoint, two salts, two checksums
     big = content[:HEADER].view(">u4").astype(np.uint32)
     order = ">u4" if big[0] == MAGIC + 1 else "<u4"
     size = int(big[2])
     salts = big[4:6]
     stored = big[6:8]
-    alone = content[:24].view(order).astype(np.uint32) @ checksum_coefficients(6)[0]
-    is_power = size >= 512 and not size & (size - 1)
-    if int(big[0]) not in (MAGIC, MAGIC + 1) or (stored != alone).any() or not is_power:
+    header_words = content[:24].view(order).astype(np.uint32)
+    expected_sums = header_words @ checksum_coefficients(6)[0]
+    is_page_size = size >= 512 and not size & (size - 1)
+    is_log = int(big[0]) in (MAGIC, MAGIC + 1) and is_page_size
+    if not is_log or (stored != expected_sums).any():
         raise StoreError(f"{log} is damaged: its header does not match its checksum")
     of_words, carried = checksum_coefficients(2 + size // 4)
-    frames = content[
-        HEADER : len(content) - (len(content) - HEADER) % (FRAME_HEADER + size)
-    ]
-    frames = frames.reshape(-1, FRAME_HEADER + size)
+    frame = FRAME_HEADER + size
+    whole = (len(content) - HEADER) // frame  # the last frame may be torn
+    frames = content[HEADER : HEADER + whole * frame].reshape(-1, frame)
     heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
     covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1).view(
         order
     )
     sums = np.vstack([stored, heads[:, 4:6]])  # before each frame, and after the last
+    # every checksum goes on from the one before it
     expected = covered.astype(np.uint32) @ of_words + sums[:-1] @ carried
     follows = (expected == sums[1:]).all(axis=1)
     ours = (heads[:, 2:4] == salts).all(axis=1)
