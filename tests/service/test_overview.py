@@ -49,7 +49,9 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         ]
         timeline = model["timeline"]
         assert (
-            sum(segment[1] for segment in timeline["segments"]) == timeline["settled"] == 70
+            sum(segment[1] for segment in timeline["segments"])
+            == timeline["settled"]
+            == 70
         )
         assert sum(segment[2] for segment in timeline["segments"]) == 35.0
         assert len(timeline["points"]) == 70 // 5
@@ -160,14 +162,15 @@ def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(
             {"Origin": "null"},
             {"Origin": "http://127.0.0.1:9090"},
             {"Sec-Fetch-Site": "cross-site"},
-            own
-            | {
-                "Host": "rebound.example.com:8080",
-                "Origin": "http://rebound.example.com:8080",
-            },
         ):
             assert client.post("/v1/model/rollback", headers=strange).status_code == 403
             assert client.get("/v1/overview", headers=strange).status_code == 403
+        rebound = own | {
+            "Host": "rebound.example.com:8080",
+            "Origin": "http://rebound.example.com:8080",
+        }
+        assert client.post("/v1/model/rollback", headers=rebound).status_code == 400
+        assert client.get("/v1/overview", headers=rebound).status_code == 400
         assert served.version == second
         assert (
             client.get("/v1/overview", headers={"Sec-Fetch-Site": "none"}).status_code
