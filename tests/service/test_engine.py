@@ -241,7 +241,7 @@ def test_a_batch_decides_as_its_decisions_would_one_by_one(
                 if name == "together"
                 else [engine.call(each) for each in asked]
             )
-    fields = ("place", "propensities", "means", "draw", "why", "labels")
+    fields = ("index", "propensities", "means", "draw", "why", "labels")
     together, alone = ([event.show(*fields) for event in events] for events in decided)
     assert together == alone
-    assert len({event["place"] for event in together}) > 1
+    assert len({event["index"] for event in together}) > 1
