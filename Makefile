@@ -50,11 +50,11 @@ java:  # Spark needs it; where it cannot be installed those tests are skipped an
 	  { apt-get update -qq && { apt-get install -y -qq openjdk-17-jre-headless || apt-get install -y -qq default-jre-headless; }; } \
 	    >/dev/null 2>&1 || echo "Java could not be installed: the Spark tests will be skipped"; }
 
-clients:  # for node, of protocols that the service speaks; where they cannot be installed those tests are skipped and say so
+clients:  # OpenFeature's client for node; where it cannot be installed its test is skipped and says so
 	@command -v npm >/dev/null 2>&1 && [ ! -d $(VENV)/node/node_modules ] && { \
 	  mkdir -p $(VENV)/node && cp tests/service/node_clients/package.json $(VENV)/node/ \
 	    && npm install --no-package-lock --no-audit --no-fund --silent --prefix $(VENV)/node >/dev/null 2>&1 \
-	    || { rm -rf $(VENV)/node; echo "clients for node could not be installed: their tests will be skipped"; }; } || true
+	    || { rm -rf $(VENV)/node; echo "OpenFeature's client for node could not be installed: its test will be skipped"; }; } || true
 
 browser:  # the page is tested in it; where it cannot be installed those tests are skipped and say so
 	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \

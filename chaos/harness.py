@@ -215,7 +215,7 @@ def check_all_kept(
                 decided = None if record is None else record.decided
                 if (
                     decided is None
-                    or decided.labels[decided.place] != answer["action"]
+                    or decided.labels[decided.index] != answer["action"]
                     or decided.version != answer["version"]
                 ):
                     lost += 1

@@ -166,7 +166,8 @@ class ServiceCalls(RstDirective):
             "     - what it does",
         ]
         for operation in OPERATIONS:
-            if not operation.path.startswith(prefix):
+            path = operation.prefix + operation.path
+            if not path.startswith(prefix):
                 continue
             words = (
                 (operation.handler.__doc__ or "")
@@ -176,7 +177,7 @@ class ServiceCalls(RstDirective):
             )
             role = "anyone" if operation.role is None else operation.role
             lines += [
-                f"   * - ``{operation.method} {operation.path}``",
+                f"   * - ``{operation.method} {path}``",
                 f"     - {role}",
                 f"     - {words}",
             ]

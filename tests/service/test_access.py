@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Match
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import access, commands
 from invariant_bandits.service.access import SHORTEST, Role, read_tokens
 from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.operations import OPERATIONS
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.serve import Application, ServiceSettings, open_service
 from local_client import TestClient
+from routes import routes_of
 from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
@@ -37,7 +38,6 @@ RANKS = {
     "decide": 2,
     "admin": 3,
 }
-PERSONALIZER = "/{endpoint:personalizer}"
 NEEDED = {
     "anyone": {
         "GET /healthz",
@@ -58,14 +58,6 @@ NEEDED = {
             for model in ("/v1/model", "/v1/models/{model}")
             for part in ("", "/versions", "/learn", "/arms", "/configuration")
         ),
-        f"GET {PERSONALIZER}/configurations/service",
-        f"GET {PERSONALIZER}/configurations/policy",
-        f"GET {PERSONALIZER}/model/properties",
-        f"GET {PERSONALIZER}/logs/properties",
-        f"GET {PERSONALIZER}/evaluations",
-        f"GET {PERSONALIZER}/evaluations/{{id:path}}",
-        f"GET {PERSONALIZER}/featureImportances",
-        f"GET {PERSONALIZER}/featureImportances/{{id:path}}",
     },
     "decide": {
         "POST /v1/decisions",
@@ -73,14 +65,6 @@ NEEDED = {
         "POST /v1/rewards",
         "POST /ofrep/v1/evaluate/flags",
         "POST /ofrep/v1/evaluate/flags/{key:path}",
-        f"POST {PERSONALIZER}/rank",
-        f"POST {PERSONALIZER}/events/{{id:path}}/reward",
-        f"POST {PERSONALIZER}/events/{{id:path}}/activate",
-        f"POST {PERSONALIZER}/multislot/rank",
-        f"POST {PERSONALIZER}/multislot/events/{{id:path}}/reward",
-        f"POST {PERSONALIZER}/multislot/events/{{id:path}}/activate",
-        f"POST {PERSONALIZER}/logs/interactions",
-        f"POST {PERSONALIZER}/logs/observations",
     },
     "admin": {
         "POST /v1/models",
@@ -97,29 +81,10 @@ NEEDED = {
                 ("PUT", "/configuration"),
             )
         ),
-        f"PUT {PERSONALIZER}/configurations/service",
-        f"PUT {PERSONALIZER}/configurations/policy",
-        f"DELETE {PERSONALIZER}/configurations/policy",
-        f"POST {PERSONALIZER}/configurations/applyFromEvaluation",
-        f"GET {PERSONALIZER}/model",
-        f"PUT {PERSONALIZER}/model",
-        f"DELETE {PERSONALIZER}/model",
-        f"DELETE {PERSONALIZER}/logs",
-        f"POST {PERSONALIZER}/evaluations",
-        f"PUT {PERSONALIZER}/evaluations/{{id:path}}",
-        f"DELETE {PERSONALIZER}/evaluations/{{id:path}}",
-        f"PUT {PERSONALIZER}/featureImportances/{{id:path}}",
-        f"DELETE {PERSONALIZER}/featureImportances/{{id:path}}",
     },
 }
 """The role that each route needs, by hand."""
 ROLES = {call: role for role, calls in NEEDED.items() for call in calls}
-ENDPOINTS = (
-    "personalizer/v1.0",
-    "personalizer/v1.1-preview.3",
-    "personalizer",
-    "models/default/personalizer/v1.0",
-)
 
 
 def token_file(folder: Path, text: str) -> None:
@@ -138,30 +103,23 @@ def headers_of(caller: str) -> Iterator[dict[str, str]]:
         )
     else:
         token = TOKENS.get(caller, WRONG)
-        yield from (
-            {"Authorization": f"Bearer {token}"},
-            {"Ocp-Apim-Subscription-Key": token},
-        )
+        yield {"Authorization": f"Bearer {token}"}
 
 
 def calls_of(app: Starlette) -> list[tuple[str, str]]:
     """Method and path, as it was registered, of every route of an application."""
     return [
-        (method, route.path) for route in app.routes for method in sorted(route.methods)
-    ]  # type: ignore[attr-defined]
+        (method, path) for path, methods in routes_of(app) for method in sorted(methods)
+    ]
 
 
-def addresses(path: str) -> list[str]:
-    """Addresses that lead to a route."""
+def address_of(path: str) -> str:
+    """An address that leads to a route."""
     for name in ("id:path", "key:path", "label:path", "model", "version", "name"):
         path = path.replace(
             f"{{{name}}}", {"model": "default", "name": "page.js"}.get(name, "x")
         )
-    return (
-        [path.replace("{endpoint:personalizer}", endpoint) for endpoint in ENDPOINTS]
-        if "{endpoint" in path
-        else [path]
-    )
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -187,25 +145,21 @@ def test_every_route_has_a_row_in_the_table_and_every_row_a_route(
     assert len(ROLES) == sum(map(len, NEEDED.values())), "a route is in the table twice"
 
 
-def test_every_address_of_the_table_leads_to_its_route(guarded: TestClient) -> None:
-    routes = guarded.app.routes  # type: ignore[attr-defined]
+def test_every_address_of_the_table_leads_to_its_route(
+    guarded: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The route is the one whose operation the metrics count."""
+    monkeypatch.setattr(access, "WRONG_TOKENS", (1.0, 1e6))
+    metrics = guarded.app.state.service.metrics  # type: ignore[attr-defined]
+    names = {}
+    for each in OPERATIONS:
+        for path in each.paths():
+            names[f"{each.method} {each.prefix}{path}"] = each.name
     for method, path in calls_of(guarded.app):  # type: ignore[arg-type]
-        for address in addresses(path):
-            scope = {
-                "type": "http",
-                "method": method,
-                "path": address,
-                "root_path": "",
-                "headers": [],
-            }
-            assert (
-                next(
-                    route.path
-                    for route in routes
-                    if route.matches(scope)[0] is Match.FULL
-                )
-                == path
-            ), address
+        name = names[f"{'GET' if method == 'HEAD' else method} {path}"]
+        before = metrics.latencies().get(name, {}).get("count", 0)
+        guarded.request(method, address_of(path))
+        assert metrics.latencies()[name]["count"] == before + 1, path
 
 
 @pytest.mark.parametrize(
@@ -225,15 +179,11 @@ def test_every_route_is_for_those_who_may_and_for_no_one_else(
         needed = ROLES[f"{'GET' if method == 'HEAD' else method} {path}"]
         is_allowed = RANKS[caller] >= RANKS[needed]
         may_change |= is_allowed and method not in ("GET", "HEAD")
-        for address in addresses(path):
-            for headers in headers_of(caller):
-                status = guarded.request(method, address, headers=headers).status_code
-                if (
-                    status in (401, 403, 405, 500)
-                    if is_allowed
-                    else status != forbidden
-                ):
-                    wrong.append((method, address, headers, status))
+        address = address_of(path)
+        for headers in headers_of(caller):
+            status = guarded.request(method, address, headers=headers).status_code
+            if status in (401, 403, 405, 500) if is_allowed else status != forbidden:
+                wrong.append((method, address, headers, status))
     assert wrong == []
     assert may_change or guarded.app.state.service.engine.state.seq == events  # type: ignore[attr-defined]
 

@@ -390,9 +390,6 @@ def test_the_only_model_is_meant_where_none_is_named(
         )
         assert client.get("/v1/model").json()["model"] == "shop"
         assert (
-            client.get("/personalizer/v1.0/configurations/service").status_code == 200
-        )
-        assert (
             client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"]
             == "default"
         )
@@ -432,3 +429,16 @@ def test_the_content_type_does_not_change_the_meaning_of_a_body(
     assert refused.status_code in (202, 503), (
         "a log is not the body of a request, though it is JSON"
     )
+
+
+def test_an_apprentice_shows_the_first_arm_and_learns_and_a_logger_does_not(
+    loops: TestClient,
+) -> None:
+    for mode, rounds in (("apprentice", 1), ("logging", 1)):
+        changed = loops.put("/v1/model/configuration", json={"mode": mode})
+        assert changed.status_code == 200
+        body = {"context": {"hour": 9}, "arms": ["b", "a"], "id": mode}
+        decided = loops.post("/v1/decisions", json=body).json()
+        assert (decided["action"], decided["propensity"]) == ("b", 1.0)
+        loops.post("/v1/rewards", json={"id": mode, "value": 1.0})
+        assert loops.get("/v1/model").json()["rounds"] == rounds

@@ -75,7 +75,7 @@ class World:
         return STABLE[arm] * float(context["age"]) + turning * float(context["mood"])
 
     def __call__(self, one: Decided) -> float:
-        mean = self.mean(self.now, one.labels[one.place], one.context)
+        mean = self.mean(self.now, one.labels[one.index], one.context)
         self.now += 1
         return float(mean + NOISE * self.rng.normal())
 
@@ -95,7 +95,7 @@ class World:
             round = own.round_of(context, (), None)
             place = Choice.drawn(
                 own.expect(round, 0.05)[0], own.seed, now, round.features
-            ).place
+            ).action
             mean = self.mean(now, round.labels[place], context)
             own.learn(
                 context, round.labels, None, place, mean + NOISE * float(rng.normal())
@@ -361,7 +361,7 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(
     ]
 
     def click(one: Decided) -> float:
-        return float(rng.random() < 0.3 + 0.3 * (one.labels[one.place] == "arm_1"))
+        return float(rng.random() < 0.3 + 0.3 * (one.labels[one.index] == "arm_1"))
 
     with running(path) as engine:
         serve(engine, fitted())
@@ -451,7 +451,7 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(
         )
 
     def earned(one: Decided) -> float:
-        row = (one.actions or [])[one.place]
+        row = (one.actions or [])[one.index]
         features = row["offered"] if form == "lists" else [row["time"], row["x"]]
         return float(features[0] - features[1] + 0.3 * rng.normal())
 

@@ -13,10 +13,9 @@ from invariant_bandits.service.access import Access
 from invariant_bandits.service.commands import MOST_COST, DecisionCommand, RewardCommand
 from invariant_bandits.service.learners import MOST_OFFERED, OpenLearner
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.protocols import personalizer
 from invariant_bandits.service.serve import Application
 from local_client import TestClient
-from served_models import Clock, fitted, running, serve
+from served_models import fitted, running, serve
 
 WIDE = {f"x{n}": float(n) for n in range(1_900)}
 
@@ -76,13 +75,6 @@ def test_registered_arms_count_against_the_limit_of_what_is_offered(
 MANY: dict[str, Any] = {
     "/v1/decisions": {"decisions": [{}] * 50},
     "/v1/rewards": {"rewards": [{"id": f"d{n}", "value": 1.0} for n in range(50)]},
-    "/personalizer/multislot/rank": {
-        "actions": [{"id": f"arm_{n}"} for n in range(50)],
-        "slots": [{"id": f"slot {n}"} for n in range(50)],
-    },
-    "/personalizer/multislot/events/e/reward": {
-        "reward": [{"slotId": f"slot {n}", "value": 1.0} for n in range(50)]
-    },
 }
 
 
@@ -159,32 +151,3 @@ def test_the_state_hash_of_many_waiting_decisions_is_kept_up_to_date() -> None:
     for _, id in waits:
         others.discard(id)
     assert others.trace == state.Deadlines().trace == 0
-
-
-def test_an_evaluation_is_computed_once_however_often_it_is_looked_at(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    reads: list[Any] = []
-    read = personalizer.LogSpan.read
-    monkeypatch.setattr(
-        personalizer.LogSpan, "read", lambda *given: reads.append(given) or read(*given)
-    )
-    with running(tmp_path / "d.db", Clock()) as engine:
-        serve(engine)
-        client = TestClient(Application(Service(engine)))
-        for n in range(40):
-            engine.call(DecisionCommand(id=str(n)))
-            engine.call(RewardCommand(str(n), float(n % 2)))
-        span = {
-            "name": "x",
-            "startTime": "1970-01-01T00:00:00Z",
-            "endTime": "1971-01-01T00:00:00Z",
-            "policies": [],
-        }
-        path = "/personalizer/v1.1-preview.3/evaluations"
-        made = client.post(path, json=span)
-        assert made.status_code == 201
-        before = len(reads)
-        shown = [client.get(f"{path}/{made.json()['id']}").json() for _ in range(5)]
-        assert shown[0] == shown[4]
-        assert len(reads) <= before + 1

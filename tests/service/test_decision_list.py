@@ -153,6 +153,6 @@ def test_a_policy_that_wants_to_learn_says_so(tmp_path: Path) -> None:
             round = live.round_of(context, (), None)
             own = live.policy_over().why(round.features)  # type: ignore[attr-defined]
             event = engine.call(DecisionCommand(context=context))
-            greedy = event.means[event.place] == max(event.means)
+            greedy = event.means[event.index] == max(event.means)
             assert event.why == ("greedy" if greedy else own)
             engine.call(RewardCommand(event.id, float(n % 3 == 0)))

@@ -39,7 +39,7 @@ def play(
         decided = engine.call(DecisionCommand(model, {"hour": str(hour)}))
         value = float(
             rng.random()
-            < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2)
+            < (0.8 if decided.labels[decided.index] == "abc"[hour] else 0.2)
         )
         assert engine.call(RewardCommand(decided.id, value)) == "learned"
         rewards.append(value)
@@ -61,7 +61,7 @@ def test_an_empty_model_learns_a_planted_world(tmp_path: Path) -> None:
         best = "abc"[int((decided.context or {})["hour"])]
         rewards.append(
             float(
-                rng.random() < (0.8 if decided.labels[decided.place] == best else 0.2)
+                rng.random() < (0.8 if decided.labels[decided.index] == best else 0.2)
             )
         )
         return rewards[-1]
@@ -241,7 +241,7 @@ def test_a_batch_decides_as_its_decisions_would_one_by_one(
                 if name == "together"
                 else [engine.call(each) for each in asked]
             )
-    fields = ("place", "propensities", "means", "draw", "why", "labels")
+    fields = ("index", "propensities", "means", "draw", "why", "labels")
     together, alone = ([event.show(*fields) for event in events] for events in decided)
     assert together == alone
-    assert len({event["place"] for event in together}) > 1
+    assert len({event["index"] for event in together}) > 1

@@ -34,7 +34,7 @@ def misfit(decided: list[Decided]) -> tuple[float, int]:
     """Pearson's statistic of decisions in one state about one context, and its degrees of freedom."""
     labels = decided[0].labels
     expected = np.sum([event.propensities for event in decided], axis=0)
-    counts = np.bincount([event.place for event in decided], minlength=len(labels))
+    counts = np.bincount([event.index for event in decided], minlength=len(labels))
     possible = expected > 0.0
     assert counts[~possible].sum() == 0
     return float(np.sum((counts - expected)[possible] ** 2 / expected[possible])), int(
@@ -51,7 +51,7 @@ def taught(engine: Engine, rounds: int = 40) -> None:
     play_together(
         engine,
         asked,
-        lambda event: float(rng.random() < 0.3 + 0.2 * event.place),
+        lambda event: float(rng.random() < 0.3 + 0.2 * event.index),
         size=10,
     )
 
@@ -97,7 +97,7 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         if mode != "online":  # the first arm, for certain
             assert freedom == 0
             assert total == 0.0
-            assert {event.place for event in decided} == {0}
+            assert {event.index for event in decided} == {0}
             return
         assert freedom >= 2
         assert chi2.sf(total, freedom) > RARELY
@@ -137,7 +137,7 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
             play_together(
                 engine,
                 [DecisionCommand(context={})] * rounds,
-                lambda event: float(event.place == 1),
+                lambda event: float(event.index == 1),
             )
 
         def counts(state: State) -> tuple[int, float]:

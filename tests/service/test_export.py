@@ -48,7 +48,7 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
             engine,
             asked,
             lambda event: noisy(
-                rng, SLOPES[event.labels[event.place]] * (event.context or {})["age"]
+                rng, SLOPES[event.labels[event.index]] * (event.context or {})["age"]
             ),
         )
 
@@ -86,7 +86,7 @@ def test_labelled_arms_are_fitted_with_no_schema_by_hand(
     table = parquet.read_table(tmp_path / "log.parquet")
     assert table.column("decision_id").to_pylist() == [event.id for event in decided]
     assert table.column("propensity").to_pylist() == [
-        event.propensities[event.place] for event in decided
+        event.propensities[event.index] for event in decided
     ]
     model = ib.fit_logs(tmp_path / "log.parquet")
     assert (model.schema.arm, model.schema.arms_offered) == ("action", "arms_offered")
@@ -131,7 +131,7 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
         )
 
     def earned(one: Decided) -> float:
-        row, hot = (one.actions or [])[one.place], (one.context or {})["hot"]
+        row, hot = (one.actions or [])[one.index], (one.context or {})["hot"]
         return noisy(rng, row["price"] - 2.0 * hot * row["size"])
 
     with running(tmp_path / "d.db") as engine:

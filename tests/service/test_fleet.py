@@ -74,7 +74,7 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
         decided = engine.call(DecisionCommand(context={"hour": str(hour)}))
         value = float(
             rng.random()
-            < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2)
+            < (0.8 if decided.labels[decided.index] == "abc"[hour] else 0.2)
         )
         assert engine.call(RewardCommand(decided.id, value)) == "waiting"
         rewards.append(value)
@@ -116,7 +116,7 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(
 
 def replace_place(decided: Decided) -> Decided:
     """Another decision than was made."""
-    return msgspec.structs.replace(decided, place=(decided.place + 1) % 3)
+    return msgspec.structs.replace(decided, index=(decided.index + 1) % 3)
 
 
 @pytest.mark.system
@@ -132,7 +132,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
                 decided = engine.call(
                     DecisionCommand(context={"hour": "1"}, id=f"visit {number}")
                 )
-                answers.append((decided.place, decided.time))
+                answers.append((decided.index, decided.time))
             return answers
 
         with ThreadPoolExecutor(3) as pool:
@@ -223,7 +223,7 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(
     settled = [event.id for event in events if isinstance(event, Closed)]
     assert len(set(settled)) == len(settled) == learned
     assert acknowledged <= set(settled)
-    places = {event.id: event.place for event in events if isinstance(event, Decided)}
+    places = {event.id: event.index for event in events if isinstance(event, Decided)}
     assert len(places) == len([event for event in events if isinstance(event, Decided)])
     for player in players:
         assert player.decided.items() <= places.items()

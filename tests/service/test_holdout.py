@@ -82,7 +82,7 @@ def test_the_reference_decides_with_the_propensities_that_are_logged(
             event.propensities == [1 / 3] * 3 and event.why == "holdout"
             for event in held
         )
-        counts = np.bincount([event.place for event in held], minlength=3)
+        counts = np.bincount([event.index for event in held], minlength=3)
         assert (abs(counts - len(held) / 3) < 80).all()
         configure(engine, holdout=0.5, holdout_to="arm_2")
         held = [

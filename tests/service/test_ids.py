@@ -23,8 +23,6 @@ from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.open_store import open_store
 from local_client import TestClient
-from personalizer_calls import ACTIONS, CONTEXT, SLOTS, refused
-from personalizer_calls import reward as personalizer_reward
 from served_models import Clock, running, serve
 
 MODELS = {"default": "ab", "shop": "cd", "teaser": "ef"}
@@ -234,64 +232,7 @@ def test_the_client_names_the_model_of_a_decision(client: TestClient) -> None:
     http.close()
 
 
-# -- Personalizer and OFREP --
-
-
-def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> None:
-    for name in ("one", "two"):
-        assert client.post("/v1/models", json={"model": name}).status_code == 201
-    one, two, none = (
-        f"/models/{name}/personalizer/v1.0" for name in ("one", "two", "none")
-    )
-    asked = {
-        "contextFeatures": CONTEXT,
-        "actions": ACTIONS,
-        "eventId": "x",
-        "deferActivation": True,
-    }
-    for prefix, first in ((one, 0), (two, 1)):
-        told = client.post(
-            f"{prefix}/rank", json=asked | {"actions": ACTIONS[first:]}
-        ).json()
-        assert len(told["ranking"]) == 3 - first
-        slots = {
-            "contextFeatures": [{"hour": first}],
-            "actions": ACTIONS,
-            "slots": SLOTS,
-            "eventId": "m",
-        }
-        assert client.post(f"{prefix}/multislot/rank", json=slots).status_code == 201
-    assert client.post(f"{two}/events/x/activate").status_code == 204
-    assert client.get("/v1/decisions/x?model=one").json()["activated"] is False
-    assert personalizer_reward(client, "x", 0.5, prefix=two) == 204
-    rewards = {"reward": [{"slotId": "top", "value": 1.0}]}
-    assert (
-        client.post(f"{two}/multislot/events/m/reward", json=rewards).status_code == 204
-    )
-    assert (learned(client, "one"), learned(client, "two")) == ((0, 0.0), (2, 1.5))
-    refused(
-        client.post(f"{none}/events/x/reward", json={"value": 1.0}),
-        404,
-        "ResourceNotFound",
-    )
-    refused(
-        client.post(f"{none}/multislot/events/m/reward", json=rewards),
-        404,
-        "ResourceNotFound",
-    )
-    refused(client.post(f"{none}/events/x/activate"), 404, "ResourceNotFound")
-    assert (
-        personalizer_reward(client, "x", 0.5) == 204
-    )  # of the loop "default", which does not know it
-    assert (
-        learned(client, "one"),
-        learned(client, "two"),
-        learned(client, "default"),
-    ) == (
-        (0, 0.0),
-        (2, 1.5),
-        (0, 0.0),
-    )
+# -- OFREP --
 
 
 def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None:
@@ -323,7 +264,6 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
 
         def play(number: int) -> None:
             name = list(MODELS)[number % 3]
-            prefix = f"/models/{name}/personalizer/v1.0"
             for n in range(rounds):
                 id = f"visit {n}"
                 told = decide(client, name, id, context={"hour": str(n % 3)})
@@ -332,20 +272,6 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
                 assert client.post("/v1/rewards", json=body).json()["status"] in (
                     "learned",
                     "unchanged",
-                )
-                event = {
-                    "actions": [{"id": model} for model in MODELS[name]],
-                    "eventId": f"event {n}",
-                }
-                assert (
-                    client.post(f"{prefix}/rank", json=event).json()["rewardActionId"]
-                    in MODELS[name]
-                )
-                assert (
-                    personalizer_reward(
-                        client, f"event {n}", values[name], prefix=prefix
-                    )
-                    == 204
                 )
                 flag = client.post(f"/ofrep/v1/evaluate/flags/{name}", json={}).json()
                 body = {
@@ -360,7 +286,7 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(play, range(12)))
         each = (
-            2 * rounds + 4 * rounds
+            rounds + 4 * rounds
         )  # ids are shared by the four clients of a model; flags are new every time
         assert {name: learned(client, name) for name in MODELS} == {
             name: (each, each * value) for name, value in values.items()

@@ -79,7 +79,7 @@ def test_a_new_arm_is_learned_without_another_fit(
         learner = engine.state.models["default"].learner
         assert isinstance(learner, OpenLearner)
         assert isinstance(learner.policy, AutoISD)
-        assert learner.policy.dim == len(learner.places) == 5 * 2
+        assert learner.policy.dim == len(learner.positions) == 5 * 2
         assert (
             engine.call(
                 commands.inspect(lambda state: state.models["default"].counts.refused)
@@ -95,11 +95,11 @@ def test_a_new_arm_is_learned_without_another_fit(
 def test_new_arms_take_places_only_up_to_a_limit(
     made: OpenLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learners, "MOST_ARM_PLACES", 24)
+    monkeypatch.setattr(learners, "MOST_ARM_POSITIONS", 24)
     learner = copy_of(made)
     for n in range(20):
         learner.seen({"x": 0.0}, [f"arm {n}"], None)
-    assert learner.policy.dim == len(learner.places) == 24
+    assert learner.policy.dim == len(learner.positions) == 24
     assert (
         len(learner.expect(learner.round_of({"x": 0.0}, ["arm 19", "a"], None), 0.0)[1])
         == 2
@@ -127,7 +127,7 @@ def test_features_beyond_the_limit_share_places_and_are_still_learned():
                 learner.learn(
                     None, offered, None, place, 1.0 if label == "arm 399" else 0.0
                 )
-    assert len(learner.places) == learners.LIMIT
+    assert len(learner.positions) == learners.LIMIT
     assert learner.policy.dim == learners.LIMIT + learners.SHARED
     means = learner.expect(learner.round_of(None, labels[300:], None), 0.0)[1]
     assert (

@@ -47,14 +47,16 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)[
             "model"
         ]
-        story = model["story"]
+        timeline = model["timeline"]
         assert (
-            sum(segment[1] for segment in story["segments"]) == story["settled"] == 70
+            sum(segment[1] for segment in timeline["segments"])
+            == timeline["settled"]
+            == 70
         )
-        assert sum(segment[2] for segment in story["segments"]) == 35.0
-        assert len(story["points"]) == 70 // 5
-        assert story["points"][-1]["time"] == story["segments"][-1][0]
-        assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
+        assert sum(segment[2] for segment in timeline["segments"]) == 35.0
+        assert len(timeline["points"]) == 70 // 5
+        assert timeline["points"][-1]["time"] == timeline["segments"][-1][0]
+        assert abs(sum(timeline["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
         low, high = model["about"]["logged_reward_interval"]
         assert low < model["about"]["logged_reward"] < high
     with running(
@@ -114,10 +116,10 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
         serve(engine, name="other")
         client = TestClient(Application(Service(engine)))
         overview_when(client, lambda model: True)
-        before = engine.view["models"]
+        before = engine.dashboard["models"]
         engine.call(DecisionCommand())
         overview_when(client, lambda model: model["counts"]["decisions"] == 1)
-        assert engine.view["models"]["other"] is before["other"]
+        assert engine.dashboard["models"]["other"] is before["other"]
 
 
 def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
@@ -160,14 +162,15 @@ def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(
             {"Origin": "null"},
             {"Origin": "http://127.0.0.1:9090"},
             {"Sec-Fetch-Site": "cross-site"},
-            own
-            | {
-                "Host": "rebound.example.com:8080",
-                "Origin": "http://rebound.example.com:8080",
-            },
         ):
             assert client.post("/v1/model/rollback", headers=strange).status_code == 403
             assert client.get("/v1/overview", headers=strange).status_code == 403
+        rebound = own | {
+            "Host": "rebound.example.com:8080",
+            "Origin": "http://rebound.example.com:8080",
+        }
+        assert client.post("/v1/model/rollback", headers=rebound).status_code == 400
+        assert client.get("/v1/overview", headers=rebound).status_code == 400
         assert served.version == second
         assert (
             client.get("/v1/overview", headers={"Sec-Fetch-Site": "none"}).status_code

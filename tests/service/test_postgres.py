@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
                 for row in store.of_key(decision_key(id, "default"))
             ]
             assert [
-                kind.place for kind in kinds if isinstance(kind, commands.Decided)
+                kind.index for kind in kinds if isinstance(kind, commands.Decided)
             ] == [place]
             settled = [kind for kind in kinds if type(kind).__name__ == "Closed"]
             assert len(settled) <= 1

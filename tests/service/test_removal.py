@@ -108,20 +108,3 @@ def test_an_event_cannot_be_erased_without_a_record(tmp_path: Path) -> None:
     store.append([], cut=Cut(0, state.seq, state.to_bytes(), [2]))
     assert erased_without_record(store) == [2]
     store.close()
-
-
-def test_the_log_is_removed_from_a_running_service_and_waiting_decisions_stay(
-    address: str,
-) -> None:
-    with running(address) as engine:
-        serve(engine)
-        decide(engine, "old", "older")
-        assert engine.call(commands.remove_log(by="an officer"), alone=True) == 8
-        rules = Configuration(reward_wait=1e6, default_reward=0.0)
-        engine.call(commands.configure("default", rules), alone=True)
-        decide(engine, "waits", "later", rewarded=False)
-        assert engine.call(commands.remove_log(), alone=True) == 2
-        assert engine.call(RewardCommand("old", 1.0)) == "unknown"
-        live = engine.state.hashes()
-    assert kept(address, "old", "older", "waits", "later") == [1, 0, 1, 1]
-    check_whole(address, live)

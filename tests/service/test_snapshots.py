@@ -23,6 +23,7 @@ NOT_IN_A_SNAPSHOT = {
     "at": "says for what a state is used, not what it holds",
     "records": "are read from the store",
     "changed": "is cleared by its reader",
+    "_views": "are made from the models",
 }
 
 
@@ -83,7 +84,7 @@ def test_an_erased_decision_leaves_no_refusal_and_a_snapshot_names_none(
         refuse(engine, "alice in person", "bob in person")
         assert b"in person" not in engine.state.to_bytes()
         engine.call(commands.erase([("alice in person", "default")]), alone=True)
-        assert not engine.state.was_refused("alice in person", "default")
+        assert not engine.view().was_refused("alice in person", "default")
         assert status(engine, "bob in person") == "refused"
 
 
@@ -94,4 +95,8 @@ def test_only_so_many_refusals_are_remembered(
     with running(tmp_path / "d.db") as engine:
         refuse(engine, "x", "y", "z")
         kept = State.from_bytes(engine.state.to_bytes(), engine.store)
-        assert [kept.was_refused(id, "default") for id in "xyz"] == [False, True, True]
+        assert [kept.view().was_refused(id, "default") for id in "xyz"] == [
+            False,
+            True,
+            True,
+        ]

@@ -39,7 +39,7 @@ class Player(threading.Thread):
             try:
                 self.decided[id] = self.engine.call(
                     DecisionCommand(context={"hour": str(number % 3)}, id=id)
-                ).place
+                ).index
                 self.engine.call(RewardCommand(id, 1.0))
                 self.rewarded.add(id)
             except UnavailableError:

@@ -149,7 +149,7 @@ def prepared(
     settings = ServiceSettings(store=str(store), port=port, empty_model=False)
     service = open_service(settings)
     engine = service.engine
-    if SHOP not in engine.state.models:
+    if SHOP not in engine.view().models:
         for weeks, model in models.items():
             learner, note = (
                 FittedLearner(model, engine.store.seed),

@@ -21,7 +21,6 @@ from invariant_bandits.service.responses import RefusedError
 
 Role = Literal["read", "decide", "admin"]
 RANKS: dict[Role, int] = {"read": 0, "decide": 1, "admin": 2}
-ANYONE = "anyone on this machine"
 SHORTEST = 16
 """Characters of a token: 64 random bits in hexadecimal digits cannot be guessed over a network."""
 WRONG_TOKENS = (1.0, 10.0)
@@ -32,6 +31,39 @@ NEEDED = f"read, decide or admin, then a token of {SHORTEST} or more ASCII lette
 LINE = re.compile(
     rf"(?P<role>read|decide|admin)[ \t]+(?P<token>(?!#)[!-~]{{{SHORTEST},}})(?:[ \t]+#.*)?"
 )
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a request.
+
+    Parameters
+    ----------
+    role : Role or None
+        What the caller may do; None: only what anyone may.
+    token_digest : str
+        SHA-256 of the caller's token in hexadecimal digits; empty without a token.
+    """
+
+    role: Role | None = None
+    token_digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Short name for the audit and for events; it does not give the token away."""
+        if self.role is None:
+            return ""
+        if not self.token_digest:
+            return "anyone on this machine"
+        return f"{self.role} token {self.token_digest[:8]}"
+
+    def may(self, needed: Role) -> bool:
+        """Return whether the caller has a role, or one that includes it."""
+        return self.role is not None and RANKS[self.role] >= RANKS[needed]
+
+
+LOCAL = Caller("admin")
+"""The caller where no tokens are required, which is on loopback only."""
 
 
 def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
@@ -52,7 +84,8 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
     where = f"token file {os.fspath(path)}"
     try:
         with open(path, "rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, file.read()
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read()
     except OSError as error:
         raise InputError(f"{where}: {error.strerror}") from None
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -92,17 +125,16 @@ class Access:
     _trusted: set[str] = field(default_factory=set)
     """Tokens that were right: wrong ones of the same address, such as a proxy's, do not slow them down."""
 
-    def check(self, request: Request, needed: Role) -> str:
-        """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
+    def check(self, request: Request, needed: Role) -> Caller:
+        """Return the caller, or refuse one who may not ask this."""
         if not self.tokens:
             _refuse_other_sites(request)
-            self._slow_down(ANYONE)
-            return ANYONE
-        token, address = _token(request), request.client.host if request.client else ""
+            self._slow_down(LOCAL)
+            return LOCAL
+        token = _token(request)
+        address = request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if digest not in self._trusted and not self._take(
-            address, *WRONG_TOKENS, cost=0.0
-        ):
+        if digest not in self._trusted and not self._may_guess(address, cost=0.0):
             raise RefusedError(
                 429,
                 "this address sent too many wrong tokens",
@@ -115,31 +147,36 @@ class Access:
             if hmac.compare_digest(known, digest)
         ]
         if not roles:
-            self._take(address, *WRONG_TOKENS, cost=1.0 if token else 0.0)
+            self._may_guess(address, cost=1.0 if token else 0.0)
             words = (
                 "the token is not known"
                 if token
                 else "a token is needed: Authorization: Bearer TOKEN"
             )
             raise RefusedError(401, words, headers={"WWW-Authenticate": "Bearer"})
-        if RANKS[roles[0]] < RANKS[needed]:
+        caller = Caller(roles[0], digest)
+        if not caller.may(needed):
             raise RefusedError(
                 403,
-                f"this needs a token with the role {needed!r}, this one has {roles[0]!r}",
+                f"this needs a token with the role {needed!r}, this one has {caller.role!r}",
             )
         self._trusted.add(digest)
-        caller = f"{roles[0]} token {digest[:8]}"
         self._slow_down(caller)
         return caller
 
-    def charge(self, caller: str, more: int) -> None:
+    def _may_guess(self, address: str, cost: float) -> bool:
+        """Return whether an address has not sent too many wrong tokens, and count the cost."""
+        per_second, at_once = WRONG_TOKENS
+        return self._take(address, per_second, at_once, cost)
+
+    def charge(self, caller: Caller, more: int) -> None:
         """Count so many more decisions or rewards of a request that was let in: the next ones wait for it."""
         if self.rate:
-            left, since = self._buckets[caller]
-            self._buckets[caller] = (left - more, since)
+            left, since = self._buckets[caller.name]
+            self._buckets[caller.name] = (left - more, since)
 
-    def _slow_down(self, who: str) -> None:
-        if self.rate and not self._take(who, self.rate, max(self.rate, 1.0)):
+    def _slow_down(self, caller: Caller) -> None:
+        if self.rate and not self._take(caller.name, self.rate, max(self.rate, 1.0)):
             words = f"at most {self.rate:g} decisions, rewards and other requests per second"
             raise RefusedError(429, words, headers={"Retry-After": "1"})
 
@@ -160,10 +197,8 @@ def _refuse_other_sites(request: Request) -> None:
 
     Browsers say which site asks (Origin, Sec-Fetch-Site). Names of this service are checked elsewhere.
     """
-    origin, own = (
-        request.headers.get("origin"),
-        f"{request.url.scheme}://{request.url.netloc}",
-    )
+    origin = request.headers.get("origin")
+    own = f"{request.url.scheme}://{request.url.netloc}"
     if origin not in (None, own) or request.headers.get("sec-fetch-site") in (
         "cross-site",
         "same-site",
@@ -189,6 +224,5 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 def _token(request: Request) -> str:
     """Return the caller's token; empty if there is none."""
-    key = request.headers.get("ocp-apim-subscription-key", "")
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return key or (token.strip() if scheme.lower() == "bearer" else "")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -20,7 +20,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -63,11 +63,16 @@ from invariant_bandits.service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
 """Decisions before those that a new version is judged on, below which nothing is fitted."""
-FEWEST_WINDOWS, MOST_WINDOWS = 4, 24
+FEWEST_WINDOWS = 4
+"""Windows below which drift cannot be told from noise."""
+MOST_WINDOWS = 24
+"""Windows beyond which a further one says little about drift and costs time."""
 FEWEST_PER_WINDOW = 100
+"""Decisions of a window, so that its rewards are estimated at all."""
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
+"""Decisions in which a feature or an arm must occur to be fitted."""
 FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
@@ -104,10 +109,12 @@ def made_from(
 def _updated(
     learner: FittedLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str]:
-    """The model with the new decisions as further windows, by their number: times of the old log may be
-    of any kind.
+    """Return the model with the new decisions as further windows.
+
+    The windows are by number of decisions: times of the old log may be of any kind.
     """
-    own, layout = learner.model, history.layout_of(decisions, learner)
+    own = learner.model
+    layout = history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(
         own,
@@ -125,10 +132,9 @@ def _updated(
             made.add_arm(label, None)
         if not active and made.arms[label]:
             made.retire_arm(label)
-    return (
-        made,
-        f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had",
-    )
+    windows = update.model.moments.windows
+    words = f"{update.new.rounds:,} decisions, {windows} windows with those it had"
+    return made, words
 
 
 # -- models that began empty --
@@ -137,19 +143,17 @@ def _updated(
 def _fitted(
     learner: OpenLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str]:
-    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
+    """Return AutoISD over the most frequent named features that can be estimated."""
 
     def chosen() -> Iterator[tuple[dict[str, float], float]]:
         """Yield the named numbers of what was chosen, and its reward."""
         for decided, reward, _ in decisions():
-            yield history.numbers_of(decided, decided.place), reward
+            yield history.numbers_of(decided, decided.index), reward
 
-    uses = Counter(
-        name for numbers, _ in chosen() for name, value in numbers.items() if value
-    )
-    names = tuple(
-        name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES
-    )
+    uses = Counter[str]()
+    for numbers, _ in chosen():
+        uses.update(name for name, value in numbers.items() if value)
+    names = _frequent(uses, MOST_FEATURES)
     if not names:
         raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
     per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
@@ -159,68 +163,75 @@ def _fitted(
         raise InputError(
             f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features"
         )
-    source, parts = chosen(), []
+    source = chosen()
+    parts = []
     for window in range(windows):
-        some = list(
-            islice(source, count * (window + 1) // windows - count * window // windows)
-        )
-        rows = np.array(
-            [[numbers.get(name, 0.0) for name in names] for numbers, _ in some]
-        )
+        # windows differ by one decision at most
+        size = count * (window + 1) // windows - count * window // windows
+        rows = []
+        rewards = []
+        for numbers, reward in islice(source, size):
+            rows.append([numbers.get(name, 0.0) for name in names])
+            rewards.append(reward)
         parts.append(
-            WindowedMoments.from_arrays(
-                rows, np.array([reward for _, reward in some]), windows=1
-            )
+            WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
         )
     moments = reduce(WindowedMoments.followed_by, parts)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
-    places = usable.feature_map.names
-    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(places)} of {len(uses)} features"
-    return learner.with_policy(AutoISD.from_history(usable.moments), places), words
+    kept = usable.feature_map.names
+    fitted_windows = usable.moments.windows
+    words = f"{len(kept)} of {len(uses)} features"
+    words = f"{count:,} decisions in {fitted_windows} windows, {words}"
+    return learner.with_policy(AutoISD.from_history(usable.moments), kept), words
+
+
+def _frequent(uses: Counter[str], most: int) -> list[str]:
+    """Return the names that occur most often, at most so many, and each often enough."""
+    common = uses.most_common(most)
+    return [name for name, often in common if often >= FEWEST_USES]
 
 
 def _fitted_to_arms(
     learner: OpenLearner, decisions: Decisions, count: int
 ) -> tuple[Learner, str] | None:
-    """AutoISD whose prior over arms also covers those that come later; None where actions have features, or
-    there are too few arms or decisions for it.
+    """Return AutoISD with a prior over arms, which also covers arms that come later.
+
+    None where actions have features, or there are too few arms or decisions for it.
     """
-    plays, uses = Counter[str](), Counter[str]()
+    plays = Counter[str]()
+    uses = Counter[str]()
     for decided, *_ in decisions():
         if decided.actions is not None or not decided.labels:
             return None
         plays[str(decided.action)] += 1
         uses.update(learners.named_numbers(decided.context, "context").keys())
-    arms = [
-        label
-        for label, often in plays.most_common(MOST_FEATURES)
-        if often >= FEWEST_USES
-    ]
+    arms = _frequent(plays, MOST_FEATURES)
     room = max(MOST_FEATURES // max(len(arms), 1) - 1, 0)
-    slopes = [name for name, often in uses.most_common(room) if often >= FEWEST_USES]
-    names = [
-        f"a:{label}{part}"
-        for label in arms
-        for part in ("", *(f"|{slope}" for slope in slopes))
-    ]
-    windows = min(
-        count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS
-    )
+    slopes = _frequent(uses, room)
+    names = []
+    for label in arms:
+        names.append(f"a:{label}")
+        names += [f"a:{label}|{slope}" for slope in slopes]
+    per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
+    windows = min(count // per_window, MOST_WINDOWS)
     if len(arms) < FEWEST_ARMS or windows < FEWEST_WINDOWS:
         return None
-    contexts, played, rewards = array("d"), array("q"), array("d")
+    contexts = array("d")
+    played = array("q")
+    rewards = array("d")
     for decided, reward, _ in decisions():
         if decided.action in arms:
             numbers = learners.named_numbers(decided.context, "context")
             contexts.extend([1.0, *(numbers.get(slope, 0.0) for slope in slopes)])
             played.append(arms.index(str(decided.action)))
             rewards.append(reward)
-    rounds = (
+    statistics = ArmStatistics.from_rounds(
         np.array(contexts).reshape(len(played), -1),
         np.array(played),
         np.array(rewards),
+        windows=windows,
+        link="identity",
     )
-    statistics = ArmStatistics.from_rounds(*rounds, windows=windows, link="identity")
     words = f"{len(arms)} arms, {len(slopes)} of {len(uses)} features"
     words = f"{count:,} decisions in {windows} windows, {words}"
     return learner.with_policy(AutoISD.from_arms(statistics), names), words
@@ -243,9 +254,8 @@ def follow(
             if judge is not None:
                 judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
-        with suppress(
-            InputError
-        ):  # as when it serves: a round that it cannot take is not learned
+        # as when it serves: a round that it cannot take is not learned
+        with suppress(InputError):
             if isinstance(event, Closed) and event.value is not None:
                 if judge is not None:
                     judge.settled(event.id, event.value)
@@ -260,6 +270,7 @@ def follow(
 FEWEST_JUDGED = 200
 """Decisions of the running version below which nothing is concluded."""
 MOST_WAITING = 100_000
+"""Decisions without a reward that a judge remembers: some 10 MB."""
 
 
 class Judge:
@@ -286,7 +297,8 @@ class Judge:
     """
 
     def __init__(self, version: str | None, floor: float) -> None:
-        self.version, self.floor = version, floor
+        self.version = version
+        self.floor = floor
         self.compared = self.changed = self.refusals = 0
         self.refused: str | None = None
         self._waiting: dict[str, tuple[float, float, float]] = {}
@@ -305,23 +317,23 @@ class Judge:
             round = learner.round_of(
                 event.context, () if event.all_arms else event.labels, event.actions
             )
-            mine, means = learner.expect(round, self.floor)
+            new, expected = learner.expect(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
             return
         logged = event.propensities
-        if (
-            list(round.labels) != event.labels
-        ):  # other arms: what they would earn cannot be known
+        # what other arms would earn cannot be known
+        if list(round.labels) != event.labels:
             self.changed += 1
             return
-        self.changed += mine.index(max(mine)) != logged.index(max(logged))
-        difference = sum(
-            (p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True)
-        )
-        weight = mine[event.place] / logged[event.place]
-        self._waiting[event.id] = (weight, difference, means[event.place])
+        self.changed += new.index(max(new)) != logged.index(max(logged))
+        # Σ_a (π(a) − p(a))·q̂(a), in the letters of the class
+        difference = 0.0
+        for pi, p, q in zip(new, logged, expected, strict=True):
+            difference += (pi - p) * q
+        weight = new[event.index] / logged[event.index]
+        self._waiting[event.id] = (weight, difference, expected[event.index])
 
     def settled(self, id: str, reward: float) -> None:
         """Add what the running version earned with a decision."""
@@ -386,81 +398,99 @@ def in_words(evaluation: Mapping[str, Any]) -> str:
     return f"{evaluation['gain']:+.3g} {ends} per decision against the running version, {on}"
 
 
-MOST_REPLAYED, MOST_SCANNED = 1_000, 50_000
-"""The latest requests, which a version is tried on before it decides, and events they are looked for in."""
-LONGEST_TRIAL, PAUSE = 10.0, 0.001
-"""Seconds that a trial may take, and that it leaves to others after every request."""
+MOST_REPLAYED = 1_000
+"""The latest requests, which a version is tried on before it decides."""
+MOST_SCANNED = 50_000
+"""The latest events, in which these requests are looked for."""
+LONGEST_TRIAL = 10.0
+"""Seconds that a trial may take: an administrator waits for its answer."""
+PAUSE = 0.001
+"""Seconds that a trial leaves to other threads after every request."""
 FAR = 5.0
 """Standard deviations from the logged rewards that the mean of recent ones may have."""
 
 
 def compare(engine: Engine, model: str, learner: Learner) -> dict[str, Any]:
-    """Say how a version that does not decide yet differs from the active one, and what it would have done
-    with the latest requests.
+    """Try a version that does not decide yet on the latest requests.
 
     Returns
     -------
     dict
-        `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused` and
-        `changed`; `differences` in words, empty if it can answer these requests.
+        `evaluation` by the logged propensities, with the numbers of requests `replayed`, `refused`
+        and `changed`; `differences` in words, empty if it can answer these requests.
     """
-    served, store = engine.state.model(model), engine.store
     differences = engine.call(
         commands.inspect(lambda state: state.model(model).learner.differences(learner))
     )
-    judge, end, rewards = (
-        Judge(None, served.configuration.floor),
-        time.monotonic() + LONGEST_TRIAL,
-        [],
-    )
+    judge = Judge(None, engine.view().model(model).configuration.floor)
+    rewards = _judge_latest(engine, model, learner, judge)
+    if judge.refused is not None:
+        refusals = f"{judge.refusals} of {judge.compared} latest requests"
+        differences.append(f"{refusals} are refused: {judge.refused}")
+    differences += _reward_differences(learner, rewards)
+    evaluation = judge.evaluation()
+    evaluation["replayed"] = judge.compared
+    evaluation["refused"] = judge.refusals
+    evaluation["changed"] = judge.changed
+    return {"differences": differences, "evaluation": evaluation}
+
+
+def _judge_latest(
+    engine: Engine, model: str, learner: Learner, judge: Judge
+) -> list[float]:
+    """Have a judge see the latest decisions of a model; return the rewards of those that have one."""
+    store = engine.store
+    aside = engine.view().aside
+    end = time.monotonic() + LONGEST_TRIAL
     last = store.head().seq
-    rows = history.latest_decisions(
-        store, max(store.start().seq, last - MOST_SCANNED), last
-    )
-    own = (
-        row
-        for row, event in rows
-        if event.model == model and row.seq not in engine.state.aside
-    )
-    for row in islice(own, MOST_REPLAYED):
+    first = max(store.start().seq, last - MOST_SCANNED)
+    rewards: list[float] = []
+    requests = 0
+    for row, event in history.latest_decisions(store, first, last):
+        if event.model != model or row.seq in aside:
+            continue
+        if requests >= MOST_REPLAYED or time.monotonic() > end:
+            break
+        requests += 1
         record = record_of(decode_event(later.event) for later in store.of_key(row.key))
-        if record is None or record.decided is None or time.monotonic() > end:
+        if record is None or record.decided is None:
             continue
         judge.decided(learner, record.decided)
         if record.closed is not None and record.closed.value is not None:
             rewards.append(record.closed.value)
             judge.settled(record.decided.id, record.closed.value)
         time.sleep(PAUSE)
-    if judge.refused is not None:
-        differences += [
-            f"{judge.refusals} of {judge.compared} latest requests are refused: {judge.refused}"
-        ]
-    if (
-        rewards
-        and learner.link == "logit"
-        and not 0.0 <= min(rewards) <= max(rewards) <= 1.0
-    ):
-        differences += [
-            f"rewards: it takes 0 to 1, the latest go from {min(rewards):g} to {max(rewards):g}"
-        ]
+    return rewards
+
+
+def _reward_differences(learner: Learner, rewards: Sequence[float]) -> list[str]:
+    """Describe how rewards differ from what a learner takes, or was fitted to."""
+    differences: list[str] = []
+    if rewards and learner.link == "logit":
+        lowest = min(rewards)
+        highest = max(rewards)
+        if not 0.0 <= lowest <= highest <= 1.0:
+            words = f"it takes 0 to 1, the latest go from {lowest:g} to {highest:g}"
+            differences.append(f"rewards: {words}")
     if len(rewards) >= FEWEST_JUDGED and learner.reward_scale is not None:
-        mean, (logged, deviation) = float(np.mean(rewards)), learner.reward_scale
-        if abs(mean - logged) > FAR * deviation:
-            words = f"the mean of the latest is {mean:.3g}, of those it was fitted to {logged:.3g}"
-            differences.append(f"rewards: {words} ± {deviation:.2g}")
-    counts = {
-        "replayed": judge.compared,
-        "refused": judge.refusals,
-        "changed": judge.changed,
-    }
-    return {"differences": differences, "evaluation": {**judge.evaluation(), **counts}}
+        mean = float(np.mean(rewards))
+        fitted, deviation = learner.reward_scale
+        if abs(mean - fitted) > FAR * deviation:
+            words = f"the mean of the latest is {mean:.3g}"
+            words += f", of those it was fitted to {fitted:.3g} ± {deviation:.2g}"
+            differences.append(f"rewards: {words}")
+    return differences
 
 
 JUDGED_SHARE = 0.25
 """Share of the decisions, the latest ones, that a new version is judged on."""
-SETTLING_SHARE, FEWEST_SETTLING = 0.1, 100
-"""Share before these that it learns as they come without being judged: what a new policy tries at first is no
-part of what it will do, the less as the log seldom plays what it wants to try."""
+SETTLING_SHARE = 0.1
+"""Share before these that it learns as they come without being judged.
+
+What a new policy tries at first says little about what it will do, the less as the log seldom
+plays what it wants to try."""
+FEWEST_SETTLING = 100
+"""Decisions that this share is at least."""
 
 
 class RefitResult(msgspec.Struct):
@@ -494,8 +524,9 @@ class RefitResult(msgspec.Struct):
 
 
 def learn_from_history(store: Any, model: str) -> RefitResult:
-    """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as
-    they come.
+    """Fit a new version of a model to its older decisions, and judge it on the latest.
+
+    It learns the latest as they come.
 
     In between it learns some without being judged.
 
@@ -506,7 +537,8 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     model : str
     """
     state = replay.restore(store)
-    served, upto = state.model(model), state.seq
+    served = state.model(model)
+    upto = state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
     decisions = partial(history.settled_decisions, store, model, first=first)
@@ -517,22 +549,30 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     if count < FEWEST_ROUNDS:
         needed = f"{later + FEWEST_ROUNDS:,} are needed"
         raise InputError(f"history: {len(settled):,} decisions are settled, {needed}")
-    through, judged_from = settled[count], settled[len(settled) - judged]
+    through = settled[count]
+    judged_from = settled[len(settled) - judged]
     learner, words = made_from(served.learner, partial(decisions, last=through), count)
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
     evaluation = judge.evaluation()
-    note, content = f"{words}; {in_words(evaluation)}", learner.to_bytes()
     return RefitResult(
-        learner.kind, content, base.version, through, upto, note, first_fit, evaluation
+        kind=learner.kind,
+        content=learner.to_bytes(),
+        base=base.version,
+        through=through,
+        upto=upto,
+        note=f"{words}; {in_words(evaluation)}",
+        first_fit=first_fit,
+        evaluation=evaluation,
     )
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name, "log": path or "", "seed": number}:
-    write a RefitResult, or why there is none.
+    """Do what standard input says; write a RefitResult, or why there is none.
+
+    The input is {"store": address, "model": name, "log": path or "", "seed": number}.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
@@ -562,8 +602,17 @@ def _fit_log(path: Path, seed: int) -> RefitResult:
         )
 
     learner = FittedLearner(fit_logs(path, progress=progress), seed)
-    note = f"{path.name}: {learner.model.moments.rounds:,} rounds in {learner.model.moments.windows} windows"
-    return RefitResult(learner.kind, learner.to_bytes(), "", 0, 0, note, False, {})
+    moments = learner.model.moments
+    return RefitResult(
+        kind=learner.kind,
+        content=learner.to_bytes(),
+        base="",
+        through=0,
+        upto=0,
+        note=f"{path.name}: {moments.rounds:,} rounds in {moments.windows} windows",
+        first_fit=False,
+        evaluation={},
+    )
 
 
 Activation = Literal["better", "always", "never"]
@@ -607,28 +656,36 @@ class RefitSchedule:
         waits = [] if self.every is None else [self.every]
         if self.at is not None:
             today = datetime.datetime.fromtimestamp(moment)
+            hour, minute = self.at
             then = today.replace(
-                hour=self.at[0], minute=self.at[1], second=0, microsecond=0, fold=0
+                hour=hour, minute=minute, second=0, microsecond=0, fold=0
             )
-            days = (
-                then + datetime.timedelta(day) for day in (0, 1, 2)
-            )  # of the clock on the wall
-            waits.append(
-                next(
-                    day.timestamp() - moment for day in days if day.timestamp() > moment
-                )
-            )
+            # days of the clock on the wall need not have 24 hours
+            while then.timestamp() <= moment:
+                then += datetime.timedelta(days=1)
+            waits.append(then.timestamp() - moment)
         return min(waits, default=threading.TIMEOUT_MAX)
 
 
 def add_caught_up(
-    engine: Engine, model: str, learner: Learner, upto: int, base: str, **about: Any
+    engine: Engine,
+    model: str,
+    learner: Learner,
+    upto: int,
+    *,
+    base: str,
+    note: str,
+    by: str,
+    why: str,
+    through: int,
+    evaluation: dict[str, Any] | None,
 ) -> str:
-    """Add a version after it has learned the events from number `upto` on; it decides if `base` does now.
+    """Add a version after it has learned the events from number `upto` on.
 
-    `about` are further arguments of `commands.add_version`.
+    It decides if the version `base` does now. The other arguments are those of
+    `commands.add_version`.
     """
-    while (last := engine.state.seq) - upto > CLOSE:
+    while (last := engine.view().seq) - upto > CLOSE:
         follow(learner, engine.store, model, upto, last)
         upto = last
 
@@ -636,10 +693,18 @@ def add_caught_up(
         nonlocal upto
         follow(learner, state.store, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
-        active = state.model(model).version == base
-        return commands.add_version(
-            model, learner, "background", active=active, **about
-        )(state, batch)
+        add = commands.add_version(
+            model,
+            learner,
+            "background",
+            active=state.model(model).version == base,
+            note=note,
+            by=by,
+            why=why,
+            through=through,
+            evaluation=evaluation,
+        )
+        return add(state, batch)
 
     return engine.call(command, alone=True)
 
@@ -652,19 +717,28 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     str or None
         The new version; None for one of another origin, or that has learned since: it goes on where it stood.
     """
-    served, store = engine.state.model(model), engine.store
-    added, content = served.versions[version], served.learners[version].to_bytes()
+    served = engine.view().model(model)
+    store = engine.store
+    added = served.versions[version]
+    content = engine.call(
+        commands.inspect(lambda state: state.model(model).learners[version].to_bytes())
+    )
     if added.origin != "background" or not served.has_content(content):
         return None
     upto = replay.first_since(store, added.time, store.start().seq, store.head().seq)
-    about: dict[str, Any] = {
-        "note": f"{version}, caught up; {added.note}",
-        "by": by,
-        "why": "by hand",
-    }
-    about |= {"through": added.through, "evaluation": added.evaluation}
     learner = learner_from_bytes(added.learner, content, version)
-    return add_caught_up(engine, model, learner, upto, served.version, **about)
+    return add_caught_up(
+        engine,
+        model,
+        learner,
+        upto,
+        base=served.version,
+        note=f"{version}, caught up; {added.note}",
+        by=by,
+        why="by hand",
+        through=added.through,
+        evaluation=added.evaluation,
+    )
 
 
 class Learning:
@@ -682,13 +756,16 @@ class Learning:
     def __init__(
         self, engine: Engine, store: str, plan: RefitSchedule | None = None
     ) -> None:
-        self.engine, self.store, self.plan = engine, store, plan or RefitSchedule()
+        self.engine = engine
+        self.store = store
+        self.plan = plan or RefitSchedule()
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = (
             queue.SimpleQueue()
         )
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard, self._ending = threading.Lock(), False
+        self._guard = threading.Lock()
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
         self._thread.start()
 
@@ -702,8 +779,9 @@ class Learning:
         self._thread.join()
 
     def begin(self, model: str, by: str = "", log: Path | None = None) -> None:
-        """Learn a model from its history, or a new one from a log, as soon as possible; ConflictError if that
-        is under way. The folder of the log is removed then.
+        """Learn a model from its history, or a new one from a log, as soon as possible.
+
+        ConflictError if that is under way. The folder of the log is removed when it is done.
         """
         with self._guard:
             if self._outcomes.get(model, {}).get("status") == "running":
@@ -730,18 +808,17 @@ class Learning:
         due = time.time() + wait
         while not self._ending:
             try:
-                request = self._requests.get(
-                    timeout=min(max(due - time.time(), 0.0), wait)
-                )
+                timeout = min(max(due - time.time(), 0.0), wait)
+                request = self._requests.get(timeout=timeout)
                 if request is not None:
-                    self._learn(*request)
+                    model, by, log_file = request
+                    self._learn(model, by, log_file)
             except queue.Empty:
-                for model in list(self.engine.state.models):
+                for model in self.engine.view().models:
                     with suppress(ConflictError):  # it is still being learned
                         self.begin(model, "plan")
-                moment = max(
-                    time.time(), due
-                )  # a timer that is early must not ring twice
+                # a timer that is early must not ring twice
+                moment = max(time.time(), due)
                 wait = self.plan.seconds_to_next(moment)
                 due = moment + wait
 
@@ -749,10 +826,10 @@ class Learning:
         began = time.time()
         try:
             refit = self._fit(model, log_file)
-            not_learned: dict[str, Any] = {"status": "not learned", "why": refit}
-            outcome = (
-                not_learned if isinstance(refit, str) else self._add(model, by, refit)
-            )
+            if isinstance(refit, str):
+                outcome: dict[str, Any] = {"status": "not learned", "why": refit}
+            else:
+                outcome = self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
@@ -769,7 +846,8 @@ class Learning:
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
-            program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+            program = [sys.executable, "-m", __name__]
+            pipe = subprocess.PIPE
             environment = {**os.environ, **ONE_THREAD}
             self._process = subprocess.Popen(
                 program, stdin=pipe, stdout=pipe, env=environment
@@ -781,30 +859,35 @@ class Learning:
             "seed": self.engine.store.seed,
         }
         content, _ = self._process.communicate(msgspec.json.encode(order))
-        code, self._process = self._process.returncode, None
+        code = self._process.returncode
+        self._process = None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
         return msgspec.msgpack.decode(content, type=RefitResult | str)
 
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
-        """Make a new model of what was fitted to a log; else a version that has learned what happened
-        meanwhile.
-        """
+        """Add what was fitted: a new model, or a version that has learned what happened since."""
         shown = {"note": refit.note, "evaluation": refit.evaluation}
         learner = learner_from_bytes(refit.kind, refit.content, "the new version")
         if refit.base:
-            why = f"learned from its own history, activated {self.plan.activate}"
-            about = {**shown, "by": by, "through": refit.through, "why": why}
-            base = refit.base if self._activates(refit) else ""
             version = add_caught_up(
-                self.engine, model, learner, refit.upto, base, **about
+                self.engine,
+                model,
+                learner,
+                refit.upto,
+                base=refit.base if self._activates(refit) else "",
+                note=refit.note,
+                by=by,
+                why=f"learned from its own history, activated {self.plan.activate}",
+                through=refit.through,
+                evaluation=refit.evaluation,
             )
         else:
             command = commands.add_version(
                 model, learner, "logs", note=refit.note, by=by, first=True
             )
             version = self.engine.call(command, alone=True)
-        active = self.engine.state.model(model).version == version
+        active = self.engine.view().model(model).version == version
         return {"status": "learned", "version": version, "active": active, **shown}
 
     def _activates(self, refit: RefitResult) -> bool:

@@ -21,6 +21,7 @@ from invariant_bandits.service.events import (
     AnyEvent,
     Closed,
     Decided,
+    DecisionEvent,
     Rewarded,
     decision_key,
 )
@@ -31,9 +32,10 @@ from invariant_bandits.service.state import (
     ServedModel,
     State,
 )
-from invariant_bandits.service.store.sql import Cut, StoreError
+from invariant_bandits.service.store.sql import Cut, Row, StoreError
 
 LARGEST_REWARD = 1e9
+"""A larger one is a mistake rather than an amount; sums of squares stay far from overflow."""
 MOST_COST = 100_000
 """Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
 MOST_WAITING = 1_000_000
@@ -55,9 +57,9 @@ class EventBatch:
     drawn : dict of str to int
         Decisions by model.
     owners : list of int
-        Of each event, the place of the command that proposed it.
+        Of each event, the index of the command that proposed it.
     refused : dict of int to exception
-        Places of commands whose events could not be applied, and why.
+        Indices of commands whose events could not be applied, and why.
     cut : Cut or None
         What is removed from the store with this commit.
     cost : float
@@ -85,7 +87,7 @@ class EventBatch:
         self.stored += stored
         self.events += proposed
         for event, (key, _) in zip(proposed, stored, strict=True):
-            if key is None or not key[0].isprintable():  # not of a decision
+            if key is None or not isinstance(event, DecisionEvent):
                 continue
             if key not in self._before:
                 known = self.pending.get(key)
@@ -187,12 +189,12 @@ def resolve_all(items: Sequence[QueuedCommand]) -> None:
     """Give all callers their answers; each event loop is woken once."""
     for loop in {item.loop for item in items}:
         waiting = [item for item in items if item.loop is loop]
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop was closed: no caller waits any more
-            _resolve_each(waiting) if loop is None else loop.call_soon_threadsafe(
-                _resolve_each, waiting
-            )
+        # a loop that was closed raises RuntimeError: no caller waits any more
+        with contextlib.suppress(RuntimeError):
+            if loop is None:
+                _resolve_each(waiting)
+            else:
+                loop.call_soon_threadsafe(_resolve_each, waiting)
 
 
 def _resolve_each(items: Sequence[QueuedCommand]) -> None:
@@ -221,8 +223,6 @@ class DecisionCommand:
         The same id again has the same answer, and must be asked with the same context and actions.
     deferred : bool
         Whether the decision counts only once it is activated.
-    extra : mapping or None
-        What the protocol wants to find again, stored with the decision.
     unit : str or None
         Who is decided about, for the holdout, unless a column of the context says it; else the id.
     """
@@ -234,21 +234,19 @@ class DecisionCommand:
     id: str | None = None
     deferred: bool = False
     protocol: str = "v1"
-    extra: dict[str, Any] | None = None
     unit: str | None = None
 
     def __call__(self, state: State, batch: EventBatch) -> Decided:
         """Propose the decision; nothing if its id was decided before."""
-        moment, served = batch.tick(), state.model(self.model)
+        moment = batch.tick()
+        served = state.model(self.model)
         known = (
             None
             if self.id is None
             else state.record(self.id, self.model, batch.pending)
         )
-        if known is not None and (
-            known.decided is not None or known.grouped is not None
-        ):
-            if known.decided is None or not self._is_about(known.decided):
+        if known is not None and known.decided is not None:
+            if not self._is_about(known.decided):
                 before = f"{self.model!r} has decided under {self.id!r} already"
                 raise ConflictError(f"id: {before}, with another context or other arms")
             return known.decided
@@ -260,24 +258,23 @@ class DecisionCommand:
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)
         proposed: list[AnyEvent] = [decided]
-        early = (
-            [] if known is None else known.rewards
-        )  # they came before their decision
-        was_shown = known is not None and known.shown
-        if self.deferred and was_shown:
-            proposed.append(events.Activated(moment, decided.id, served.name))
+        # rewards may have come before their decision
+        early = [] if known is None else known.rewards
         for reward in early:
-            about = (moment, decided.id, served.name, reward.value)
-            proposed.append(Rewarded(*about, "joined", reward.request))
-        if (
-            early
-            and served.configuration.reward_wait is None
-            and (was_shown or not self.deferred)
-            and state.at is None
-        ):
             proposed.append(
-                served.close(moment, decided.id, [reward.value for reward in early])
+                Rewarded(
+                    time=moment,
+                    id=decided.id,
+                    model=served.name,
+                    value=reward.value,
+                    fate="joined",
+                    request=reward.request,
+                )
             )
+        waits = self.deferred or served.configuration.reward_wait is not None
+        if early and not waits and state.at is None:
+            values = [reward.value for reward in early]
+            proposed.append(served.close(moment, decided.id, values))
         batch.drawn[self.model] = drawn + 1
         batch.add(state, proposed)
         return decided
@@ -288,39 +285,37 @@ class DecisionCommand:
         """Return the decision, `drawn` of the same model being proposed before it."""
         id = self.id or _new_id(moment)
         draw = served.counts.decisions + drawn
-        if (
-            state.at is not None
-        ):  # processes that know nothing of each other share a draw only by chance
+        if state.at is not None:
+            # processes that know nothing of each other share a draw only by chance; seven
+            # bytes, because MessagePack's integers end at eight
             key = decision_key(id, served.name).encode(errors="surrogatepass")
             draw = int.from_bytes(hashlib.sha256(key).digest()[:7], "little")
-        rules, unit = served.configuration, self.unit or id
+        rules = served.configuration
+        unit = self.unit or id
         if rules.holdout_key is not None:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
         group, bucket = rules.group_of(served.name, unit)
-        about = (self.context, self.labels, self.actions, draw, group)
-        version, round, choice, means = served.choose(*about)
-        learner, why = (
-            served.learners[version],
-            "holdout" if group == "holdout" else "first",
+        version, round, choice, means = served.choose(
+            self.context, self.labels, self.actions, draw, group
         )
+        learner = served.learners[version]
+        why = "holdout" if group == "holdout" else "first"
         if rules.mode == "online" and group != "holdout":
             why = learner.why(round, choice, means, rules.floor)
         return Decided(
-            *(
-                moment,
-                id,
-                served.name,
-                version,
-                draw,
-                self.context,
-                list(round.labels),
-                self.actions,
-            ),
-            *choice,
+            time=moment,
+            id=id,
+            model=served.name,
+            version=version,
+            draw=draw,
+            context=self.context,
+            labels=list(round.labels),
+            actions=self.actions,
+            index=choice.action,
+            propensities=choice.propensities,
             means=means,
             deferred=self.deferred,
             protocol=self.protocol,
-            extra=self.extra,
             at=state.at,
             all_arms=self._means_all_arms,
             why=why,
@@ -334,16 +329,15 @@ class DecisionCommand:
 
     def _is_about(self, decided: Decided) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
-        offered = (list(self.labels), self.actions)
-        if not self._means_all_arms and (decided.labels, decided.actions) != offered:
-            return False
-        own = (self._means_all_arms, self.context, self.deferred, self.extra)
+        is_same_offer = self._means_all_arms or (
+            decided.labels == list(self.labels) and decided.actions == self.actions
+        )
         return (
-            decided.all_arms,
-            decided.context,
-            decided.deferred,
-            decided.extra,
-        ) == own
+            is_same_offer
+            and decided.all_arms == self._means_all_arms
+            and decided.context == self.context
+            and decided.deferred == self.deferred
+        )
 
 
 @dataclass(slots=True)
@@ -368,7 +362,8 @@ class RewardCommand:
 
     def __call__(self, state: State, batch: EventBatch) -> str:
         """Propose the reward, and the settlement of its decision unless that waits for more."""
-        moment, value = batch.tick(), self.value
+        moment = batch.tick()
+        value = self.value
         if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
             raise InputError(
                 f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}"
@@ -379,27 +374,15 @@ class RewardCommand:
         if any(self._is_repeated(reward, record, single) for reward in record.rewards):
             return "unchanged"
         if record.decided is None:
-            batch.add(
-                state,
-                [
-                    Rewarded(
-                        moment, self.id, served.name, value, "unknown", self.request
-                    )
-                ],
-            )
+            batch.add(state, [self._event(moment, served.name, "unknown")])
             return "unknown"
         if single and (earlier := record.joined()):
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
-            batch.add(
-                state,
-                [Rewarded(moment, self.id, served.name, value, "late", self.request)],
-            )
+            batch.add(state, [self._event(moment, served.name, "late")])
             return "late"
-        proposed: list[AnyEvent] = [
-            Rewarded(moment, self.id, served.name, value, "joined", self.request)
-        ]
+        proposed: list[AnyEvent] = [self._event(moment, served.name, "joined")]
         status = "waiting"
         if record.activated and state.at is None and not served.awaits(record.decided):
             closed = served.close(moment, self.id, [value])
@@ -408,9 +391,22 @@ class RewardCommand:
         batch.add(state, proposed)
         return status
 
+    def _event(self, moment: float, model: str, fate: events.Fate) -> Rewarded:
+        """Return the event that says what becomes of the reward."""
+        return Rewarded(
+            time=moment,
+            id=self.id,
+            model=model,
+            value=self.value,
+            fate=fate,
+            request=self.request,
+        )
+
     def _is_repeated(self, reward: Rewarded, record: Record, single: bool) -> bool:
-        """Return whether a reward is this one: of the same request, or of the same value where one is all
-        there is.
+        """Return whether a reward is this one.
+
+        It is if it came with the same request, or has the same value where one reward is all
+        that counts.
         """
         if record.decided is None:
             return reward.value == self.value and reward.request == self.request
@@ -418,7 +414,8 @@ class RewardCommand:
         return is_same_request or (single and reward.value == self.value)
 
 
-_secret, _numbers = secrets.token_bytes(32), itertools.count()
+_secret = secrets.token_bytes(32)
+_numbers = itertools.count()
 
 
 def _new_id(moment: float) -> str:
@@ -436,21 +433,13 @@ def activate(
     batch: EventBatch,
     id: str,
     model: str | None = None,
-    *,
-    early: bool = False,
 ) -> bool:
-    """Activate a deferred decision; the answer is whether that is new.
-
-    `early` if it may not have been made yet: then it is active as soon as it is.
-    """
-    moment, served = batch.tick(), state.owner(id, model, batch.pending)
+    """Activate a deferred decision; the answer is whether that is new."""
+    moment = batch.tick()
+    served = state.owner(id, model, batch.pending)
     record = state.record(id, served.name, batch.pending)
     if record is None or record.decided is None:
-        if not early:
-            raise NotFoundError(f"id: decision {id!r} is not known")
-        if record is None or not record.shown:
-            batch.add(state, [events.Activated(moment, id, served.name)])
-        return True
+        raise NotFoundError(f"id: decision {id!r} is not known")
     if record.activated or record.closed is not None:
         return False
     proposed: list[AnyEvent] = [events.Activated(moment, id, served.name)]
@@ -463,7 +452,8 @@ def activate(
 @returns_command
 def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
     """Settle a decision whose wait has ended, unless it was settled meanwhile."""
-    moment, served = batch.tick(), state.models[model]
+    moment = batch.tick()
+    served = state.models[model]
     if id not in served.waiting:
         return
     record = state.records.find(decision_key(id, model))
@@ -471,11 +461,13 @@ def settle(state: State, batch: EventBatch, model: str, id: str) -> None:
         raise StoreError(
             f"decision {id!r} waits for rewards, and its event is not in the store"
         )
-    closed = Closed(moment, id, model, None, "not activated")
-    batch.add(
-        state,
-        [served.close(moment, id, record.joined()) if record.activated else closed],
-    )
+    if record.activated:
+        closed = served.close(moment, id, record.joined())
+    else:
+        closed = Closed(
+            time=moment, id=id, model=model, value=None, why="not activated"
+        )
+    batch.add(state, [closed])
 
 
 @returns_command
@@ -516,14 +508,32 @@ def add_version(
     number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
     version = f"{number}-{digest[:8]}"
     last = state.seq if through is None else through
-    about = (model, version, learner.kind, digest, origin, note, by, last, evaluation)
+    added = events.VersionAdded(
+        time=batch.tick(),
+        model=model,
+        version=version,
+        learner=learner.kind,
+        content=digest,
+        origin=origin,
+        note=note,
+        by=by,
+        through=last,
+        evaluation=evaluation,
+    )
     batch.contents.append(content)
-    batch.add(state, [events.VersionAdded(batch.tick(), *about)])
+    batch.add(state, [added])
     if active:
-        batch.add(
-            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
-        )
+        batch.add(state, [_activated(batch, model, version, why, by)])
     return version
+
+
+def _activated(
+    batch: EventBatch, model: str, version: str, why: str, by: str
+) -> events.VersionActivated:
+    """Return the event that has a version decide from now on."""
+    return events.VersionActivated(
+        time=batch.tick(), model=model, version=version, why=why, by=by
+    )
 
 
 @returns_command
@@ -540,9 +550,7 @@ def activate_version(
     served = state.model(model)
     served.check_version(version)
     if version != served.version:
-        batch.add(
-            state, [events.VersionActivated(batch.tick(), model, version, why, by)]
-        )
+        batch.add(state, [_activated(batch, model, version, why, by)])
     return version
 
 
@@ -564,18 +572,15 @@ def configure(
     by: str = "",
 ) -> settings.Configuration:
     """Change the rules of a model; to be done alone."""
-    served, to = state.model(model), configuration.holdout_to
+    served = state.model(model)
+    to = configuration.holdout_to
     arms = served.learner.arms
     if configuration.holdout and to == served.version:
         raise InputError(
             f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm"
         )
-    if (
-        configuration.holdout
-        and to != settings.UNIFORM
-        and arms
-        and to not in (*arms, *served.versions)
-    ):
+    is_known = to == settings.UNIFORM or to in (*arms, *served.versions)
+    if configuration.holdout and arms and not is_known:
         raise InputError(
             f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}"
         )
@@ -600,25 +605,14 @@ def change_arms(
     trial = type(learner).from_bytes(learner.to_bytes(), "this model")
     if add:
         trial.add_arm(label, features)
-        batch.add(state, [events.ArmAdded(batch.tick(), model, label, features, by)])
+        added = events.ArmAdded(
+            time=batch.tick(), model=model, label=label, features=features, by=by
+        )
+        batch.add(state, [added])
     else:
         trial.retire_arm(label)
         batch.add(state, [events.ArmRetired(batch.tick(), model, label, by)])
     return trial.arms
-
-
-@returns_command
-def remove_log(state: State, batch: EventBatch, *, by: str = "") -> int:
-    """Remove all events but those that `replay.plan_cut` keeps; to be done alone. The answer is how many were
-    removed.
-
-    An event records the cut. A replay begins with a snapshot from after it.
-    """
-    batch.cut = replay.plan_cut(state.store, state, state.seq)
-    if batch.cut is None:
-        return 0
-    batch.add(state, [events.Removed(batch.tick(), batch.cut.first, by=by)])
-    return batch.cut.first - int(state.store.start().seq)
 
 
 @returns_command
@@ -637,30 +631,39 @@ def erase(
     *,
     by: str = "",
 ) -> int:
-    """Erase all events of decisions, given as (id, model), also of those made together under an id; to be
-    done alone. The answer is how many were erased.
+    """Erase all events of decisions, given as (id, model); to be done alone.
 
-    What was learned from them stays learned. Checksums stand in the place of the events, an event names
+    The answer is how many events were erased.
+
+    What was learned from them stays learned. Checksums replace the events, an event names
     their numbers, and a replay begins with the state after it.
     """
     after = State.from_bytes(state.to_bytes(), state.store)
-    keys, rows = list(decisions), []
-    for id, model in keys:
-        record = state.records.find(decision_key(id, model))
-        if record is not None and record.grouped is not None:
-            keys += [
-                (events.id_in_group(id, slot), model) for slot in record.grouped.slots
-            ]
+    rows: list[Row] = []
+    for id, model in decisions:
         rows += state.store.of_key(decision_key(id, model))
         after.forget_refusal(id, model)
         if model in after.models:
             after.models[model].waiting.discard(id)
     if rows:
-        numbers, first = [row.seq for row in rows], state.store.start().seq
+        numbers = [row.seq for row in rows]
+        first = state.store.start().seq
         batch.add(state, [events.Removed(batch.tick(), first, numbers, by)])
         after.seq += 1
         batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)
     return len(rows)
+
+
+@returns_command
+def move_clock(state: State, batch: EventBatch, by: float) -> None:
+    """Have all waits and later events follow a clock that was set, by so many seconds."""
+    batch.add(state, [events.ClockMoved(batch.tick() + by, by)])
+
+
+@returns_command
+def set_aside(state: State, batch: EventBatch, aside: dict[int, str]) -> None:
+    """Leave events without effect for good, given as number -> why they could not be applied."""
+    batch.add(state, [events.SetAside(batch.tick(), aside)])
 
 
 @returns_command

@@ -1,5 +1,6 @@
-"""What the page and the metrics show: plain values that the engine's thread makes now and then, so
-reading them needs no lock.
+"""What the page and the metrics show, as plain values.
+
+The engine's thread makes them now and then, so reading them needs no lock.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.service.timeline import Shown
 
 MOST_ARMS = 50
+"""Arms that the page lists, those that were chosen most."""
 
 
 def versions_of(served: ServedModel) -> list[Shown]:
@@ -34,15 +36,20 @@ def exploration_of(served: ServedModel) -> Shown:
     `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was
     computed for.
     """
-    counts, rules = served.counts, served.configuration
+    counts = served.counts
+    rules = served.configuration
+    floor = 0.0
+    share = cost = None
+    if rules.mode == "online":
+        floor = served.learner.floor_of(rules.floor)
+    if counts.decisions:
+        share = counts.explored / counts.decisions
+    if counts.chance_measured:
+        cost = counts.chance_cost / counts.chance_measured
     return {
-        "floor": served.learner.floor_of(rules.floor)
-        if rules.mode == "online"
-        else 0.0,
-        "share": counts.explored / counts.decisions if counts.decisions else None,
-        "cost": counts.chance_cost / counts.chance_measured
-        if counts.chance_measured
-        else None,
+        "floor": floor,
+        "share": share,
+        "cost": cost,
         "measured": counts.chance_measured,
     }
 
@@ -60,8 +67,9 @@ def summary_of(served: ServedModel) -> Shown:
 
 
 def arms_of(served: ServedModel) -> Shown:
-    """Return the arms that were chosen most, whether the registered ones are active, and how many
-    there are.
+    """Return the arms that were chosen most, and how many there are.
+
+    Of registered arms it says whether they are active.
     """
     registered = served.learner.arms
     known = registered or served.plays
@@ -82,7 +90,7 @@ def show(served: ServedModel) -> Shown:
         "versions": versions_of(served),
         "arms": arms_of(served),
         "about": served.learner.about(),
-        "story": served.timeline.show(),
+        "timeline": served.timeline.show(),
     }
 
 

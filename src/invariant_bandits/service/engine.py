@@ -1,5 +1,6 @@
-"""The engine: one thread that owns the state, decides and learns, and commits what happened before it
-answers.
+"""The engine: one thread that owns the state, decides, learns and commits.
+
+It answers a request only after what happened is committed.
 
 Requests that come while a commit is under way are taken together in the next one. Within such a batch every
 decision sees the state before it; what is learned is learned after the commit. So nothing has to be taken
@@ -28,9 +29,14 @@ from invariant_bandits.service.commands import (
     QueuedCommand,
     resolve_all,
 )
-from invariant_bandits.service.events import REMOVED, ClockMoved, SetAside, decode_event
+from invariant_bandits.service.events import REMOVED, decode_event
 from invariant_bandits.service.settings import DAY
-from invariant_bandits.service.state import ConflictError, State, UnappliableError
+from invariant_bandits.service.state import (
+    ConflictError,
+    State,
+    StateView,
+    UnappliableError,
+)
 from invariant_bandits.service.store.open_store import Verification
 from invariant_bandits.service.store.sql import (
     OvertakenError,
@@ -42,8 +48,8 @@ from invariant_bandits.service.store.sql import (
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
-VIEW_EVERY = 0.5
-"""Seconds between two views for pages and metrics."""
+DASHBOARD_EVERY = 0.5
+"""Seconds between two dashboards for the page and the metrics; the page asks once per second."""
 FOLLOW_EVERY = 0.1
 """Seconds between two looks at what other processes have added to a shared store."""
 LONGEST_STEP = 3.0
@@ -103,23 +109,30 @@ class ServiceClock:
     def __init__(
         self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]
     ) -> None:
-        self.clock, self.ticks = clock, ticks
-        self.offset, self.jumps = 0.0, 0
-        self._time, self._read_at = max(latest, clock()), ticks()
+        self.clock = clock
+        self.ticks = ticks
+        self.offset = 0.0
+        self.jumps = 0
+        self._time = max(latest, clock())
+        self._read_at = ticks()
         self._jumped: tuple[float, float] | None = None
         """By how much, and when."""
 
     def now(self) -> float:
         """Return the time, which never decreases but by `follow`."""
-        before, read_at = self._time, self.ticks()
+        before = self._time
+        read_at = self.ticks()
         expected = before + max(read_at - self._read_at, 0.0)
         seconds = self.clock()
-        self.offset, self._read_at = seconds - expected, read_at
+        self.offset = seconds - expected
+        self._read_at = read_at
         if abs(self.offset) <= JUMP:
-            self._time, self._jumped = max(before, seconds), None
+            self._time = max(before, seconds)
+            self._jumped = None
             return self._time
         if self._jumped is None or abs(self.offset - self._jumped[0]) > JUMP:
-            self._jumped, self.jumps = (self.offset, read_at), self.jumps + 1
+            self._jumped = (self.offset, read_at)
+            self.jumps = self.jumps + 1
             later = "no wait ends by that, and it is followed if it stays so for"
             log.warning(
                 "the clock jumped by %+.0f s: %s %.0f s", self.offset, later, STEADY
@@ -141,7 +154,8 @@ class ServiceClock:
     def follow(self, by: float) -> None:
         """Go on from a time that differs by so many seconds."""
         log.warning("the clock is followed: %+.0f s", by)
-        self._time, self._jumped = self._time + by, None
+        self._time = self._time + by
+        self._jumped = None
 
 
 @dataclass(frozen=True)
@@ -198,23 +212,24 @@ class Engine:
         retention: Retention | None = None,
         state: State | None = None,
     ) -> None:
-        self.store, self.clock = store, clock
+        self.store = store
+        self.clock = clock
         self.publish_every = publish_every
         self.state = replay.restore(store) if state is None else state
         self.failure: BaseException | None = None
         self.available = True
         self.verification: Verification | None = None
-        self.retention, self._retained_at = retention, -math.inf
-        self.view: dict[str, Any] = {}
-        self.on_view: list[Callable[[State], dict[str, Any]]] = []
+        self.retention = retention
+        self._retained_at = -math.inf
+        self._view = self.state.view()
+        self.dashboard: dict[str, Any] = {}
+        self.dashboard_parts: list[Callable[[State], dict[str, Any]]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at, self._published_at, self._tried_at = (
-            self.state.seq,
-            0.0,
-            -math.inf,
-        )
-        self._viewed_at = -math.inf
+        self._snapshot_at = self.state.seq
+        self._published_at = 0.0
+        self._tried_at = -math.inf
+        self._shown_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._pending: list[QueuedCommand] = []
@@ -224,6 +239,13 @@ class Engine:
             store.know(self.state.seq)
 
     # -- from outside --
+
+    def view(self) -> StateView:
+        """Return what the engine last made of the state for readers in other threads.
+
+        An answer of a command is given after the view knows what the command did.
+        """
+        return self._view
 
     def problem(self) -> str | None:
         """Say why no decision can be made and stored at the moment; None if they can."""
@@ -297,23 +319,24 @@ class Engine:
         self._busy_since = time.monotonic()
         self._try_again()
         while self._pending:
-            alone = next(
-                (n for n, item in enumerate(self._pending) if item.alone),
-                len(self._pending),
-            )
-            part = self._pending[: alone or 1]
+            # all up to the first command that must be alone, or that command
+            size = 0
+            while size < len(self._pending) and not self._pending[size].alone:
+                size += 1
+            part = self._pending[: size or 1]
             self._serve(part)
             self._pending = self._pending[len(part) :]
         moment = self._time.now()
         self._do_periodic_work(moment)
-        self._update_view(moment)
+        self._view = self.state.view()
+        self._update_dashboard(moment)
         return go_on
 
     def _do_periodic_work(self, moment: float) -> None:
         """Do the periodic work: follow other processes, settle what is due, take a snapshot."""
         if self.store.shared and self.available:
             try:
-                if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
+                if self._time.ticks() - self._shown_at >= DASHBOARD_EVERY:
                     self.store.head()  # notices a database that went back in time
                 self._follow(self.store.next_rows(MOST_FOLLOWED))
             except UnavailableError as error:
@@ -324,11 +347,7 @@ class Engine:
             )
         by = self._time.steady_jump()
         if by is not None:  # all waits and later events follow the clock
-            moved = QueuedCommand(
-                lambda state, batch: batch.add(
-                    state, [ClockMoved(batch.tick() + by, by)]
-                )
-            )
+            moved = QueuedCommand(commands.move_clock(by))
             self._serve([moved])
             if moved.error is None:
                 self._time.follow(by)
@@ -345,10 +364,8 @@ class Engine:
         """Remove a part of what is not kept any longer."""
         if self._time.ticks() - self._retained_at >= RETAIN_EVERY:
             self._retained_at = self._time.ticks()
-            first, start = (
-                rule.first_kept(self.store, moment, self.state.seq),
-                self.store.start().seq,
-            )
+            first = rule.first_kept(self.store, moment, self.state.seq)
+            start = self.store.start().seq
             if first - start >= min(
                 MOST_REMOVED, (self.state.seq - first) // PARTS + 1
             ):
@@ -367,8 +384,9 @@ class Engine:
                 return
 
     def _restore(self, aside: Mapping[int, str] | None = None) -> None:
-        """Begin again from the newest snapshot: the one that was stored with what was erased has no trace of
-        that.
+        """Begin again from the newest snapshot.
+
+        The snapshot that was stored with an erasure has no trace of what was erased.
         """
         try:
             self.state = replay.restore(self.store, aside)
@@ -379,7 +397,7 @@ class Engine:
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
         due_in = max(self.state.next_due() - self._time.now(), 0.0)
-        return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
+        return min(due_in, FOLLOW_EVERY if self.store.shared else DASHBOARD_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
@@ -401,23 +419,24 @@ class Engine:
             if batch.events or batch.cut is not None:
                 while not self._commit(batch):
                     batch = self._propose(queued)
-                for place, error in batch.refused.items():
-                    queued[place].error = error
+                for index, error in batch.refused.items():
+                    queued[index].error = error
+                # processes that decide elsewhere shall know of changes at once
                 if any(item.alone for item in queued):
-                    self._published_at = (
-                        -math.inf
-                    )  # processes that decide elsewhere shall know at once
+                    self._published_at = -math.inf
         except UnavailableError as error:
             for item in queued:
                 item.error = item.error or error
             self.store.abandon()
+        self._view = self.state.view()
         resolve_all(queued)
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
         batch = EventBatch(self._time.now())
-        for place, item in enumerate(queued):
-            proposed, item.error = len(batch.events), None
+        for index, item in enumerate(queued):
+            proposed = len(batch.events)
+            item.error = None
             batch.begin()
             try:
                 item.answer = item.command(self.state, batch)
@@ -426,12 +445,13 @@ class Engine:
             except Exception as error:  # proposing changes nothing: only this one fails
                 batch.undo()
                 item.error = error
-            batch.owners += [place] * (len(batch.events) - proposed)
+            batch.owners += [index] * (len(batch.events) - proposed)
         return batch
 
     def _commit(self, batch: EventBatch) -> bool:
-        """Make what was proposed durable, and so; False if there were events before it that it does not
-        know of yet.
+        """Make what was proposed durable, and apply it.
+
+        Returns False if others had added events that the proposals do not know of yet.
         """
         if not self.available:
             raise UnavailableError("the store cannot take events")
@@ -441,9 +461,8 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except (
-            UnavailableError
-        ) as error:  # what was stored all the same is followed when it is there again
+        except UnavailableError as error:
+            # what was stored all the same is followed when the store is there again
             self._mark_unavailable(error)
             raise
         return True
@@ -483,14 +502,14 @@ class Engine:
         the store is gone, or events fail that were applied before, the engine stops.
         """
         owners: set[int] = set()
-        known, failed = self.state.aside.keys(), {batch.owners[error.seq - first]}
+        known = self.state.aside.keys()
+        failed = {batch.owners[error.seq - first]}
         while failed != owners:
             owners = failed
-            aside = {
-                first + n: error.why
-                for n, owner in enumerate(batch.owners)
-                if owner in owners
-            }
+            aside: dict[int, str] = {}
+            for seq, owner in enumerate(batch.owners, start=first):
+                if owner in owners:
+                    aside[seq] = error.why
             try:
                 self.state = replay.restore(self.store, aside)
             except UnavailableError as gone:
@@ -501,11 +520,10 @@ class Engine:
                 raise StoreError(
                     f"event {lost} was applied and no longer can be: {self.state.aside[lost]}"
                 )
-            failed = {
-                owner
-                for n, owner in enumerate(batch.owners)
-                if first + n in self.state.aside
-            }
+            failed = set()
+            for seq, owner in enumerate(batch.owners, start=first):
+                if seq in self.state.aside:
+                    failed.add(owner)
         log.error(
             "%d requests could not be done: %s",
             len(owners),
@@ -515,15 +533,7 @@ class Engine:
         batch.refused = dict.fromkeys(owners, error.__cause__ or error)
         with contextlib.suppress(UnavailableError):
             self._snapshot()
-        self._serve(
-            [
-                QueuedCommand(
-                    lambda state, batch: batch.add(
-                        state, [SetAside(batch.tick(), aside)]
-                    )
-                )
-            ]
-        )
+        self._serve([QueuedCommand(commands.set_aside(aside))])
 
     def _try_again(self) -> None:
         """Connect anew to a store that has failed, from time to time."""
@@ -532,7 +542,8 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 self.store.reopen()
                 self._recover()
-                self.available, self._tried_at = True, -math.inf
+                self.available = True
+                self._tried_at = -math.inf
                 log.info("the store takes events again")
 
     def _recover(self) -> None:
@@ -544,36 +555,31 @@ class Engine:
 
     def _snapshot(self) -> None:
         self._published_at = time.monotonic()
-        self._snapshot_at = (
-            self.state.seq
-        )  # also if it fails: the next one comes in its turn
-        kept = (
-            self.state.seq - self.store.start().seq
-            if self.retention is not None
-            else math.inf
-        )
-        self.store.save_snapshot(
-            self.state.seq, self.state.to_bytes(), gap=kept / PARTS
-        )
+        # also if it fails: the next one comes in its turn
+        self._snapshot_at = self.state.seq
+        kept = math.inf
+        if self.retention is not None:
+            kept = self.state.seq - self.store.start().seq
+        content = self.state.to_bytes()
+        self.store.save_snapshot(self.state.seq, content, gap=kept / PARTS)
 
-    def _update_view(self, moment: float) -> None:
-        """Publish a new view of the state for readers."""
-        if self._time.ticks() - self._viewed_at >= VIEW_EVERY:
-            self._viewed_at = self._time.ticks()
-            view: dict[str, Any] = {
+    def _update_dashboard(self, moment: float) -> None:
+        """Make a new dashboard for the page and the metrics."""
+        if self._time.ticks() - self._shown_at >= DASHBOARD_EVERY:
+            self._shown_at = self._time.ticks()
+            dashboard: dict[str, Any] = {
                 "time": moment,
                 "seq": self.state.seq,
                 "available": self.available,
+                "gauges": self.gauges(),
             }
-            view["gauges"] = self.gauges()
-            for part in self.on_view:
+            for part in self.dashboard_parts:
+                # a page that cannot be drawn must not cost a decision
                 try:
-                    view.update(part(self.state))
-                except (
-                    Exception
-                ) as error:  # a page that cannot be drawn must not cost a decision
-                    log.error("a view could not be made: %s", error)
-            self.view = view
+                    dashboard.update(part(self.state))
+                except Exception as error:
+                    log.error("the dashboard could not be made: %s", error)
+            self.dashboard = dashboard
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return metrics of the engine: name -> help text and value."""
@@ -590,7 +596,8 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
-        refused, self._pending = self._pending, []
+        refused = self._pending
+        self._pending = []
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._queue.get_nowait()
@@ -619,7 +626,8 @@ class Decider(Engine):
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(store, clock=clock, state=published_state(store))
-        self._newest, self._head_seq = self.state, self.state.seq
+        self._newest = self.state
+        self._head_seq = self.state.seq
         self._current_at = time.monotonic()
         store.know(self.state.seq)
         self._stopping = threading.Event()
@@ -647,7 +655,8 @@ class Decider(Engine):
                 if (self.store.snapshot_seq() or 0) > self._newest.seq:
                     self._newest = published_state(self.store)
                     self.store.know(self._newest.seq)
-                self._current_at, is_readable = time.monotonic(), True
+                self._current_at = time.monotonic()
+                is_readable = True
             except Exception as error:  # it may be whole, or there, the next time
                 if is_readable and not isinstance(error, UnavailableError):
                     log.error(
@@ -680,7 +689,8 @@ class Decider(Engine):
         super()._put(item)
 
     def _do_periodic_work(self, moment: float) -> None:
-        self.state, jump = self._newest, self._time.steady_jump()
+        self.state = self._newest
+        jump = self._time.steady_jump()
         if jump is not None:
             self._time.follow(jump)
 

@@ -1,24 +1,22 @@
-"""What can happen to a service, one append-only record each; the state is a function of these in their
-order.
+"""What can happen to a service, one append-only record each.
+
+The state is a function of these events in their order.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from functools import reduce
-from operator import mul, or_
+from operator import mul
 from typing import Any, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from invariant_bandits.service.settings import Configuration, Group
 
-LONGEST_SLOT = 128
-ASIDE, REMOVED, CLOCK = "\x01set aside", "\x01removed", "\x01clock"
-"""Keys of events that set others aside, say what was removed, or that the clock was moved; ids have printable
-characters only."""
+ASIDE = "\x01set aside"
+REMOVED = "\x01removed"
+CLOCK = "\x01clock"
+"""Keys by which events of these kinds are looked up. No decision has such a key: ids are printable."""
 ClosedBecause = Literal[
     "reward",
     "aggregate",
@@ -27,6 +25,7 @@ ClosedBecause = Literal[
     "not activated",
     "not learned in this mode",
 ]
+Fate = Literal["joined", "late", "unknown"]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -44,6 +43,19 @@ class AnyEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     def show(self, *names: str) -> dict[str, Any]:
         """Return some of its fields and properties by name."""
         return {name: getattr(self, name) for name in names}
+
+
+class DecisionEvent(AnyEvent, frozen=True, array_like=True):
+    """Something that happened to one decision.
+
+    Parameters
+    ----------
+    id, model : str
+        What rewards are reported under; whose decision it is.
+    """
+
+    id: str
+    model: str
 
 
 class VersionAdded(AnyEvent, frozen=True, array_like=True, tag="version"):
@@ -98,14 +110,13 @@ class ArmRetired(AnyEvent, frozen=True, array_like=True, tag="retire"):
     by: str = ""
 
 
-class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
-    """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
-    on it.
+class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
+    """A decision, with all that is needed to learn from it, check it and evaluate on it.
 
     Parameters
     ----------
-    id, model, version : str
-        What rewards are reported under; who decided.
+    version : str
+        Who decided.
     draw : int
         Number of the random draw: the decision is a function of the version's state, the round and this
         number.
@@ -115,7 +126,7 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         The offered arms; empty if actions are feature rows without names.
     actions : list or None
         What is known of each offered action besides, in their order.
-    place : int
+    index : int
         Of the chosen action.
     propensities : list of float
         Probability of each offered action, exact.
@@ -124,7 +135,9 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     deferred : bool
         Whether it counts only once it is activated.
     protocol : str
-        Through which door it came.
+        By which protocol it was asked for.
+    extra : None
+        Unused; it keeps the position of the fields after it in stored events.
     at : int or None
         So many events the state knew that decided; None: all before its batch.
     all_arms : bool
@@ -138,19 +151,17 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
         One of BUCKETS that the units of a holdout are hashed to.
     """
 
-    id: str
-    model: str
     version: str
     draw: int
     context: dict[str, Any] | None
     labels: list[str]
     actions: list[Any] | None
-    place: int
+    index: int
     propensities: list[float]
     means: list[float] | None = None
     deferred: bool = False
     protocol: str = "v1"
-    extra: dict[str, Any] | None = None
+    extra: None = None
     at: int | None = None
     all_arms: bool = False
     why: str = ""
@@ -160,7 +171,7 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
     @property
     def propensity(self) -> float:
         """Probability of the chosen action."""
-        return self.propensities[self.place]
+        return self.propensities[self.index]
 
     @property
     def explored(self) -> bool:
@@ -176,53 +187,27 @@ class Decided(AnyEvent, frozen=True, array_like=True, tag="decision"):
 
     @property
     def action(self) -> str | int:
-        """Label of the chosen arm, or place of the chosen row."""
-        return self.labels[self.place] if self.labels else self.place
+        """Label of the chosen arm, or index of the chosen row."""
+        return self.labels[self.index] if self.labels else self.index
 
 
-class Activated(AnyEvent, frozen=True, array_like=True, tag="activated"):
+class Activated(DecisionEvent, frozen=True, array_like=True, tag="activated"):
     """A deferred decision was shown."""
 
-    id: str
-    model: str
 
-
-class Rewarded(AnyEvent, frozen=True, array_like=True, tag="reward"):
+class Rewarded(DecisionEvent, frozen=True, array_like=True, tag="reward"):
     """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
 
-    id: str
-    model: str
     value: float
-    fate: Literal["joined", "late", "unknown"]
+    fate: Fate
     request: str | None = None
 
 
-class Closed(AnyEvent, frozen=True, array_like=True, tag="closed"):
+class Closed(DecisionEvent, frozen=True, array_like=True, tag="closed"):
     """The rewards of a decision are settled; it is learned with `value`, or not at all if that is None."""
 
-    id: str
-    model: str
     value: float | None
     why: ClosedBecause
-
-
-class Grouped(AnyEvent, frozen=True, array_like=True, tag="group"):
-    """Decisions that were made together under one id, one per slot; each has an id of its own
-    (`id_in_group`).
-    """
-
-    id: str
-    model: str
-    slots: list[str]
-
-
-class DocumentSaved(AnyEvent, frozen=True, array_like=True, tag="kept"):
-    """A document that a protocol stores under a name; None deletes it. Decisions do not depend on it."""
-
-    model: str
-    name: str
-    value: dict[str, Any] | None
-    by: str = ""
 
 
 class SetAside(AnyEvent, frozen=True, array_like=True, tag="aside"):
@@ -243,56 +228,72 @@ class Removed(AnyEvent, frozen=True, array_like=True, tag="removed"):
 
 
 class ClockMoved(AnyEvent, frozen=True, array_like=True, tag="clock"):
-    """The clock of the machine was set otherwise, by so many seconds; waits go on for as long as they had
-    to.
+    """The clock of the machine was set to another time, by so many seconds.
+
+    Waits go on for as long as they had to.
     """
 
     by: float
 
 
-_MARKS: dict[type[AnyEvent], str] = {
+_KEYS_BY_KIND: dict[type[AnyEvent], str] = {
     SetAside: ASIDE,
     Removed: REMOVED,
     ClockMoved: CLOCK,
 }
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    reduce(or_, AnyEvent.__subclasses__())
+Event = (
+    VersionAdded
+    | VersionActivated
+    | Configured
+    | ArmAdded
+    | ArmRetired
+    | Decided
+    | Activated
+    | Rewarded
+    | Closed
+    | SetAside
+    | Removed
+    | ClockMoved
 )
+"""Every kind of event that a store can hold."""
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Event)
+_DECIDED = _encoder.encode("decision")
+"""The stored form of the tag of `Decided`, which comes first in an event."""
 
 
 def encode_event(event: AnyEvent) -> bytes:
-    """The stored form; the same event has the same bytes."""
+    """Return the stored form; the same event has the same bytes."""
     return _encoder.encode(event)
 
 
 def decode_event(body: bytes) -> Any:
-    """The event in its stored form, an AnyEvent."""
+    """Return the event in its stored form, an AnyEvent."""
     return _decoder.decode(body)
 
 
-def id_in_group(id: str, slot: str) -> str:
-    """Id of the decision about one slot of those made together under an id; long names of slots are hashed.
+def is_decision_with(body: bytes, text: bytes) -> bool:
+    """Return whether an event in its stored form is a decision in which a text occurs.
 
-    >>> id_in_group("visit 7", "top|left")
-    'visit 7|top%7Cleft'
+    The event is not decoded: texts are stored as UTF-8.
     """
-    name = quote(slot, safe="")
-    return f"{id}|{name if len(name) <= LONGEST_SLOT else hashlib.sha256(slot.encode()).hexdigest()}"
+    # up to five bytes before the tag say how many fields the event has
+    is_decision = body.find(_DECIDED, 0, 5 + len(_DECIDED)) >= 0
+    return is_decision and text in body
 
 
 def decision_key(id: str, model: str = "") -> str:
-    """The key of a decision in memory and in the index of a store; without a model, what all keys of the id
-    begin with.
+    """Return the key of a decision in memory and in the index of a store.
 
-    Ids are printable, so the first line break ends the id, also if the name of the model has one. The id
-    comes first: ids that the service makes begin with their time, and neighbours in time stay neighbours in
-    the index.
+    Without a model, it is what all keys of the id begin with. Ids are printable, so the first
+    line break ends the id, also if the name of the model has one. The id comes first: ids that
+    the service makes begin with their time, and neighbours in time stay neighbours in the index.
     """
     return f"{id}\n{model}"
 
 
 def key_of(event: AnyEvent) -> str | None:
-    """The key of the decision that an event belongs to, or of its kind if it is looked up by that."""
-    id = getattr(event, "id", None)
-    return _MARKS.get(type(event)) if id is None else decision_key(id, event.model)  # type: ignore[attr-defined]
+    """Return the key that an event is looked up by: that of its decision, or of its kind."""
+    if isinstance(event, DecisionEvent):
+        return decision_key(event.id, event.model)
+    return _KEYS_BY_KIND.get(type(event))

@@ -23,8 +23,10 @@ from invariant_bandits.service.events import (
     Closed,
     Configured,
     Decided,
+    DecisionEvent,
+    decision_key,
     decode_event,
-    key_of,
+    is_decision_with,
 )
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.settings import AGGREGATES, Configuration
@@ -33,8 +35,7 @@ from invariant_bandits.service.store.sql import Row
 from invariant_bandits.storage import atomic_write
 
 SCANNED_TOGETHER = 1_000
-DECISION = b"\xa8decision"
-"""How the stored form of a decision begins, after its length."""
+"""Events that a search backwards reads at a time: about a megabyte."""
 
 
 class SettledDecision(NamedTuple):
@@ -52,18 +53,21 @@ Decisions = Callable[[], Iterable[SettledDecision]]
 def events_of(
     store: Any, model: str, first: int, last: int
 ) -> Iterator[tuple[int, AnyEvent, Record]]:
-    """Yield number and event of what happened to a model from `first` to before `last`, unless it was set
-    aside, and the record of the decision it is about, which is empty if there is none.
+    """Yield what happened to a model from event `first` to before `last`.
+
+    Each item is the number of an event, the event, and the record of its decision, which is empty
+    if there is none. Events that were set aside are left out.
     """
-    aside, records = set_aside_events(store), Records(store.of_key)
+    aside = set_aside_events(store)
+    records = Records(store.of_key)
     for row in store.rows(first, last):
         event = None if row.seq in aside else decode_event(row.event)
         if event is None or getattr(event, "model", None) != model:
             continue
         record = Record()
-        if (key := key_of(event)) is not None:
+        if isinstance(event, DecisionEvent):
             records.take(event, fresh=isinstance(event, Decided))
-            record = records.find(key) or record
+            record = records.find(decision_key(event.id, event.model)) or record
         yield row.seq, event, record
 
 
@@ -73,7 +77,7 @@ def latest_decisions(
     """Yield decisions between two numbers, the latest first: all in whose stored form this text occurs."""
     for end in range(last, first, -SCANNED_TOGETHER):
         for row in reversed(list(store.rows(max(end - SCANNED_TOGETHER, first), end))):
-            if DECISION in row.event[:16] and text in row.event:
+            if is_decision_with(row.event, text):
                 yield row, decode_event(row.event)
 
 
@@ -101,18 +105,17 @@ def settled_decisions(
     for seq, event, record in events_of(store, model, first, end):
         if isinstance(event, Configured) and rules is not None:
             rules = event.configuration
-        if (
-            isinstance(event, Closed) and record.decided is not None
-        ):  # else it was removed
-            reward, values = event.value, record.joined()
-            if event.why == "not learned in this mode" and rules is not None:
-                reward = (
-                    AGGREGATES[rules.aggregation](values)
-                    if values
-                    else rules.default_reward
-                )
-            if reward is not None:
-                yield SettledDecision(record.decided, reward, seq)
+        # a decision that is not in the store was removed
+        if not isinstance(event, Closed) or record.decided is None:
+            continue
+        reward = event.value
+        if event.why == "not learned in this mode" and rules is not None:
+            values = record.joined()
+            reward = rules.default_reward
+            if values:
+                reward = AGGREGATES[rules.aggregation](values)
+        if reward is not None:
+            yield SettledDecision(record.decided, reward, seq)
 
 
 # -- decisions as rows --
@@ -163,10 +166,12 @@ class Layout:
     chosen_only: bool = False
 
     def schema_like(self, schema: Schema) -> Schema:
-        """What the columns mean, if the model was fitted to a log with this schema; times are not looked
-        at.
+        """Return what the columns mean, for a model that was fitted to a log with this schema.
+
+        Times are not looked at.
         """
-        roles, features = self.roles, schema.features or self.columns
+        roles = self.roles
+        features = schema.features or self.columns
         like = Schema(
             schema.reward,
             features,
@@ -186,35 +191,32 @@ class Layout:
         """Rows of a decision: features by name, of the context or of each offered action."""
         context = decided.context or {}
         if self.rows:
-            places = range(len(decided.propensities))
+            indices = range(len(decided.propensities))
             if self.named:
-                return [numbers_of(decided, place) for place in places]
-            return [{**context, **self._own(decided, place)} for place in places]
+                return [numbers_of(decided, index) for index in indices]
+            return [{**context, **self._own(decided, index)} for index in indices]
         if not self.named:
             return [dict(context)]
-        named = learners.leaves(context, "context")
-        return [
-            {
-                f"context.{name}" if name.lower() in TAKEN else name: value
-                for name, value in named
-            }
-        ]
+        row: dict[str, Any] = {}
+        for name, value in learners.leaves(context, "context"):
+            column = f"context.{name}" if name.lower() in TAKEN else name
+            row[column] = value
+        return [row]
 
-    def _own(self, decided: Decided, place: int) -> Mapping[str, Any]:
-        own = None if decided.actions is None else decided.actions[place]
-        return (
-            own
-            if isinstance(own, Mapping)
-            else dict(zip(self.columns, own or (), strict=False))
-        )
+    def _own(self, decided: Decided, index: int) -> Mapping[str, Any]:
+        own = None if decided.actions is None else decided.actions[index]
+        if isinstance(own, Mapping):
+            return own
+        return dict(zip(self.columns, own or (), strict=False))
 
 
-def numbers_of(decided: Decided, place: int) -> dict[str, float]:
-    """Return the named numbers of an offered action, but for the constant, as a model that began empty has
-    them.
+def numbers_of(decided: Decided, index: int) -> dict[str, float]:
+    """Return the named numbers of an offered action, as a model that began empty has them.
+
+    The constant is left out.
     """
-    own = None if decided.actions is None else decided.actions[place]
-    label = decided.labels[place] if decided.labels else None
+    own = None if decided.actions is None else decided.actions[index]
+    label = decided.labels[index] if decided.labels else None
     context = learners.named_numbers(decided.context, "context")
     numbers = learners.action_numbers(
         context, label, learners.named_numbers(own, "arms")
@@ -283,57 +285,60 @@ def write_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    roles, text, number = layout.roles, pa.string(), pa.float64()
+    roles = layout.roles
+    text = pa.string()
+    number = pa.float64()
     kinds = {"number": number, "word": text, "list": pa.list_(number)}
-    known = {
-        roles["round"]: text,
-        roles["time"]: pa.timestamp("us", tz="UTC"),
-        "version_id": text,
-        roles["arm"]: text,
-        roles["chosen" if layout.rows else "arms_offered"]: pa.bool_()
-        if layout.rows
-        else pa.list_(text),
-        roles["reward"]: number,
-        roles["propensity"]: number,
-    }
-    schema = pa.schema(
-        [
-            *known.items(),
-            *((name, kinds[kind]) for name, kind in layout.features.items()),
-        ]
-    )
-    written, rows, source = 0, 0, iter(decisions)
+    fields = [
+        (roles["round"], text),
+        (roles["time"], pa.timestamp("us", tz="UTC")),
+        ("version_id", text),
+        (roles["arm"], text),
+    ]
+    if layout.rows:
+        fields.append((roles["chosen"], pa.bool_()))
+    else:
+        fields.append((roles["arms_offered"], pa.list_(text)))
+    fields += [(roles["reward"], number), (roles["propensity"], number)]
+    for name, kind in layout.features.items():
+        fields.append((name, kinds[kind]))
+    schema = pa.schema(fields)
+    written = 0
+    rows = 0
+    source = iter(decisions)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while some := list(islice(source, BATCH_ROUNDS)):
             table = [row for settled in some for row in _rows(layout, settled)]
             writer.write_batch(pa.RecordBatch.from_pylist(table, schema))
-            written, rows = written + len(some), rows + len(table)
+            written = written + len(some)
+            rows = rows + len(table)
     return written, rows
 
 
 def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
-    (decided, reward, _), roles = settled, layout.roles
+    (decided, reward, _) = settled
+    roles = layout.roles
     when = datetime.fromtimestamp(decided.time, UTC)
     absent = 0.0 if layout.named and layout.rows else None
     for number, features in enumerate(layout.rows_of(decided)):
-        place = number if layout.rows else decided.place
-        is_chosen = place == decided.place
+        index = number if layout.rows else decided.index
+        is_chosen = index == decided.index
         if layout.chosen_only and not is_chosen:
             continue
-        yield {
-            name: _value(features.get(name, absent), kind)
-            for name, kind in layout.features.items()
-        } | {
-            roles["round"]: decided.id,
-            roles["time"]: when,
-            "version_id": decided.version,
-            roles["arm"]: decided.labels[place] if decided.labels else str(place),
-            roles["chosen" if layout.rows else "arms_offered"]: is_chosen
-            if layout.rows
-            else decided.labels,
-            roles["reward"]: reward if is_chosen else None,
-            roles["propensity"]: decided.propensities[place],
-        }
+        row: dict[str, Any] = {}
+        for name, kind in layout.features.items():
+            row[name] = _value(features.get(name, absent), kind)
+        row[roles["round"]] = decided.id
+        row[roles["time"]] = when
+        row["version_id"] = decided.version
+        row[roles["arm"]] = decided.labels[index] if decided.labels else str(index)
+        if layout.rows:
+            row[roles["chosen"]] = is_chosen
+        else:
+            row[roles["arms_offered"]] = decided.labels
+        row[roles["reward"]] = reward if is_chosen else None
+        row[roles["propensity"]] = decided.propensities[index]
+        yield row
 
 
 def _value(value: Any, kind: str) -> Any:

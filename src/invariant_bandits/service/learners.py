@@ -1,7 +1,7 @@
 """What decides and learns inside a service: the state of one version of a served model.
 
 Deciding never changes it; `seen` and `learn` do. A model that was fitted to logs is a `FittedLearner`. One
-that begins empty is an `OpenLearner`: features get places as they come, up to a limit, and share places
+that begins empty is an `OpenLearner`: features get positions as they come, up to a limit, and share positions
 beyond it. Learners must not know events, the store or HTTP.
 """
 
@@ -45,7 +45,6 @@ MOST_OFFERED = 500
 """Actions offered in one decision, registered arms included."""
 NUMBER_WORTH = 10_000.0
 """Multiplications that take as long as encoding one named number (0.4 ns and 4 µs on a machine of 2026)."""
-_ACTIVITY = {True: "active", False: "retired"}
 
 
 class Round(NamedTuple):
@@ -66,13 +65,13 @@ class Round(NamedTuple):
 class Choice(NamedTuple):
     """What was drawn, and from which probabilities (K,)."""
 
-    place: int
+    action: int
     propensities: list[float]
 
     @classmethod
-    def certain(cls, place: int, actions: int) -> Choice:
+    def certain(cls, action: int, actions: int) -> Choice:
         """Return the choice of one of so many actions without chance."""
-        return cls(place, [float(other == place) for other in range(actions)])
+        return cls(action, [float(other == action) for other in range(actions)])
 
     @classmethod
     def drawn(
@@ -82,7 +81,8 @@ class Choice(NamedTuple):
 
         The features are part of it, so that models with the same seed draw independently of each other.
         """
-        salt, key = seed.to_bytes(8, "little"), draw.to_bytes(8, "little")
+        salt = seed.to_bytes(8, "little")
+        key = draw.to_bytes(8, "little")
         digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
         steps = list(accumulate(propensities))
         point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
@@ -126,21 +126,22 @@ class Learner(ABC):
         """
 
     @abstractmethod
-    def policy_over(self, places: int = 0) -> CompletePolicy:
-        """The policy, with at least so many places for features."""
+    def policy_over(self, size: int = 0) -> CompletePolicy:
+        """Return the policy, over at least so many features."""
 
     def expect(self, round: Round, floor: float) -> tuple[list[float], list[float]]:
-        """Probabilities and expected rewards (K,) in the present state; a policy that does not randomise gets
-        this share of uniform chance.
+        """Return probabilities and expected rewards (K,) in the present state.
+
+        A policy that does not randomise gets this share of uniform chance.
         """
         policy = self.policy_over(round.features.shape[1])
         propensities, means = policy_base.expect(policy, round.features)
         expected: list[float] = (means + self.baseline).tolist()
-        own: list[float] = propensities.tolist()
-        if isinstance(policy, Randomised):
-            return own, expected
-        share = floor / len(own)
-        return [share + (1.0 - floor) * chance for chance in own], expected
+        chances: list[float] = propensities.tolist()
+        if not isinstance(policy, Randomised):
+            share = floor / len(chances)
+            chances = [share + (1.0 - floor) * chance for chance in chances]
+        return chances, expected
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
@@ -168,20 +169,17 @@ class Learner(ABC):
         self, round: Round, choice: Choice, means: Sequence[float], floor: float
     ) -> str:
         """Why an action was chosen, see `Decided.why`."""
-        propensity = choice.propensities[choice.place]
+        propensity = choice.propensities[choice.action]
         if propensity < max(choice.propensities):
-            drawn_by_floor = propensity <= self.floor_of(floor) / len(means) * (
-                1.0 + 1e-9
-            )
-            return "floor" if drawn_by_floor else "exploration"
-        if means[choice.place] == max(means):
+            # nothing but the floor gives so little; it was rounded in between
+            by_floor = self.floor_of(floor) / len(means)
+            return "floor" if propensity <= by_floor * (1.0 + 1e-9) else "exploration"
+        if means[choice.action] == max(means):
             return "greedy"
         policy = unwrapped(self.policy_over(round.features.shape[1]))
-        return (
-            policy.why(round.features)
-            if isinstance(policy, AutoISD | PooledArms)
-            else "exploration"
-        )
+        if isinstance(policy, AutoISD | PooledArms):
+            return policy.why(round.features)
+        return "exploration"
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
@@ -192,10 +190,10 @@ class Learner(ABC):
         context: Context,
         labels: Labels,
         actions: Actions,
-        place: int,
+        action: int,
         reward: float,
     ) -> None:
-        """Learn the reward of the action at `place`; a round that was seen before can be learned."""
+        """Learn the reward of an action, given by its index; a round that was seen before can be learned."""
 
     # -- arms --
 
@@ -219,33 +217,16 @@ class Learner(ABC):
 
     def differences(self, other: Learner) -> list[str]:
         """Describe in words how the requests that another learner takes differ from those of this one."""
-        words = [
-            f"{what}: {getattr(self, what)} is active, {getattr(other, what)} was given"
-            for what in ("kind", "link")
-            if getattr(self, what) != getattr(other, what)
-        ]
-        columns = (self.input_columns, other.input_columns)
-        arms = (
-            {label: _ACTIVITY[on] for label, on in learner.arms.items()}
-            for learner in (self, other)
-        )
-        for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
-            words += [
-                f"{what} {name!r} is missing" for name in own if name not in others
-            ]
-            words += [f"{what} {name!r} is new" for name in others if name not in own]
-            changed = {
-                name: others[name]
-                for name in own
-                if others.get(name, own[name]) != own[name]
-            }
-            words += [
-                f"{what} {name!r} is {becomes}, was {own[name]}"
-                for name, becomes in changed.items()
-            ]
-        return words
+        differences: list[str] = []
+        for what in ("kind", "link"):
+            active, given = getattr(self, what), getattr(other, what)
+            if active != given:
+                differences.append(f"{what}: {active} is active, {given} was given")
+        differences += _differences("column", self.input_columns, other.input_columns)
+        differences += _differences("arm", _activity(self), _activity(other))
+        return differences
 
-    # -- telling and storing --
+    # -- description and storage --
 
     @property
     def link(self) -> str:
@@ -274,6 +255,31 @@ class Learner(ABC):
     @abstractmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state; FileError if it is none. `name` is for messages."""
+
+
+def _activity(learner: Learner) -> dict[str, str]:
+    """Return, for every arm of a learner, whether it is active or retired."""
+    activity: dict[str, str] = {}
+    for label, is_active in learner.arms.items():
+        activity[label] = "active" if is_active else "retired"
+    return activity
+
+
+def _differences(
+    what: str, active: Mapping[str, str], given: Mapping[str, str]
+) -> list[str]:
+    """Describe what is missing, new or changed in `given`; `what` names the items."""
+    differences: list[str] = []
+    for name in active:
+        if name not in given:
+            differences.append(f"{what} {name!r} is missing")
+    for name in given:
+        if name not in active:
+            differences.append(f"{what} {name!r} is new")
+    for name, was in active.items():
+        if given.get(name, was) != was:
+            differences.append(f"{what} {name!r} is {given[name]}, was {was}")
+    return differences
 
 
 def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
@@ -309,7 +315,8 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
         Rounds and mean reward per window.
     """
     windows = mean_over_clusters(counts, counts * means)
-    mean, interval = windows["mean"], None
+    mean = windows["mean"]
+    interval = None
     if windows["error"] is not None:
         half = float(stdtrit(windows["buckets"] - 1, 0.975)) * windows["error"]
         interval = [mean - half, mean + half]
@@ -320,8 +327,9 @@ def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
 
 
 class FittedLearner(Learner, kind="model"):
-    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
-    asked for.
+    """Decides by the policy of a Model.
+
+    A policy that does not randomise is made to, with the floor that is asked for.
 
     Parameters
     ----------
@@ -338,7 +346,9 @@ class FittedLearner(Learner, kind="model"):
 
     def __init__(self, model: Model, seed: int = 0) -> None:
         model.ledger = Ledger()
-        self.model, self.seed, self.baseline = model, seed, model.baseline
+        self.model = model
+        self.seed = seed
+        self.baseline = model.baseline
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = (
@@ -347,56 +357,52 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
-        if (
-            self.plain is not None
-            and actions
-            and not context
-            and not labels
-            and type(actions[0]) is list
-        ):
-            with suppress(ValueError):  # rows of several lengths
-                numbers = np.array(actions)
-                if numbers.dtype.kind in "fi" and numbers.shape[1:] == (
-                    len(self.plain.columns),
-                ):
-                    return Round(
-                        (),
-                        self.plain.apply_numbers(
-                            numbers.astype(np.float64, copy=False)
-                        ),
-                    )
+        if actions and not context and not labels:
+            features = self._plain_features(actions)
+            if features is not None:
+                return Round((), features)
         self._check_numbers("context", context or {})
+        offered: list[Any] | None = None
         if self.model.arms is None:
             if labels:
                 raise InputError(
                     "arms: this model takes feature rows, one per offered action, not labels"
                 )
-            rows = (
-                None
-                if actions is None
-                else [self._row(place, row) for place, row in enumerate(actions)]
-            )
-            return Round(*self.model.round_of(context, rows))
-        if actions is not None:
-            raise InputError(
-                "arms: this model knows its arms by label; rows of features cannot be offered"
-            )
-        return Round(*self.model.round_of(context, list(labels) if labels else None))
+            if actions is not None:
+                offered = [self._row(index, row) for index, row in enumerate(actions)]
+        else:
+            if actions is not None:
+                raise InputError(
+                    "arms: this model knows its arms by label; rows of features cannot be offered"
+                )
+            if labels:
+                offered = list(labels)
+        names, features = self.model.round_of(context, offered)
+        return Round(names, features)
 
-    def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
+    def _plain_features(self, rows: Sequence[Any]) -> Array | None:
+        """Return the features (K, p) of rows of numbers; None if they are not such, or columns are not."""
+        if self.plain is None or type(rows[0]) is not list:
+            return None
+        with suppress(ValueError):  # rows of several lengths
+            numbers = np.array(rows)
+            width = len(self.plain.columns)
+            if numbers.dtype.kind in "fi" and numbers.shape[1:] == (width,):
+                return self.plain.apply_numbers(numbers.astype(np.float64, copy=False))
+        return None
+
+    def _row(self, index: int, offered: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
         names = [column.name for column in self.model.feature_map.columns]
         if isinstance(offered, list | tuple) and len(offered) == len(names):
             offered = dict(zip(names, offered, strict=True))
         if not isinstance(offered, Mapping):
-            size = (
-                f"{len(offered)} values"
-                if isinstance(offered, list)
-                else type(offered).__name__
-            )
+            size = type(offered).__name__
+            if isinstance(offered, list):
+                size = f"{len(offered)} values"
             needed = f"must be {len(names)} values, or a mapping of columns"
-            raise InputError(f"arms[{place}]: {needed}, got {size}")
-        self._check_numbers(f"arms[{place}]", offered)
+            raise InputError(f"arms[{index}]: {needed}, got {size}")
+        self._check_numbers(f"arms[{index}]", offered)
         return offered
 
     def _check_numbers(self, where: str, values: Mapping[str, Any]) -> None:
@@ -405,18 +411,15 @@ class FittedLearner(Learner, kind="model"):
             value = values.get(column.name)
             if value is None or column.categories is not None:
                 continue
-            for number in (
-                value
-                if column.width is not None and isinstance(value, list)
-                else [value]
-            ):
+            is_vector = column.width is not None and isinstance(value, list)
+            for number in value if is_vector else [value]:
                 if not isinstance(number, int | float) or isinstance(number, bool):
                     raise InputError(
                         f"{where}.{column.name}: must be a number, got {number!r}"
                     )
 
-    def policy_over(self, places: int = 0) -> CompletePolicy:
-        """The model's policy."""
+    def policy_over(self, size: int = 0) -> CompletePolicy:
+        """Return the model's policy."""
         return self.model.policy
 
     def _count_numbers(self, context: Context, actions: Actions) -> float:
@@ -427,10 +430,10 @@ class FittedLearner(Learner, kind="model"):
         context: Context,
         labels: Labels,
         actions: Actions,
-        place: int,
+        action: int,
         reward: float,
     ) -> None:
-        """Learn the reward of the action at `place`. Retired arms are learned from as well."""
+        """Learn the reward of an action, given by its index. Retired arms are learned from as well."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
         else:
@@ -438,16 +441,16 @@ class FittedLearner(Learner, kind="model"):
                 {**(context or {}), str(self.model.schema.arm): list(labels)}
             )
         gain = self.model.schema.learned_reward(reward) - self.model.baseline
-        self.model.policy.update(features[place], gain, offered=features, action=place)
+        self.model.policy.update(
+            features[action], gain, offered=features, action=action
+        )
 
     @property
     def arms(self) -> dict[str, bool]:
         """Known arms, and whether they are active."""
-        return (
-            {}
-            if self.model.arms is None
-            else {arm.label: arm.active for arm in self.model.arms.arms}
-        )
+        if self.model.arms is None:
+            return {}
+        return {arm.label: arm.active for arm in self.model.arms.arms}
 
     @property
     def reward_scale(self) -> tuple[float, float]:
@@ -517,10 +520,11 @@ CONSTANT = "1"
 
 
 def named_numbers(values: Any, what: str) -> dict[str, float]:
-    """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as
-    nothing.
+    """Return the numbers of nested JSON by dotted name.
 
-    Lists are read as if their parts stood side by side: numbers get their place as a name. Numbers beyond ±1
+    A text, true or false counts as an indicator name=value; null counts as nothing.
+
+    Lists are read as if their parts stood side by side: numbers get their index as a name. Numbers beyond ±1
     are compressed, sign(x)·(1 + log|x|), so that no unit drowns the others.
 
     >>> named_numbers([{"user": {"age": 1.0, "city": "Bern"}}, {"tags": ["new", "dry"]}], "context")
@@ -553,12 +557,12 @@ def leaves(value: Any, what: str, name: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, str | int | float):
         yield name, value
     elif isinstance(value, Sequence):
-        for place, part in enumerate(value):
+        for index, part in enumerate(value):
             if isinstance(part, str):
                 yield f"{name}={part}", 1.0
             else:
                 numbered = isinstance(part, int | float) and not isinstance(part, bool)
-                yield from leaves(part, what, f"{name}[{place}]" if numbered else name)
+                yield from leaves(part, what, f"{name}[{index}]" if numbered else name)
     elif value is not None:
         raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
@@ -604,17 +608,17 @@ def action_numbers(
 
 
 LIMIT = 256
-"""So many features get places of their own; learning costs the square of it in time and memory."""
+"""So many features get positions of their own; learning costs the square of it in time and memory."""
 SHARED = 32
-"""Places of all further features, by a hash of their names."""
+"""Positions of all further features, by a hash of their names."""
 SMALLEST = 16
-"""Places at the beginning; they double as they are needed."""
+"""Positions at the beginning; they double as they are needed."""
 START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
-MOST_ARM_PLACES = 128
-"""Places up to which arms that come later are added to a policy that was fitted."""
+MOST_ARM_POSITIONS = 128
+"""Positions up to which arms that come later are added to a policy that was fitted."""
 MOST_PATTERNS = 256
-"""Rounds of the same names whose places are remembered, to encode the next one faster."""
+"""Rounds of the same names whose positions are remembered, to encode the next one faster."""
 KIND = "open model"
 
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e]*$"
@@ -623,14 +627,14 @@ Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=NO_CON
 
 
 class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
-    """What an open model is besides its policy, see `OpenLearner`; `places` are the names in their order."""
+    """What an open model is besides its policy, see `OpenLearner`; positions are names in order."""
 
     arms: dict[Label, bool]
     seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
-    places: list[str]
+    positions: list[str] = msgspec.field(name="places")
 
     def __post_init__(self) -> None:
-        if len(set(self.places)) != len(self.places):
+        if len(set(self.positions)) != len(self.positions):
             raise ValueError("places must differ from each other")
 
 
@@ -640,7 +644,7 @@ def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
 
 
 class OpenLearner(Learner, kind="open"):
-    """Named features found on the way, and a policy over their places.
+    """Named features found on the way, and a policy over their positions.
 
     Parameters
     ----------
@@ -648,10 +652,10 @@ class OpenLearner(Learner, kind="open"):
         Registered arms, and whether they are active; without any, every decision must say what is offered.
     seed : int
         Of the random draws.
-    places : sequence of str
-        Names of the features that have places, in the order of these.
+    positions : sequence of str
+        Names of the features that have positions, in the order of these.
     policy : Policy or None
-        Over these places.
+        Over these positions.
     """
 
     def __init__(
@@ -659,40 +663,43 @@ class OpenLearner(Learner, kind="open"):
         arms: Mapping[str, bool] | None = None,
         *,
         seed: int = 0,
-        places: Sequence[str] = (),
+        positions: Sequence[str] = (),
         policy: CompletePolicy | None = None,
     ) -> None:
-        settings = {"arms": arms or {}, "seed": seed, "places": places}
+        settings = {"arms": arms or {}, "seed": seed, "places": positions}
         try:
             checked = msgspec.convert(settings, OpenSettings)
         except msgspec.ValidationError as error:
             raise InputError(f"settings of the model: {error}") from None
-        self._arms, self.seed = dict(checked.arms), checked.seed
-        self.places = {name: place for place, name in enumerate(checked.places)}
+        self._arms = dict(checked.arms)
+        self.seed = checked.seed
+        self.positions = {name: index for index, name in enumerate(checked.positions)}
         self.policy: CompletePolicy = (
             LinUCB(SMALLEST, **START) if policy is None else policy
         )
         self._check_policy()
         self._patterns: dict[Any, Array] = {}
-        """Where the numbers of a round go, by its labels and the names in its context: rows, places, and of
-        which number."""
+        """Where the numbers of a round go, by its labels and the names in its context.
+
+        Rows, positions, and which number it is."""
 
     def _check_policy(self) -> None:
-        """Raise unless the policy has the places that the names need, and is one that can go on with them."""
-        policy, taken = self.policy, len(self.places)
+        """Raise unless the policy has the positions that the names need, and can go on with them."""
+        policy = self.policy
+        taken = len(self.positions)
         fits = type(policy) is AutoISD and policy.dim == taken
         if type(policy) is LinUCB and isinstance(policy.memory, Forever):
             fits = taken <= LIMIT and policy.dim <= LIMIT + SHARED
         if not fits:
             kind = f"{type(policy).__name__} over {policy.dim} for {taken} names, limit {LIMIT}"
             raise InputError(
-                f"policy must be a LinUCB or an AutoISD over these places, got {kind}"
+                f"policy must be a LinUCB or an AutoISD over these positions, got {kind}"
             )
 
     # -- deciding --
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
-        """Labels and features of a round; new names take the next free places, without being kept."""
+        """Labels and features of a round; new names take the next free positions, without being kept."""
         names = self._offered(labels, actions, self._arms)
         return Round(names, self._encode(context, names, actions, keep=False))
 
@@ -722,46 +729,61 @@ class OpenLearner(Learner, kind="open"):
     def _encode(
         self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool
     ) -> Array:
-        """Return the features (K, p) of a round; `keep` the places that new names take.
+        """Return the features (K, p) of a round; `keep` the positions that new names take.
 
-        Places are never given up: rounds of the same labels and the same names in the context have the same
-        pattern as soon as their places are kept.
+        Positions are never given up: rounds of the same labels and the same names in the context
+        have the same pattern as soon as their positions are kept.
         """
         shared = named_numbers(context, "context")
         key = (names, *shared) if actions is None else None
         if key in self._patterns:
-            features = np.zeros((len(names), self._room(len(self.places))))
+            features = np.zeros((len(names), self._room(len(self.positions))))
             rows, columns, numbered = self._patterns[key]
-            np.add.at(
-                features,
-                (rows, columns),
-                np.array([1.0, 1.0, *shared.values()])[numbered],
-            )
+            # the constant and the label count 1, label × context what the context says
+            values = np.array([1.0, 1.0, *shared.values()])
+            np.add.at(features, (rows, columns), values[numbered])
             return features
         numbers = self._numbers(shared, names, actions)
-        places = self.places if keep else dict(self.places)
-        for name in (name for row in numbers for name in row) if self.grows else ():
-            if name not in places and len(places) < LIMIT:
-                places[name] = len(places)
-        for label in names if self._takes_arms else ():
-            self._place_arm(label, places)
-        features = np.zeros((len(numbers), self._room(len(places))))
+        positions = self.positions if keep else dict(self.positions)
+        self._add_positions(numbers, names, positions)
+        features = np.zeros((len(numbers), self._room(len(positions))))
         cells = []
-        for row, own in enumerate(numbers):
-            for number, (name, value) in enumerate(own.items()):
-                if name in places or self.grows:
-                    place = (
-                        places[name]
-                        if name in places
-                        else LIMIT + crc32(name.encode()) % SHARED
-                    )
-                    features[row, place] += value
-                    cells.append((row, place, number))
+        for row, of_action in enumerate(numbers):
+            for number, (name, value) in enumerate(of_action.items()):
+                index = self._position_of(name, positions)
+                if index is not None:
+                    features[row, index] += value
+                    cells.append((row, index, number))
         if keep and key is not None:
             if len(self._patterns) >= MOST_PATTERNS:
                 self._patterns.clear()
             self._patterns[key] = np.array(cells, dtype=np.intp).reshape(-1, 3).T
         return features
+
+    def _add_positions(
+        self,
+        numbers: Sequence[Mapping[str, float]],
+        names: tuple[str, ...],
+        positions: dict[str, int],
+    ) -> None:
+        """Give the new names and the new arms of a round positions, as long as there are any."""
+        if self.grows:
+            for of_action in numbers:
+                for name in of_action:
+                    if name not in positions and len(positions) < LIMIT:
+                        positions[name] = len(positions)
+        if self._takes_arms:
+            for label in names:
+                self._position_arm(label, positions)
+
+    def _position_of(self, name: str, positions: Mapping[str, int]) -> int | None:
+        """Return the position of a name; None if the policy leaves it out."""
+        if name in positions:
+            return positions[name]
+        if not self.grows:
+            return None
+        # names beyond the limit share positions by their hash
+        return LIMIT + crc32(name.encode()) % SHARED
 
     def _numbers(
         self, shared: Mapping[str, float], names: tuple[str, ...], actions: Actions
@@ -786,23 +808,23 @@ class OpenLearner(Learner, kind="open"):
             and self.policy.prior.population is not None
         )
 
-    def _place_arm(self, label: str, places: dict[str, int]) -> None:
-        """Give a new arm the places that every arm has, after the others, as long as there is room."""
-        first, *others = list(self.places)[: self.policy.prior.layout.own]  # type: ignore[attr-defined]
+    def _position_arm(self, label: str, positions: dict[str, int]) -> None:
+        """Give a new arm the positions that every arm has, after the others, as long as there is room."""
+        first, *others = list(self.positions)[: self.policy.prior.layout.own]  # type: ignore[attr-defined]
         if (
-            f"a:{label}" not in places
-            and len(places) + 1 + len(others) <= MOST_ARM_PLACES
+            f"a:{label}" not in positions
+            and len(positions) + 1 + len(others) <= MOST_ARM_POSITIONS
         ):
             for name in (first, *others):
-                places[f"a:{label}{name.removeprefix(first)}"] = len(places)
+                positions[f"a:{label}{name.removeprefix(first)}"] = len(positions)
 
     @property
     def grows(self) -> bool:
-        """Whether new names get places; a policy that was fitted to some leaves others out."""
+        """Whether new names get positions; a policy that was fitted to some leaves others out."""
         return isinstance(self.policy, LinUCB)
 
     def _room(self, taken: int) -> int:
-        """How many places are kept for so many names: doubled as needed."""
+        """How many positions are kept for so many names: doubled as needed."""
         if not self.grows:
             return max(self.policy.dim, taken)
         room = SMALLEST
@@ -810,39 +832,44 @@ class OpenLearner(Learner, kind="open"):
             room *= 2
         return max(self.policy.dim, room if room < LIMIT else LIMIT + SHARED)
 
-    def policy_over(self, places: int = 0) -> CompletePolicy:
-        """The policy with places for more features, of which it knows nothing yet."""
-        old, policy = self.policy.dim, self.policy
-        while isinstance(policy, AutoISD) and policy.dim < places:
+    def policy_over(self, size: int = 0) -> CompletePolicy:
+        """Return the policy over at least so many features; it knows nothing yet of new ones."""
+        old = self.policy.dim
+        policy = self.policy
+        while isinstance(policy, AutoISD) and policy.dim < size:
             policy = policy.with_arm()
-        if places <= old or not isinstance(self.policy, LinUCB):
+        if size <= old or not isinstance(self.policy, LinUCB):
             return policy
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
-        wider = np.zeros((places, places + 1))
-        wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
-        wider[range(old, places), range(old, places)] = np.sqrt(self.policy.ridge)
-        settings = {**self.policy.settings(), "dim": places}
+        wider = np.zeros((size, size + 1))
+        wider[:old, :old] = factor[:, :-1]
+        wider[:old, -1] = factor[:, -1]
+        new = range(old, size)
+        wider[new, new] = np.sqrt(self.policy.ridge)
+        settings = {**self.policy.settings(), "dim": size}
         return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})
 
     def with_policy(
-        self, policy: CompletePolicy | None = None, places: Sequence[str] = ()
+        self, policy: CompletePolicy | None = None, positions: Sequence[str] = ()
     ) -> OpenLearner:
         """Return a learner of the same arms with another policy, a new one if it is None."""
-        return OpenLearner(self._arms, seed=self.seed, places=places, policy=policy)
+        return OpenLearner(
+            self._arms, seed=self.seed, positions=positions, policy=policy
+        )
 
     # -- learning --
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:
-        """Keep the places of names that a decided round brought."""
-        if (
-            actions is not None
-            or (tuple(labels), *named_numbers(context, "context")) not in self._patterns
-        ):
-            self._encode_past(context, labels, actions)
+        """Keep the positions of names that a decided round brought."""
+        if actions is None:
+            key = (tuple(labels), *named_numbers(context, "context"))
+            if key in self._patterns:
+                return
+        self._encode_past(context, labels, actions)
 
     def _encode_past(self, context: Context, labels: Labels, actions: Actions) -> Array:
-        """Return the features of a round of the past, whose arms may be retired; its names have places."""
+        """Return the features of a round of the past, whose arms may be retired; its names have positions."""
         features = self._encode(
             context, self._offered(labels, actions, {}), actions, keep=True
         )
@@ -854,12 +881,12 @@ class OpenLearner(Learner, kind="open"):
         context: Context,
         labels: Labels,
         actions: Actions,
-        place: int,
+        action: int,
         reward: float,
     ) -> None:
-        """Learn the reward of the action at `place`."""
+        """Learn the reward of an action, given by its index."""
         features = self._encode_past(context, labels, actions)
-        self.policy.update(features[place], reward, offered=features, action=place)
+        self.policy.update(features[action], reward, offered=features, action=action)
 
     # -- arms --
 
@@ -886,24 +913,24 @@ class OpenLearner(Learner, kind="open"):
             raise InputError(f"label: {label!r} is not an active arm")
         self._arms[label] = False
 
-    # -- telling and storing --
+    # -- description and storage --
 
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
         names = [
-            *self.places,
-            *(f"free {j}" for j in range(len(self.places), self.policy.dim)),
+            *self.positions,
+            *(f"free {j}" for j in range(len(self.positions), self.policy.dim)),
         ]
         return {
             "policy": "linucb" if self.grows else "auto-isd",
-            "features": list(self.places),
+            "features": list(self.positions),
             "feature_limit": LIMIT,
             **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        settings = OpenSettings(self._arms, self.seed, list(self.places))
+        settings = OpenSettings(self._arms, self.seed, list(self.positions))
         policy = np.frombuffer(policy_base.to_bytes(self.policy), dtype=np.uint8)
         return storage.encode(
             KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()}

@@ -1,5 +1,6 @@
-"""Between the network and the application: connections with time limits and a bound per address, allowed host
-names, logs, and an end within a stated time.
+"""Between the network and the application: limits of connections, logs, the end.
+
+Connections have time limits and a bound per address. The service ends within a stated time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from starlette.types import ASGIApp, Scope
@@ -21,8 +22,6 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from invariant_bandits.checks import escape_control_chars, escape_line
-from invariant_bandits.service.access import address_of
-from invariant_bandits.service.responses import RefusedError
 
 log = logging.getLogger("invariant_bandits.service")
 access_log = logging.getLogger("invariant_bandits.service.access")
@@ -34,29 +33,6 @@ def route_path(scope: Scope) -> str:
     """Return the path of a request without the prefix that a proxy has taken away."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
-
-
-@lru_cache(1_024)
-def check_host(header: bytes, names: tuple[str, ...] = ()) -> None:
-    """Raise RefusedError unless a Host header has an address, localhost or one of these names; "*" is any.
-
-    Another name could be that of a page's site, made to point here (DNS rebinding). Addresses cannot be.
-
-    >>> check_host(b"bandits.example:8080", ("bandits.example",)), check_host(b"[::1]:8080")
-    (None, None)
-    """
-    host = header.decode("latin-1").lower()
-    name = (
-        host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    )
-    if (
-        not {"*", name} & {*names}
-        and name not in ("", "localhost")
-        and address_of(name) is None
-    ):
-        raise RefusedError(
-            403, "host: not a name of this service; --allow-host NAME allows it"
-        )
 
 
 # -- logs --
@@ -116,8 +92,9 @@ class LogFormatter(logging.Formatter):
 def log_to_stderr(
     level: str = "info", *, as_json: bool = False, access: bool = False
 ) -> None:
-    """Send the logs of a service to standard error, those of this level and above; with `access` a line
-    for every request.
+    """Send the logs of a service to standard error, those of this level and above.
+
+    With `access`, every request has a line.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter(as_json))
@@ -127,16 +104,20 @@ def log_to_stderr(
 
 # -- connections --
 
-MOST_CONNECTIONS, MOST_PER_ADDRESS = 2_000, 1_000
-"""Open connections in all, and of one address; fewer where the system allows fewer open files."""
+MOST_CONNECTIONS = 2_000
+"""Open connections; fewer where the system allows fewer open files."""
+MOST_PER_ADDRESS = 1_000
+"""Open connections of one address, so that one client leaves room for others."""
 OTHER_FILES = 128
 """Open files that are not connections: the store, logs, libraries."""
 LONGEST_HEADER = 16 << 10
 """Bytes of the first line and the headers of a request."""
 HEADER_SECONDS = 10.0
 """How long a client may take for its headers."""
-BODY_SECONDS, SLOWEST_BODY = 20.0, 16 << 10
-"""How long it may take for the body, and one second more for so many bytes."""
+BODY_SECONDS = 20.0
+"""How long a client may take for the body of a request."""
+SLOWEST_BODY = 16 << 10
+"""Bytes of a body for which it may take one second more."""
 READ_SECONDS = 30.0
 """How long a client may leave a response unread."""
 IDLE_SECONDS = 30
@@ -181,8 +162,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connections that have waited longest, a sixteenth of what is allowed, of the
-        address that has most of them; or this one if all are busy.
+        """Close the connections that have waited longest.
+
+        A sixteenth of what is allowed is closed, of the address that has most of them; or this one if
+        all are busy.
         """
         others = [
             each for each in self.connections if isinstance(each, GuardedProtocol)
@@ -195,9 +178,8 @@ class GuardedProtocol(HttpToolsProtocol):
             for each in others
             if each.address == address and each is not self and not each.is_busy
         ]
-        slow.sort(
-            key=lambda each: (each.cycle is not None, each.since or 0.0)
-        )  # first who never asked
+        # first those that never asked, then those that have waited longest
+        slow.sort(key=lambda each: (each.cycle is not None, each.since or 0.0))
         for each in slow[: most_connections() // 16] or [self]:
             each.drop()
 
@@ -218,25 +200,27 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        self.in_headers, self.received = False, 0
+        self.in_headers = False
+        self.received = 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note that nothing more has to come."""
-        self.since, self.in_headers, self.received = None, True, 0
+        self.since = None
+        self.in_headers = True
+        self.received = 0
         super().on_message_complete()
 
     def is_too_slow(self, moment: float) -> bool:
-        """Whether the client has used up the time for its headers, its body, or for reading, as seen in looks
-        that come once per second.
+        """Return whether the client has used up its time for headers, body or reading.
+
+        This is called once per second.
         """
         if not self.flow.write_paused:
             self.read_at = moment
-        allowed = (
-            HEADER_SECONDS
-            if self.in_headers
-            else BODY_SECONDS + self.received / SLOWEST_BODY
-        )
+        allowed = HEADER_SECONDS
+        if not self.in_headers:
+            allowed = BODY_SECONDS + self.received / SLOWEST_BODY
         is_late = self.since is not None and moment - self.since > allowed
         return is_late or moment - self.read_at > READ_SECONDS
 
@@ -249,11 +233,9 @@ def most_connections() -> int:
     if 0 <= soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return (
-        MOST_CONNECTIONS
-        if soft < 0
-        else max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
-    )
+    if soft < 0:
+        return MOST_CONNECTIONS
+    return max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
 
 
 class Listener(Server):
@@ -266,8 +248,10 @@ class Listener(Server):
         Whether the service cannot go on.
     say : callable
         Takes a line when it listens.
-    **where
-        `host`, `port`, and as `root_path` what a proxy takes away from the beginning of paths.
+    host, port : str, int
+        Where to listen.
+    root_path : str
+        What a proxy takes away from the beginning of paths.
     """
 
     def __init__(
@@ -275,20 +259,28 @@ class Listener(Server):
         app: ASGIApp,
         has_failed: Callable[[], bool],
         say: Callable[[str], None],
-        **where: Any,
+        *,
+        host: str,
+        port: int,
+        root_path: str = "",
     ) -> None:
-        where |= {
-            "timeout_keep_alive": IDLE_SECONDS,
-            "timeout_graceful_shutdown": END_SECONDS,
-        }
-        where |= {
-            "log_config": None,
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
-        }
-        super().__init__(Config(app, http=GuardedProtocol, ws="none", **where))
-        self.has_failed, self.say = has_failed, say
+        config = Config(
+            app,
+            host=host,
+            port=port,
+            root_path=root_path,
+            http=GuardedProtocol,
+            ws="none",
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=END_SECONDS,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+        )
+        super().__init__(config)
+        self.has_failed = has_failed
+        self.say = say
 
     async def startup(self, sockets: Any = None) -> None:
         """Begin to listen."""
@@ -326,10 +318,8 @@ class Listener(Server):
 
     def listen(self) -> bool:
         """Answer requests until asked to end; return whether it ever listened."""
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # uvicorn raises them again after an end in order
+        # uvicorn raises these signals again after an end in order
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         self.run()
         return self.started

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,15 +19,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.service import background, commands, responses
-from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.access import Access, Caller, Role
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.state import ServedModel, State
-from invariant_bandits.storage import read_toml
 
 Value = TypeVar("Value")
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 Handler = Callable[..., Awaitable[Any]]
 Registering = Callable[[Handler], Handler]
-MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
+MODEL = "/v1/model"
+NAMED_MODEL = "/v1/models/{model}"
 """What paths about one model begin with: the default one or that of ?model=, and one by its name."""
 audit_log = logging.getLogger("invariant_bandits.service.audit")
 
@@ -37,24 +38,38 @@ BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0
 RECENT = 1_000
 """Requests of a route whose exact times are kept."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
-FAMILIES = {"counts": CounterMetricFamily, "gauges": GaugeMetricFamily}
-"""Metrics of every model by the section of the texts that has their names and help."""
+COUNTERS = {
+    "decisions": "Decisions made.",
+    "explored": "Decisions in which chance chose.",
+    "rewards": "Rewards joined to their decisions.",
+    "late": "Rewards that came after their decision was settled.",
+    "unknown": "Rewards without a decision.",
+    "learned": "Decisions learned.",
+    "defaulted": "Decisions learned with the default reward.",
+    "unlearned": "Decisions settled without being learned.",
+    "refused": "Decisions that the policy could not learn.",
+}
+"""Help of the counters of every model; the names are those of `state.Counts`."""
+GAUGES = {
+    "waiting_decisions": "Decisions that wait for rewards.",
+    "alarm": "Whether the alarm is on: what was invariant has changed.",
+}
+"""Help of the gauges of every model."""
 
 # when a counter began is of no use to readers, and would double the page
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics(Collector):
-    """Requests by route and status, how long they took, and what the engine's view counts per model.
+    """Requests by route and status, how long they took, and what the engine's dashboard counts per model.
 
     Attributes
     ----------
-    view : callable
-        Returns the latest view of the engine.
+    dashboard : callable
+        Returns the latest dashboard of the engine.
     """
 
-    view: Callable[[], Mapping[str, Any]] = dict
+    dashboard: Callable[[], Mapping[str, Any]] = dict
 
     def __init__(self) -> None:
         self._registry = registry = prometheus.CollectorRegistry()
@@ -64,11 +79,13 @@ class Metrics(Collector):
             prometheus.GCCollector,
         ):
             collector(registry=registry)
-        about, labels = "Requests by route and status.", ["route", "status"]
+        about = "Requests by route and status."
+        labels = ["route", "status"]
         self._requests = prometheus.Counter(
             f"{PREFIX}_requests", about, labels, registry=registry
         )
-        name, about = f"{PREFIX}_request_duration_seconds", "How long requests took."
+        name = f"{PREFIX}_request_duration_seconds"
+        about = "How long requests took."
         self._durations = prometheus.Histogram(
             name, about, ["route"], buckets=BOUNDS, registry=registry
         )
@@ -86,8 +103,9 @@ class Metrics(Collector):
         self._recent[route].append(seconds)
 
     def latencies(self) -> dict[str, dict[str, float]]:
-        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds,
-        and their count.
+        """Return quantiles and number of the latencies of every route.
+
+        The quantiles, in seconds, are those of the last thousand requests.
         """
         summary = {}
         for route, recent in list(self._recent.items()):
@@ -100,34 +118,42 @@ class Metrics(Collector):
         return summary
 
     def collect(self) -> Iterator[Metric]:
-        """Yield a family for each count of the view, and its gauges."""
-        view = self.view()
+        """Yield a family for each count of the dashboard, and its gauges."""
+        dashboard = self.dashboard()
         numbers = {}
-        for model, shown in view.get("models", {}).items():
+        for model, shown in dashboard.get("models", {}).items():
             gauges = {
                 "waiting_decisions": shown["waiting"],
                 "alarm": bool(shown["about"].get("alarm")),
             }
             numbers[model] = {**shown["counts"], **gauges}
-        for section, kind in FAMILIES.items():
-            for name, about in TEXTS[section].items():
-                family = kind(f"{PREFIX}_{name}", about, labels=["model"])
-                for model, of_model in numbers.items():
-                    family.add_metric([model], of_model[name])
-                yield family
-        for name, (about, number) in view.get("gauges", {}).items():
+        families: list[CounterMetricFamily | GaugeMetricFamily] = []
+        for name, about in COUNTERS.items():
+            families.append(_family(CounterMetricFamily, name, about))
+        for name, about in GAUGES.items():
+            families.append(_family(GaugeMetricFamily, name, about))
+        for name, family in zip([*COUNTERS, *GAUGES], families, strict=True):
+            for model, values in numbers.items():
+                family.add_metric([model], values[name])
+            yield family
+        for name, (about, number) in dashboard.get("gauges", {}).items():
             yield GaugeMetricFamily(f"{PREFIX}_{name}", about, number)
-        available = float(view.get("available", True))
+        available = float(dashboard.get("available", True))
         yield GaugeMetricFamily(
             f"{PREFIX}_store_available", "Whether the store takes events.", available
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}_events", "Events in the store.", view.get("seq", 0)
+            f"{PREFIX}_events", "Events in the store.", dashboard.get("seq", 0)
         )
 
     def page(self) -> bytes:
         """Return the page in the text format of Prometheus."""
         return prometheus.generate_latest(self._registry)
+
+
+def _family(kind: type[Family], name: str, about: str) -> Family:
+    """Return a metric that every model has, without values yet."""
+    return kind(f"{PREFIX}_{name}", about, labels=["model"])
 
 
 @dataclass
@@ -141,15 +167,12 @@ class Service:
     metrics : Metrics
     learning : background.Learning or None
         Learns in the background, where that is wanted.
-    results : dict
-        What handlers have worked out and keep for the next look.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
     metrics: Metrics = field(default_factory=Metrics)
     learning: background.Learning | None = None
-    results: dict[Any, Any] = field(default_factory=dict)
 
 
 class Call:
@@ -159,31 +182,31 @@ class Call:
     ----------
     request : Request
     service : Service
-    caller : str
-        Name of the caller for the audit; empty where anyone may ask.
+    caller : Caller
+        Who asks, as far as the operation needs to know it.
     model : str
         Name of the model that is meant.
     """
 
     def __init__(
-        self, request: Request, service: Service, caller: str, model: str
+        self, request: Request, service: Service, caller: Caller, model: str
     ) -> None:
-        self.request, self.service, self.caller, self.model = (
-            request,
-            service,
-            caller,
-            model,
-        )
+        self.request = request
+        self.service = service
+        self.caller = caller
+        self.model = model
+        self.engine = service.engine
         self.path: Mapping[str, Any] = request.path_params
-        self.engine, self.query = service.engine, request.query_params
+        self.query = request.query_params
 
     async def submit(self, command: commands.Command[Value]) -> Value:
         """Return the answer of a command, after everything it proposed is durable."""
         return await self.engine.submit(command)
 
     async def change(self, command: commands.Command[Value], done: str) -> Value:
-        """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
-        the answer in it.
+        """Return the answer of a command that is run alone, and audit it.
+
+        `done` is its line in the audit, in which the answer replaces `{}`.
         """
         answer = await self.engine.submit(command, alone=True)
         self.audit(done.replace("{}", str(answer)))
@@ -195,7 +218,7 @@ class Call:
 
     def audit(self, done: str) -> None:
         """Log one line about what the caller did."""
-        audit_log.info("%s: %s", self.caller, done)
+        audit_log.info("%s: %s", self.caller.name, done)
 
     async def look(self, function: Callable[[State], Value]) -> Value:
         """Return what a function that changes nothing says of the state."""
@@ -217,19 +240,26 @@ def model_of(request: Request) -> str | None:
     return request.path_params.get("model") or request.query_params.get("model")
 
 
-def only_model(state: State) -> str:
-    """Return the model that is meant where none is named: the only one that is served, or "default"."""
-    return next(iter(state.models)) if len(state.models) == 1 else "default"
+class ModelQuery(msgspec.Struct):
+    """Which model is meant."""
+
+    model: Annotated[
+        str | None,
+        msgspec.Meta(description="Name of the model; not needed if there is only one"),
+    ] = None
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI
-    follow from it.
+    """A method and a path, who may use them, and what is answered.
+
+    Routes, role checks and OpenAPI follow from it.
 
     Parameters
     ----------
     method, path : str
+    prefix : str
+        Of a protocol whose operations have routes and errors of their own; it comes before the path.
     role : Role or None
         Role that the caller's token needs; None: anyone may ask.
     handler : callable
@@ -247,12 +277,8 @@ class Operation:
         Media type of such a response, for the document; empty: it differs.
     error : type
         Struct of the JSON response to a request that is refused, for the document.
-    query : tuple of str
-        Parameters in the query, for the document, besides the model.
-    invalid : str
-        What the protocol calls an invalid request of this operation, where it has a name for it.
-    model_of : callable
-        Says which model a request names, if it does.
+    query : type or None
+        Struct of the parameters in the query, for the document, besides the model.
     """
 
     method: str
@@ -264,9 +290,8 @@ class Operation:
     status: int = 200
     media: str = "application/json"
     error: Any = responses.ErrorAnswer
-    query: tuple[str, ...] = ()
-    invalid: str = ""
-    model_of: Callable[[Request], str | None] = model_of
+    query: type[msgspec.Struct] | None = None
+    prefix: str = ""
 
     @cached_property
     def name(self) -> str:
@@ -284,40 +309,35 @@ class Operation:
         return self.path == MODEL or self.path.startswith(f"{MODEL}/")
 
     def paths(self) -> list[str]:
-        """Return its paths."""
-        named = (
-            [NAMED_MODEL + self.path.removeprefix(MODEL)] if self.is_about_model else []
-        )
-        return [self.path, *named]
+        """Return its paths after the prefix."""
+        if self.is_about_model:
+            return [self.path, NAMED_MODEL + self.path.removeprefix(MODEL)]
+        return [self.path]
 
     def routes(self) -> list[Route]:
-        """Return its routes."""
-        return [
-            Route(path, self.respond, methods=[self.method]) for path in self.paths()
-        ]
+        """Return its routes after the prefix."""
+        routes = []
+        for path in self.paths():
+            routes.append(Route(path, self.respond, methods=[self.method]))
+        return routes
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
-        caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(
-            request,
-            service,
-            caller,
-            self.model_of(request) or only_model(service.engine.state),
-        )
-        answer = await (
-            self.handler(call, await self._body(call))
-            if self.bodies
-            else self.handler(call)
-        )
+        caller = Caller()
+        if self.role is not None:
+            caller = service.access.check(request, self.role)
+        model = model_of(request) or service.engine.view().usual_model
+        call = Call(request, service, caller, model)
+        if self.bodies:
+            answer = await self.handler(call, await self._body(call))
+        else:
+            answer = await self.handler(call)
         if answer is None:
             return Response(status_code=self.status)
-        return (
-            answer
-            if isinstance(answer, Response)
-            else responses.json_response(answer, self.status)
-        )
+        if isinstance(answer, Response):
+            return answer
+        return responses.json_response(answer, self.status)
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies
@@ -347,7 +367,15 @@ def operation(
     """Register a handler as an operation; for the parameters see `Operation`."""
 
     def register(handler: Handler) -> Handler:
-        OPERATIONS.append(Operation(method, path, role, handler, bodies, **options))
+        registered = Operation(
+            method=method,
+            path=path,
+            role=role,
+            handler=handler,
+            bodies=bodies,
+            **options,
+        )
+        OPERATIONS.append(registered)
         return handler
 
     return register

@@ -1,6 +1,4 @@
-"""State from the store: a snapshot and the events after it; or all events, every decision made again and
-compared.
-"""
+"""The state of a store, from a snapshot or by making every decision again."""
 
 from __future__ import annotations
 
@@ -46,7 +44,8 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
     Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside`
     names them. `aside` names further ones.
     """
-    state, least = _first_state(store, aside), store.head().seq
+    state = _first_state(store, aside)
+    least = store.head().seq
     checkpoint: bytes | None = None
     while True:
         try:
@@ -63,9 +62,8 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
             state.aside |= known
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
-    if (
-        not least <= state.seq <= (end := store.head().seq)
-    ):  # others may go on adding events
+    end = store.head().seq  # others may go on adding events
+    if not least <= state.seq <= end:
         raise StoreError(
             f"the snapshot holds {state.seq} events, the store {end}: the last ones are lost"
         )
@@ -73,8 +71,9 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
-    """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside
-    for good.
+    """Return the state of the newest snapshot that can be loaded, or the empty one.
+
+    It knows what was set aside for good.
     """
     snapshots = filter(None, (store.latest_snapshot(), store.base()))
     state = next(filter(None, (_load(store, snapshot) for snapshot in snapshots)), None)
@@ -87,8 +86,9 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
-    """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be
-    used.
+    """Return the state that a snapshot holds.
+
+    None, and a line in the log, if it holds a model that cannot be used.
     """
     try:
         return State.from_bytes(snapshot[1], store)
@@ -116,65 +116,106 @@ def last_time(store: Any) -> float:
     return max((decode_event(row.event).time for row in rows), default=0.0)
 
 
+class PublishedStates:
+    """States from which other processes decided although more had happened since.
+
+    Parameters
+    ----------
+    store : Store
+    first : State
+        The one that a replay begins with.
+    """
+
+    def __init__(self, store: Any, first: State) -> None:
+        self._store = store
+        self._states: dict[int, State] = {}
+        self._last_use: dict[int, int] = {}
+        """Numbers of events after which decisions were made, and of the last batch with one."""
+        for row in store.rows(first.seq):
+            if row.seq in first.aside:
+                continue
+            event = decode_event(row.event)
+            if isinstance(event, Decided) and event.at is not None:
+                self._last_use[event.at] = row.batch
+        self.keep(first)
+
+    def keep(self, state: State) -> None:
+        """Keep a copy of a state if a later decision was made from it."""
+        if state.seq in self._last_use:
+            copy = State.from_bytes(state.to_bytes(), self._store)
+            self._states[state.seq] = copy
+
+    def get(self, at: int) -> State | None:
+        """Return the state after so many events, if it was kept."""
+        return self._states.get(at)
+
+    def forget(self, seq: int) -> None:
+        """Drop what no batch from event `seq` on was decided from."""
+        for at in list(self._states):
+            if self._last_use[at] < seq:
+                del self._states[at]
+
+
 def replay_all(
     store: Any, progress: Callable[[int], None] | None = None, end: int | None = None
 ) -> State:
-    """The state after all events, or the first `end`; every decision is made again and must be the same, bit
-    for bit.
+    """Return the state after all events, or the first `end`, and check every decision.
 
-    It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest
-    snapshot must hold the state that the replay has at its place.
+    Each decision is made again and must be the same, bit for bit. The replay begins with nothing,
+    or where events were removed with the snapshot that was kept for it. The newest snapshot must
+    hold the state that the replay has after the same events.
     """
-    base, newest = store.base(), store.latest_snapshot()
+    base = store.base()
+    newest = store.latest_snapshot()
     if base is None and store.start().seq:
         raise StoreError(NO_BASE)
     aside = restore(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
-    first, last_use = state.seq, _published_states(store, state)
-    published = (
-        {first: State.from_bytes(state.to_bytes(), store)} if first in last_use else {}
-    )
-    for _, group in groupby(store.rows(state.seq, end), key=lambda row: row.batch):
+    first = state.seq
+    published = PublishedStates(store, state)
+    for _, group in groupby(store.rows(first, end), key=lambda row: row.batch):
         batch = list(group)
+        # decisions of a batch see the state before it
         for row in batch:
-            event = None if row.seq in aside else decode_event(row.event)
-            if isinstance(event, Decided) and (event.at is None or event.at >= first):
-                check(state if event.at is None else published.get(event.at), event)
+            if row.seq not in aside:
+                _check_event(decode_event(row.event), state, published, first)
         for row in batch:
             follow(state, [row])
-            if state.seq in last_use:
-                published[state.seq] = State.from_bytes(state.to_bytes(), store)
-        published = {
-            at: kept for at, kept in published.items() if last_use[at] >= state.seq
-        }
+            published.keep(state)
+        published.forget(state.seq)
         if newest is not None and state.seq == newest[0]:
-            snapshot = _load(store, newest)
-            if snapshot is not None and snapshot.hashes() != state.hashes():
-                raise StoreError(
-                    f"the snapshot after {state.seq} events holds another state than its replay"
-                )
+            _check_snapshot(store, newest, state)
         if progress is not None:
             progress(state.seq)
     return state
 
 
-def _published_states(store: Any, first: State) -> dict[int, int]:
-    """Numbers of events after which decisions were made from a state although more had happened since, and
-    of the last batch with such a decision.
-    """
-    rows = (row for row in store.rows(first.seq) if row.seq not in first.aside)
-    events = ((row.batch, decode_event(row.event)) for row in rows)
-    return {
-        event.at: batch
-        for batch, event in events
-        if isinstance(event, Decided) and event.at is not None
-    }
+def _check_event(
+    event: AnyEvent, state: State, published: PublishedStates, first: int
+) -> None:
+    """Raise StoreError if an event is a decision that the state from which it was made does not repeat."""
+    if not isinstance(event, Decided):
+        return
+    if event.at is None:
+        check(state, event)
+    elif event.at >= first:
+        check(published.get(event.at), event)
+
+
+def _check_snapshot(store: Any, snapshot: tuple[int, bytes], state: State) -> None:
+    """Raise StoreError if a snapshot that can be loaded holds another state than its replay."""
+    loaded = _load(store, snapshot)
+    if loaded is not None and loaded.hashes() != state.hashes():
+        raise StoreError(
+            f"the snapshot after {state.seq} events holds another state than its replay"
+        )
 
 
 def check(state: State | None, event: Decided) -> None:
-    """Raise unless the state decides as the event says; it cannot say if the version that decided is set
-    aside.
+    """Raise unless the state decides as the event says.
+
+    It cannot say if the version that decided is set aside.
     """
     if state is None:
         raise StoreError(
@@ -183,9 +224,15 @@ def check(state: State | None, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    about = (event.context, event.labels, event.actions, event.draw, event.group)
-    version, _, choice, _ = served.choose(*about)
-    if (*choice, version) != (event.place, event.propensities, event.version):
+    version, _, choice, _ = served.choose(
+        event.context, event.labels, event.actions, event.draw, event.group
+    )
+    is_same = (
+        version == event.version
+        and choice.action == event.index
+        and choice.propensities == event.propensities
+    )
+    if not is_same:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 
@@ -194,7 +241,9 @@ def compact(store: Any, before: float) -> tuple[int, int]:
 
     Returns how many were removed, and how many are left.
     """
-    state, start, end = restore(store), store.start().seq, store.head().seq
+    state = restore(store)
+    start = store.start().seq
+    end = store.head().seq
     cut = plan_cut(store, state, first_since(store, before, start, end))
     if cut is None:
         return 0, end - start
@@ -214,17 +263,18 @@ def plan_cut(
     Decisions that wait for rewards stay, with all events after them. A reward that comes later for a decision
     that was removed is kept and counted as one without a decision.
     """
-    start, row = store.start().seq, store.row_from(first)
+    start = store.start().seq
+    row = store.row_from(first)
     first = state.seq if row is None else row.batch
-    needed = {
-        decision_key(id, served.name)
-        for served in state.models.values()
-        for _, id in served.waiting
-    }
+    needed: set[str] = set()
+    for served in state.models.values():
+        for _, id in served.waiting:
+            needed.add(decision_key(id, served.name))
     if needed:
-        first = next(
-            (row.batch for row in store.rows(start, first) if row.key in needed), first
-        )
+        for row in store.rows(start, first):
+            if row.key in needed:
+                first = row.batch
+                break
     if first <= start:
         return None
     for base in bases:
@@ -256,14 +306,11 @@ def first_event_since(store: Any, time: float, first: int, last: int) -> int:
         row = store.row_from(seq)
         if row is None:
             return math.inf
-        return float(
-            min(
-                [
-                    decode_event(row.event).time,
-                    *(at for move, at in moves if move > row.seq),
-                ]
-            )
-        )
+        time: float = decode_event(row.event).time
+        for move, moved_at in moves:
+            if move > row.seq:
+                time = min(time, moved_at)
+        return time
 
     return first + bisect_left(range(first, last), time, key=latest)
 

@@ -1,6 +1,4 @@
-"""Between HTTP and the engine: bodies with limits, JSON responses, and one function that maps
-errors to statuses.
-"""
+"""Bodies with limits, JSON responses, and the status of every error."""
 
 from __future__ import annotations
 
@@ -21,8 +19,10 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.sql import UnavailableError
 
-LARGEST_BODY, LARGEST_UPLOAD = 1 << 20, 256 << 20
-"""Bytes of a request, and of a model that is uploaded."""
+LARGEST_BODY = 1 << 20
+"""Bytes of a request: a thousand decisions of a thousand bytes."""
+LARGEST_UPLOAD = 256 << 20
+"""Bytes of a model or a log that is uploaded; it is held in memory."""
 MOST_TOGETHER = 1_000
 """Decisions or rewards in one request."""
 MOST_VALUES = 20_000
@@ -31,8 +31,10 @@ DEEPEST = 16
 """Levels of nested JSON."""
 LONGEST = 1_024
 """Characters of a name or a text."""
-LONGEST_ID, LONGEST_MESSAGE = 256, 500
-"""Characters of an id, and of an error message."""
+LONGEST_ID = 256
+"""Characters of an id, which is a key in the index of the store."""
+LONGEST_MESSAGE = 500
+"""Characters of an error message: a few lines on a screen."""
 LARGEST = 1e12
 """Largest number."""
 
@@ -48,10 +50,9 @@ def check_count(
 
 
 def check_values(value: Any, field: str, depth: int = 0) -> int:
-    """Return how many values there are; refuse one that is too large, too long or nested too
-    deep, by its place.
-    """
-    problem, count = "", 1
+    """Return how many values there are; refuse one that is too large, too long or too deep."""
+    problem = ""
+    count = 1
     if depth > DEEPEST:
         problem = f"nested deeper than {DEEPEST} levels"
     elif isinstance(value, dict):
@@ -62,8 +63,8 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
         count += len(value)
     elif isinstance(value, list):
         count += sum(
-            check_values(inner, f"{field}[{place}]", depth + 1)
-            for place, inner in enumerate(value)
+            check_values(inner, f"{field}[{index}]", depth + 1)
+            for index, inner in enumerate(value)
         )
     elif isinstance(value, str) and len(value) > LONGEST:
         problem = f"a text may have at most {LONGEST:,} characters"
@@ -79,8 +80,9 @@ def check_values(value: Any, field: str, depth: int = 0) -> int:
 
 
 def _are_numbers(values: list[Any]) -> bool:
-    """Whether a list holds only numbers within the bounds: checked together, which is faster
-    than one by one.
+    """Return whether a list holds only numbers within the bounds.
+
+    They are checked together, which is faster than one by one.
     """
     if not values or not set(map(type, values)) <= {float, int}:
         return False
@@ -100,15 +102,15 @@ CODES = {
     403: "not allowed",
     404: "not found",
     405: "method",
-}
-CODES |= {
     409: "conflict",
     413: "too large",
     415: "media type",
     422: "invalid",
     429: "too many",
+    500: "internal",
+    503: "unavailable",
 }
-CODES |= {500: "internal", 503: "unavailable"}
+"""What an error is called, by its HTTP status."""
 
 
 @dataclass(eq=False)
@@ -125,8 +127,6 @@ class RefusedError(Exception):
         The part of the request that is meant; if not given, the word before the message's first colon.
     headers : dict of str to str, optional
         Headers of the response.
-    name : str
-        What the protocol calls the error, if it has a name for it.
     differences : sequence of str
         From the active version, if that is why.
     """
@@ -136,7 +136,6 @@ class RefusedError(Exception):
     field: str | None = None
     _: KW_ONLY
     headers: dict[str, str] | None = None
-    name: str = ""
     differences: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -165,13 +164,11 @@ def refusal(error: BaseException) -> RefusedError:
         )
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
-        status = (
-            409
-            if isinstance(error, ConflictError)
-            else 404
-            if isinstance(error, NotFoundError)
-            else 422
-        )
+        status = 422
+        if isinstance(error, ConflictError):
+            status = 409
+        elif isinstance(error, NotFoundError):
+            status = 404
         return RefusedError(status, str(error), field)
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "internal error; the service has logged it")
@@ -194,16 +191,13 @@ class ErrorAnswer(msgspec.Struct):
     @classmethod
     def of(cls, refused: RefusedError) -> ErrorAnswer:
         """Return the body."""
-        code, differences = (
-            CODES.get(refused.status, "error"),
-            list(map(printable, refused.differences)),
+        details = ErrorDetails(
+            code=CODES.get(refused.status, "error"),
+            message=printable(refused.message),
+            field=printable(refused.field or ""),
+            differences=[printable(difference) for difference in refused.differences],
         )
-        about = (
-            printable(refused.message),
-            printable(refused.field or ""),
-            differences,
-        )
-        return cls(ErrorDetails(code, *about))
+        return cls(details)
 
 
 def printable(text: str) -> str:
@@ -213,14 +207,16 @@ def printable(text: str) -> str:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body; refuse it as soon as it is longer than `most` bytes, whether its length was
-    announced or not.
+    """Return the body; refuse it as soon as it is longer than `most` bytes.
+
+    The length need not have been announced.
     """
     too_long = RefusedError(413, f"the body must have at most {most:,} bytes", "body")
     announced = request.headers.get("content-length")
     if announced is not None and (not announced.isdigit() or int(announced) > most):
         raise too_long
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in request.stream():
         size += len(part)
         if size > most:
@@ -236,8 +232,8 @@ def decode(body: bytes | Mapping[str, str], kind: type[Body]) -> Body:
             return msgspec.json.decode(body, type=kind)
         return msgspec.convert(dict(body), kind, strict=False)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `")
-        field = place.rstrip("`").removeprefix("$").removeprefix(".") or "body"
+        message, _, path = str(error).partition(" - at `")
+        field = path.rstrip("`").removeprefix("$").removeprefix(".") or "body"
         raise RefusedError(422, f"{field}: {message}", field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, f"body: not valid JSON ({error})") from None
@@ -246,7 +242,7 @@ def decode(body: bytes | Mapping[str, str], kind: type[Body]) -> Body:
 def seconds_of(text: str, field: str) -> float:
     """Return seconds since 1970 of a date or time as in ISO 8601; without a zone it is meant in UTC.
 
-    >>> seconds_of("1970-01-02", "startTime"), seconds_of("19700101T000001", "startTime")
+    >>> seconds_of("1970-01-02", "since"), seconds_of("19700101T000001", "since")
     (86400.0, 1.0)
     """
     try:
@@ -271,9 +267,8 @@ def is_json(body: bytes) -> bool:
 
 def has_field(body: bytes, name: str) -> bool:
     """Whether a body is an object with this field; a text or a name deeper in it does not count."""
-    if re.match(
-        rb'\s*{\s*"%s"\s*:' % name.encode(), body
-    ):  # its first one: no need to read all
+    # if it is the first field, the rest need not be read
+    if re.match(rb'\s*{\s*"%s"\s*:' % name.encode(), body):
         return True
     try:
         return f'"{name}"'.encode() in body and name in decode(
@@ -283,10 +278,8 @@ def has_field(body: bytes, name: str) -> bool:
         return False
 
 
-def check_id(id: str, field: str = "id") -> str:
+def check_id(id: str) -> str:
     """Return an id that can be kept, or refuse it."""
     if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise RefusedError(
-            422, f"{field}: must have 1 to {LONGEST_ID} printable characters"
-        )
+        raise RefusedError(422, f"id: must have 1 to {LONGEST_ID} printable characters")
     return id

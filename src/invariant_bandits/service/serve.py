@@ -1,6 +1,4 @@
-"""Start a service: check the store, restore the state, listen; end it in order. The application: all
-operations on one engine.
-"""
+"""Start a service and answer requests: the application, the store, the models."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -19,8 +17,14 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, one_of
@@ -40,18 +44,19 @@ from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.listener import (
     HEALTH,
     Listener,
-    check_host,
     log_request,
     route_path,
 )
 from invariant_bandits.service.operations import (
     OPERATIONS,
-    TEXTS,
     Call,
+    Metrics,
+    ModelQuery,
+    Operation,
     Service,
     operation,
 )
-from invariant_bandits.service.protocols import ofrep, personalizer
+from invariant_bandits.service.protocols import ofrep
 from invariant_bandits.service.responses import (
     ErrorAnswer,
     RefusedError,
@@ -69,84 +74,139 @@ from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.sql import EmptyStoreError, UnreachableError
 
 log = logging.getLogger("invariant_bandits.service")
-HANDLERS = (decisions, document, models, ofrep, personalizer)
+HANDLERS = (decisions, document, models, ofrep)
 """Modules whose import registers all operations but those below."""
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 # -- what holds for every request --
 
-HEADERS = [(name.encode(), value.encode()) for name, value in TEXTS["headers"].items()]
+CONTENT_SOURCES = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The page loads nothing from elsewhere, and no other site can show it in a frame."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", CONTENT_SOURCES.encode()),
+)
 """Sent with every response that does not have its own."""
 MOST_REQUESTS = 2_000
-"""Requests that are answered at the same time."""
+"""Requests that are answered at the same time: as many as connections may be open."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""Names that only this machine resolves to itself: no page of another site has them."""
+BUSY = json_response(
+    ErrorAnswer.of(RefusedError(503, "too many requests are in progress")),
+    status=503,
+    headers={"Retry-After": "1"},
+)
+"""The response to one request too many."""
 
 
-class Application(Starlette):
-    """All operations on a service. It times and logs every request, answers those that fail, and sends the
-    headers that every response has.
+class RequestMiddleware:
+    """Times, counts and logs every request, and adds the headers that every response has.
+
+    A request beyond `MOST_REQUESTS` is refused, unless it asks for the health.
 
     Parameters
     ----------
-    service : Service
-        Its engine makes views for the page and the metrics, and stops when the application ends.
-    hosts : sequence of str
-        Host names under which it may be asked, besides localhost and addresses, see `check_host`.
+    app : ASGIApp
+        Answers the requests.
+    metrics : Metrics
+        Counts them.
     """
 
-    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
-        super().__init__(
-            routes=[route for each in OPERATIONS for route in each.routes()],
-            lifespan=_lifespan,
-        )
-        self.state.service, self.state.hosts, self._under_way = service, tuple(hosts), 0
-        service.engine.on_view.append(Dashboard())
-        service.metrics.view = lambda: service.engine.view
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+        self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; refuse it under a foreign host name, or as one too many unless it asks for the
-        health.
-        """
-        scope["app"] = self
+        """Answer one request."""
         if scope["type"] != "http":
-            await self.router(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        began = time.perf_counter()
+        status = 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                own = {
-                    name.lower() for name, _ in headers
-                }  # it may have some of them itself
-                headers += [header for header in HEADERS if header[0] not in own]
+                status = message["status"]
+                headers = message["headers"]
+                present = {name.lower() for name, _ in headers}
+                headers += [header for header in HEADERS if header[0] not in present]
             await send(message)
 
-        self._under_way += 1
+        self._in_progress += 1
         try:
-            host = next(
-                (value for name, value in scope["headers"] if name == b"host"), b""
-            )
-            check_host(host, self.state.hosts)
-            if self._under_way > MOST_REQUESTS and route_path(scope) not in HEALTH:
-                raise RefusedError(
-                    503,
-                    "too many requests are in progress",
-                    headers={"Retry-After": "1"},
-                )
-            await self.router(scope, receive, send_with_headers)
-        except Exception as error:
-            if status:
-                raise
-            await _error_response(refusal(error), scope)(
-                scope, receive, send_with_headers
-            )
+            app = self.app
+            if self._in_progress > MOST_REQUESTS and route_path(scope) not in HEALTH:
+                app = BUSY
+            await app(scope, receive, send_with_headers)
         finally:
-            self._under_way -= 1
-        name = getattr(getattr(scope.get("endpoint"), "__self__", None), "name", "none")
+            self._in_progress -= 1
+        operation = getattr(scope.get("endpoint"), "__self__", None)
+        name = operation.name if isinstance(operation, Operation) else "none"
         seconds = time.perf_counter() - began
-        self.state.service.metrics.count(name, status, seconds)
+        self.metrics.count(name, status, seconds)
         log_request(scope, status, seconds)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the response to a request that failed."""
+    refused = refusal(error)
+    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
+
+
+def error_handlers(handler: ErrorHandler) -> dict[Any, ErrorHandler]:
+    """Return what `ExceptionMiddleware` takes, if one function answers all errors."""
+    return {HTTPException: handler, Exception: handler}
+
+
+class Application(Starlette):
+    """All operations on a service.
+
+    Parameters
+    ----------
+    service : Service
+        Its engine makes dashboards for the page and the metrics, and stops when the application
+        ends.
+    hosts : sequence of str
+        Host names under which it may be asked besides those of this machine; "*" is any.
+    """
+
+    def __init__(self, service: Service, hosts: Sequence[str] = ()) -> None:
+        super().__init__(routes=_routes(), lifespan=_lifespan)
+        self.state.service = service
+        self.hosts = [*LOCAL_HOSTS, *hosts]
+        service.engine.dashboard_parts.append(Dashboard())
+        service.metrics.dashboard = lambda: service.engine.dashboard
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router within what holds for every request.
+
+        Starlette's own stack has two layers more, which answer errors that are answered here.
+        """
+        app: ASGIApp = ExceptionMiddleware(self.router, error_handlers(answer_error))
+        app = TrustedHostMiddleware(app, self.hosts, www_redirect=False)
+        return RequestMiddleware(app, self.state.service.metrics)
+
+
+def _routes() -> list[BaseRoute]:
+    """Return a route for every path of every operation; OpenFeature has errors of its own."""
+    routes: list[BaseRoute] = []
+    of_flags: list[BaseRoute] = []
+    for each in OPERATIONS:
+        group = of_flags if each.prefix == ofrep.PREFIX else routes
+        group.extend(each.routes())
+    handlers = error_handlers(ofrep.answer_error)
+    errors = Middleware(ExceptionMiddleware, handlers=handlers)
+    # first, so that its paths are not compared with those of all others
+    return [Mount(ofrep.PREFIX, routes=of_flags, middleware=[errors]), *routes]
 
 
 @asynccontextmanager
@@ -155,16 +215,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     if app.state.service.learning is not None:
         app.state.service.learning.stop()
     app.state.service.engine.stop()
-
-
-def _error_response(refused: RefusedError, scope: Scope) -> Response:
-    """Return the response to a request that failed, in the words of its protocol."""
-    path = route_path(scope)
-    if path.startswith(("/personalizer", "/models/")):
-        return personalizer.error_response(refused, scope)
-    if path.startswith("/ofrep"):
-        return ofrep.error_response(refused, scope)
-    return json_response(ErrorAnswer.of(refused), refused.status, refused.headers)
 
 
 # -- health, metrics and the page --
@@ -184,7 +234,7 @@ async def ready(call: Call) -> Any:
     verified = call.engine.verification is None or call.engine.verification.done
     return {
         "status": "ready",
-        "set_aside": len(call.engine.state.aside),
+        "set_aside": len(call.engine.view().aside),
         "verified": verified,
     }
 
@@ -208,11 +258,12 @@ async def page(call: Call) -> Response:
     return Response(document.FILES[name], media_type=guess_type(name)[0])
 
 
-@operation("GET", "/v1/overview", "read", query=("model",))
+@operation("GET", "/v1/overview", "read", query=ModelQuery)
 async def overview(call: Call) -> dict[str, Any]:
     """Show what the page shows, as it was last seen."""
     service = call.service
-    view, failure = service.engine.view, service.engine.failure
+    view = service.engine.dashboard
+    failure = service.engine.failure
     models: dict[str, Any] = view.get("models", {})
     first = "default" if "default" in models else next(iter(models), None)
     name = call.query.get("model") or first
@@ -227,7 +278,7 @@ async def overview(call: Call) -> dict[str, Any]:
             "available": bool(view.get("available", True)) and failure is None,
             "failure": None if failure is None else str(failure),
             "latencies": service.metrics.latencies(),
-            "may_change": not service.access.tokens or call.caller.startswith("admin"),
+            "may_change": call.caller.may("admin"),
         },
         "models": {
             model: {"alarm": bool(shown["about"].get("alarm"))}
@@ -335,7 +386,8 @@ class ServiceSettings:
     retention : Retention or None
         How much of the past is kept; all if it is None.
     allow_hosts : sequence of str
-        Further host names under which the service may be asked, see `check_host`.
+        Further host names and addresses under which the service may be asked; "*.example.com" is
+        every name that ends so.
     root_path : str
         What a proxy takes away from the beginning of paths.
     holdout : mapping of str to value
@@ -367,7 +419,11 @@ class ServiceSettings:
             and not self.allow_hosts
             and not is_loopback(self.host)
         )
-        return ("*",) if is_open else (self.host.lower(), *self.allow_hosts)
+        if is_open:
+            return ("*",)
+        # browsers write an IPv6 address in brackets
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (host, *self.allow_hosts)
 
 
 def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Service:
@@ -381,21 +437,25 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         raise InputError(
             "role: a decider takes its models from the learner, not from files"
         )
+    for name in settings.allow_hosts:
+        if "*" in name and name != "*" and name.rfind("*.") != 0:
+            raise InputError(
+                f"allow_hosts: a pattern must be like *.example.com, got {name!r}"
+            )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
-    say(
-        f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}"
-    )
+    view = engine.view()
+    say(f"{view.seq:,} events, models: {', '.join(view.models) or 'none yet'}")
     engine.start()
     try:
         if settings.empty_model and not (
-            settings.models or settings.logs or engine.state.models
+            settings.models or settings.logs or view.models
         ):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
         _bring_models(engine, settings, say)
-        for name, served in engine.state.models.items() if settings.holdout else ():
+        for name, served in engine.view().models.items() if settings.holdout else ():
             rules = msgspec.structs.replace(served.configuration, **settings.holdout)
             engine.call(commands.configure(name, rules), alone=True)
     except BaseException:
@@ -417,10 +477,8 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
     """
 
     def add(name: str, model: Model, origin: Origin, note: str) -> None:
-        learner, known = (
-            FittedLearner(model, engine.store.seed),
-            engine.state.models.get(name),
-        )
+        learner = FittedLearner(model, engine.store.seed)
+        known = engine.view().models.get(name)
         about: dict[str, Any] = {"note": note, "unless_known": True}
         if known is not None and not known.has_content(learner.to_bytes()):
             report = compare(engine, name, learner)
@@ -435,20 +493,16 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
                 say(
                     f"{name}: the new version was added but does not decide; it can be activated by hand"
                 )
-        version = engine.call(
-            commands.add_version(name, learner, origin, **about), alone=True
-        )
-        say(
-            f"{name}: version {engine.state.models[name].version if known else version}"
-        )
+        command = commands.add_version(name, learner, origin, **about)
+        engine.call(command, alone=True)
+        say(f"{name}: version {engine.view().models[name].version}")
 
     for name, path in settings.models.items():
         add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
-        if name not in engine.state.models:
-            from invariant_bandits.model.fit import (
-                fit_logs,
-            )  # a start without logs saves this second
+        if name not in engine.view().models:
+            # imported late: a start without logs saves this second
+            from invariant_bandits.model.fit import fit_logs
 
             say(f"{name}: fitting to {log_path}")
             add(name, fit_logs(log_path), "logs", Path(log_path).name)
@@ -486,10 +540,12 @@ def run(
     gc.freeze()  # modules and models are not looked through again and again
     gc.set_threshold(*GARBAGE_EVERY)
     app = Application(service, settings.allowed_hosts)
-    where = {
-        "host": settings.host,
-        "port": settings.port,
-        "root_path": settings.root_path,
-    }
-    listener = Listener(app, lambda: service.engine.failure is not None, say, **where)
+    listener = Listener(
+        app,
+        lambda: service.engine.failure is not None,
+        say,
+        host=settings.host,
+        port=settings.port,
+        root_path=settings.root_path,
+    )
     return 0 if listener.listen() and service.engine.failure is None else 1

@@ -1,5 +1,7 @@
-"""The state of a service: a function of its events. `propose` says what should happen, `apply` makes it
-so.
+"""The state of a service: a function of its events, which `State.apply` applies one by one.
+
+Commands (`service.commands`) propose events in a state, and change nothing. Only the engine's
+thread reads and changes a state; other threads read a `StateView`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import hashlib
 import math
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +25,7 @@ from invariant_bandits.service.events import (
     AnyEvent,
     Closed,
     Decided,
+    DecisionEvent,
     Rewarded,
     decision_key,
     decode_event,
@@ -89,7 +92,13 @@ class Deadlines:
 
     def shift(self, by: float) -> None:
         """Move all ends by so many seconds, but for those that are due at once."""
-        vars(self).update(vars(Deadlines([(end and end + by, id) for end, id in self])))
+        ends = []
+        for end, id in self:
+            ends.append((end + by if end else end, id))
+        moved = Deadlines(ends)
+        self._ends = moved._ends
+        self._sorted = moved._sorted
+        self.trace = moved.trace
 
     @property
     def next_end(self) -> float:
@@ -114,6 +123,7 @@ MOST_COUNTED = 10_000
 OTHERS = "(others)"
 
 MOST_REFUSALS = 1_000
+"""Decisions that could not be learned, the latest, of which this is known."""
 REFUSAL_BYTES = 16
 """Of a digest: two of 1,000 decisions share one with probability 10^-33."""
 MOST_STEPS_BACK = 10
@@ -151,8 +161,107 @@ class Counts(msgspec.Struct):
     chance_cost: float = 0.0
 
 
+class ModelVersions:
+    """Versions of a model by name, and which of them decides.
+
+    Attributes
+    ----------
+    name : str
+        Of the model.
+    versions : mapping of str to VersionAdded
+        In the order in which they came.
+    activations : sequence of str
+        Versions in the order in which they were activated, the active one last.
+    """
+
+    name: str
+    versions: Mapping[str, events.VersionAdded]
+    activations: Sequence[str]
+
+    @property
+    def version(self) -> str:
+        """The active one."""
+        if not self.activations:
+            raise InputError(f"model: {self.name!r} has no active version")
+        return self.activations[-1]
+
+    def check_version(self, version: str) -> None:
+        """Raise NotFoundError for a version that does not exist."""
+        if version not in self.versions:
+            raise NotFoundError(
+                f"version: {version!r} is not one of {', '.join(self.versions)}"
+            )
+
+    def has_content(self, content: bytes) -> bool:
+        """Return whether a version was added with exactly this content."""
+        digest = hashlib.sha256(content).hexdigest()
+        return any(added.content == digest for added in self.versions.values())
+
+    def previous(self) -> str:
+        """Return the version before the active one."""
+        if len(self.activations) < 2:
+            raise InputError(
+                f"model: {self.name!r} has no earlier version to return to"
+            )
+        return self.activations[-2]
+
+
+@dataclass(frozen=True)
+class ModelView(ModelVersions):
+    """What other threads than the engine's may read of a model; it never changes."""
+
+    name: str
+    configuration: Configuration
+    versions: Mapping[str, events.VersionAdded]
+    activations: tuple[str, ...]
+
+
+class StateView(NamedTuple):
+    """What other threads than the engine's may read of a state; it never changes.
+
+    Attributes
+    ----------
+    seq : int
+        Number of events that it knows.
+    models : mapping of str to ModelView
+    aside : mapping of int to str
+        Numbers of events that could not be applied, and why.
+    refusals : mapping
+        See `State.refusals`.
+    """
+
+    seq: int
+    models: Mapping[str, ModelView]
+    aside: Mapping[int, str]
+    refusals: Mapping[bytes, None]
+
+    @property
+    def usual_model(self) -> str:
+        """The model that is meant where none is named: the only one that is served, or "default"."""
+        return next(iter(self.models)) if len(self.models) == 1 else "default"
+
+    def model(self, name: str) -> ModelView:
+        """Return a model by its name."""
+        _check_served(name, self.models)
+        return self.models[name]
+
+    def was_refused(self, id: str, model: str) -> bool:
+        """Return whether a settled decision could not be learned.
+
+        This is known of the latest MOST_REFUSALS of them.
+        """
+        return _refusal(id, model) in self.refusals
+
+
+def _check_served(name: str, models: Iterable[str]) -> None:
+    """Raise NotFoundError for a model that does not exist."""
+    if name not in models:
+        known = ", ".join(sorted(models)) or "none"
+        raise NotFoundError(f"model: {name!r} is not served; there are {known}")
+
+
 @dataclass
-class ServedModel:
+class ServedModel(ModelVersions):
     """A named model.
 
     Parameters
@@ -169,8 +278,6 @@ class ServedModel:
         Decisions whose wait has not ended.
     plays : dict of str to int
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
-    documents : dict of str to mapping
-        What protocols keep by name, see the event DocumentSaved.
     timeline : Timeline
         What became of it over time; decisions do not depend on it.
     """
@@ -183,52 +290,30 @@ class ServedModel:
     waiting: Deadlines = field(default_factory=Deadlines)
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
-
-    @property
-    def version(self) -> str:
-        """The active one."""
-        if not self.activations:
-            raise InputError(f"model: {self.name!r} has no active version")
-        return self.activations[-1]
 
     @property
     def learner(self) -> Learner:
         """Of the active version."""
         return self.learners[self.version]
 
-    def check_version(self, version: str) -> None:
-        """Raise NotFoundError for a version that does not exist."""
-        if version not in self.versions:
-            raise NotFoundError(
-                f"version: {version!r} is not one of {', '.join(self.versions)}"
-            )
-
-    def has_content(self, content: bytes) -> bool:
-        """Return whether a version was added with exactly this content."""
-        digest = hashlib.sha256(content).hexdigest()
-        return any(added.content == digest for added in self.versions.values())
-
-    def previous(self) -> str:
-        """The version before the active one."""
-        if len(self.activations) < 2:
-            raise InputError(
-                f"model: {self.name!r} has no earlier version to return to"
-            )
-        return self.activations[-2]
+    def view(self) -> ModelView:
+        """Return what other threads may read."""
+        return ModelView(
+            name=self.name,
+            configuration=self.configuration,
+            versions=dict(self.versions),
+            activations=tuple(self.activations),
+        )
 
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
         needed = {newest, self.configuration.holdout_to, *self.activations}
-        for name in [
-            name
-            for name, added in self.versions.items()
-            if added.origin == "background"
-        ]:
-            if name not in needed:
-                del self.versions[name], self.learners[name]
+        for name, added in list(self.versions.items()):
+            if added.origin == "background" and name not in needed:
+                del self.versions[name]
+                del self.learners[name]
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
@@ -252,32 +337,29 @@ class ServedModel:
         draw: int,
         group: Group = "",
     ) -> tuple[str, Round, Choice, list[float]]:
-        """Return the version that decides, the round, what is chosen in it in the present state, and the
-        expected rewards.
+        """Choose an action in the present state, without changing it.
+
+        Returns the version that decides, the round, the choice, and the expected rewards.
         """
-        rules, version, held_out = self.configuration, self.version, group == "holdout"
-        if held_out and rules.holdout_to in self.versions:
-            version, held_out = rules.holdout_to, False
+        rules = self.configuration
+        version = self.version
+        is_held_out = group == "holdout"
+        if is_held_out and rules.holdout_to in self.versions:
+            version = rules.holdout_to
+            is_held_out = False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
         chances, means = learner.expect(round, rules.floor)
         if rules.mode != "online":
-            return version, round, Choice.certain(0, len(means)), means
-        if held_out and rules.holdout_to in round.labels:
-            return (
-                version,
-                round,
-                Choice.certain(round.labels.index(rules.holdout_to), len(means)),
-                means,
-            )
-        if held_out:
-            chances = [1.0 / len(means)] * len(means)
-        return (
-            version,
-            round,
-            Choice.drawn(chances, learner.seed, draw, round.features),
-            means,
-        )
+            choice = Choice.certain(0, len(means))
+        elif is_held_out and rules.holdout_to in round.labels:
+            reference = round.labels.index(rules.holdout_to)
+            choice = Choice.certain(reference, len(means))
+        else:
+            if is_held_out:
+                chances = [1.0 / len(means)] * len(means)
+            choice = Choice.drawn(chances, learner.seed, draw, round.features)
+        return version, round, choice, means
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -293,14 +375,16 @@ class ServedModel:
         """Return the event that settles a decision with these rewards."""
         rules = self.configuration
         if rules.mode == "logging":
-            return Closed(moment, id, self.name, None, "not learned in this mode")
-        if not values:
-            why: events.ClosedBecause = (
-                "no reward" if rules.default_reward is None else "default"
-            )
-            return Closed(moment, id, self.name, rules.default_reward, why)
-        why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
-        return Closed(moment, id, self.name, AGGREGATES[rules.aggregation](values), why)
+            value = None
+            why: events.ClosedBecause = "not learned in this mode"
+        elif not values:
+            value = rules.default_reward
+            why = "no reward" if value is None else "default"
+        else:
+            value = AGGREGATES[rules.aggregation](values)
+            is_single = rules.reward_wait is None or len(values) == 1
+            why = "reward" if is_single else "aggregate"
+        return Closed(time=moment, id=id, model=self.name, value=value, why=why)
 
 
 def _encode_part(part: Any) -> Any:
@@ -326,8 +410,10 @@ class StateSnapshot(msgspec.Struct):
     refusals: list[bytes] = []
 
 
-MOST_REMEMBERED, LARGEST_REMEMBERED = 20_000, 64 << 20
-"""Decisions in memory, and bytes of their events; older ones are read from the store."""
+MOST_REMEMBERED = 20_000
+"""Decisions in memory; older ones are read from the store."""
+LARGEST_REMEMBERED = 64 << 20
+"""Bytes of the events of these decisions."""
 
 
 @dataclass
@@ -342,31 +428,24 @@ class Record:
         False while a deferred decision was not shown.
     rewards : list of Rewarded
     closed : Closed or None
-    grouped : Grouped or None
-        If this is the id of several decisions made together.
-    shown : bool
-        Whether it was activated before it was decided.
     """
 
     decided: Decided | None = None
     activated: bool = True
     rewards: list[Rewarded] = field(default_factory=list)
     closed: Closed | None = None
-    grouped: events.Grouped | None = None
-    shown: bool = False
 
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
         if isinstance(event, Decided):
-            self.decided, self.activated = event, not event.deferred
+            self.decided = event
+            self.activated = not event.deferred
         elif isinstance(event, events.Activated):
-            self.activated, self.shown = True, self.decided is None
+            self.activated = True
         elif isinstance(event, Rewarded):
             self.rewards.append(event)
         elif isinstance(event, Closed):
             self.closed = event
-        elif isinstance(event, events.Grouped):
-            self.grouped = event
 
     def joined(self) -> list[float]:
         """Values that count for it."""
@@ -378,8 +457,10 @@ class Record:
 
 
 class Records:
-    """Records by key (see `decision_key`): events of the latest in memory as they are stored, which takes a
-    tenth of the room of the records, and the others from the store.
+    """Records by key, see `decision_key`.
+
+    Of the latest decisions the events are in memory as they are stored, which takes a tenth of the
+    memory of records. The others are read from the store.
     """
 
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
@@ -406,11 +487,13 @@ class Records:
     def forget(self) -> None:
         """Drop all records, so that they are read again from the store, to which other processes add."""
         self._recent.clear()
-        self._size, self._last = 0, ("", None)
+        self._size = 0
+        self._last = ("", None)
 
     def take(self, event: Any, *, fresh: bool = False) -> None:
         """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
-        key, body = decision_key(event.id, event.model), events.encode_event(event)
+        key = decision_key(event.id, event.model)
+        body = events.encode_event(event)
         record = self.cached(key) if fresh else self.find(key)
         if record is None or body not in self._recent[key]:
             record = record or Record()
@@ -439,7 +522,7 @@ def record_of(history: Iterable[AnyEvent]) -> Record | None:
 def teach(learner: Learner, decided: Decided, reward: float) -> None:
     """Have a learner learn the reward of a decision."""
     learner.learn(
-        decided.context, decided.labels, decided.actions, decided.place, reward
+        decided.context, decided.labels, decided.actions, decided.index, reward
     )
 
 
@@ -481,7 +564,8 @@ class UnappliableError(StoreError):
     def __init__(self, seq: int, why: str) -> None:
         repair = "`invariant-bandits store repair` sets it aside"
         super().__init__(f"event {seq} cannot be applied: {why}; {repair}")
-        self.seq, self.why = seq, why
+        self.seq = seq
+        self.why = why
 
 
 class NotFoundError(InputError):
@@ -507,7 +591,8 @@ class State:
     """
 
     def __init__(self, store: Any, *, at: int | None = None) -> None:
-        self.at, self.store = at, store
+        self.at = at
+        self.store = store
         self.models: dict[str, ServedModel] = {}
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
@@ -520,6 +605,8 @@ class State:
         self.changed: set[str] = set()
         """Models that events were about, for the reader that clears it."""
         self.seq = 0
+        self._views: dict[str, ModelView] | None = None
+        """Views of the models, until one of them changes."""
 
     def _rows_of(self, key: str) -> list[Row]:
         """Return the stored events of a decision up to this state; all, if the state is only for deciding."""
@@ -528,11 +615,18 @@ class State:
         return [row for row in rows if row.seq < end and row.seq not in self.aside]
 
     def model(self, name: str) -> ServedModel:
-        """A model by its name."""
-        if name not in self.models:
-            known = ", ".join(sorted(self.models)) or "none"
-            raise NotFoundError(f"model: {name!r} is not served; there are {known}")
+        """Return a model by its name."""
+        _check_served(name, self.models)
         return self.models[name]
+
+    def view(self) -> StateView:
+        """Return what other threads may read.
+
+        `aside` and `refusals` are replaced when they change, so that the view may share them.
+        """
+        if self._views is None:
+            self._views = {name: served.view() for name, served in self.models.items()}
+        return StateView(self.seq, self._views, self.aside, self.refusals)
 
     # -- what follows from an event: `_on_` and its kind --
 
@@ -545,7 +639,7 @@ class State:
         if self.seq not in self.aside:
             kind: Any = type(event).__struct_config__.tag
             try:
-                if hasattr(event, "id"):
+                if isinstance(event, DecisionEvent):
                     self.records.take(event, fresh=isinstance(event, Decided))
                 getattr(self, f"_on_{kind}")(event)
             except NOT_THE_EVENT:
@@ -561,7 +655,7 @@ class State:
         self.seq += 1
 
     def _on_aside(self, event: events.SetAside) -> None:
-        self.aside.update(event.events)
+        self.aside = self.aside | event.events
 
     def _on_removed(self, event: events.Removed) -> None:
         """Change nothing: what was removed is part of the state all the same."""
@@ -571,6 +665,7 @@ class State:
             served.waiting.shift(event.by)
 
     def _on_version(self, event: events.VersionAdded) -> None:
+        self._views = None
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
@@ -582,6 +677,7 @@ class State:
             served.forget_old_versions(event.version)
 
     def _on_activate(self, event: events.VersionActivated) -> None:
+        self._views = None
         served = self.models[event.model]
         served.check_version(event.version)
         if len(served.activations) > 1 and served.activations[-2] == event.version:
@@ -591,8 +687,11 @@ class State:
         served.timeline.mark("version", event.version, event.time)
 
     def _on_configure(self, event: events.Configured) -> None:
-        served, rules = self.models[event.model], event.configuration
-        before, served.configuration = served.configuration, rules
+        self._views = None
+        served = self.models[event.model]
+        rules = event.configuration
+        before = served.configuration
+        served.configuration = rules
         if (before.holdout_to, before.holdout_key) != (
             rules.holdout_to,
             rules.holdout_key,
@@ -616,23 +715,12 @@ class State:
         if label not in served.plays and len(served.plays) >= MOST_COUNTED:
             label = OTHERS
         served.plays[label] = served.plays.get(label, 0) + 1
-        with contextlib.suppress(
-            *UNLEARNABLE
-        ):  # what a learner cannot note must not stop a replay
+        # what a learner cannot note must not stop a replay
+        with contextlib.suppress(*UNLEARNABLE):
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
             served.waiting.add(event.time + wait, event.id)
-
-    def _on_group(self, event: events.Grouped) -> None:
-        """Change nothing but the record."""
-
-    def _on_kept(self, event: events.DocumentSaved) -> None:
-        documents = self.models[event.model].documents
-        if event.value is None:
-            documents.pop(event.name, None)
-        else:
-            documents[event.name] = event.value
 
     def _on_activated(self, event: events.Activated) -> None:
         self._ripen(event)
@@ -647,20 +735,16 @@ class State:
 
     def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = (
-            self.record(event.id, event.model),
-            self.models[event.model].waiting,
-        )
-        if (
-            record is not None
-            and record.activated
-            and record.joined()
-            and event.id not in waiting
-        ):
+        record = self.record(event.id, event.model)
+        waiting = self.models[event.model].waiting
+        if record is None or event.id in waiting:
+            return
+        if record.activated and record.joined():
             waiting.add(0.0, event.id)
 
     def _on_closed(self, event: Closed) -> None:
-        record, served = self.record(event.id, event.model), self.models[event.model]
+        record = self.record(event.id, event.model)
+        served = self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -672,25 +756,19 @@ class State:
             teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (
-            ValueError,
-            ArithmeticError,
-        ):  # this version cannot take it: so in every replay
+        except (ValueError, ArithmeticError):
+            # this version cannot take it, in a replay neither
             served.counts.refused += 1
-            self.refusals[_refusal(event.id, event.model)] = None
-            while len(self.refusals) > MOST_REFUSALS:
-                del self.refusals[next(iter(self.refusals))]
+            latest = [*self.refusals, _refusal(event.id, event.model)]
+            self.refusals = dict.fromkeys(latest[-MOST_REFUSALS:])
         served.timeline.add(
             record.decided, event.value, event.time, served.learner.policy_over()
         )
 
-    def was_refused(self, id: str, model: str) -> bool:
-        """Whether a settled decision could not be learned; known of the latest MOST_REFUSALS of them."""
-        return _refusal(id, model) in self.refusals
-
     def forget_refusal(self, id: str, model: str) -> None:
         """Keep nothing of a decision that is erased."""
-        self.refusals.pop(_refusal(id, model), None)
+        refusal = _refusal(id, model)
+        self.refusals = {kept: None for kept in self.refusals if kept != refusal}
 
     # -- what should happen --
 
@@ -713,13 +791,13 @@ class State:
         if model is not None or len(self.models) < 2:
             return self.model(model or next(iter(self.models), "default"))
         keys = self.store.keys_from(decision_key(id)) | pending.keys()
-        candidates = [name for name in self.models if decision_key(id, name) in keys]
-        records = ((name, self.record(id, name, pending)) for name in candidates)
-        names = [
-            name
-            for name, record in records
-            if record is not None and record.decided is not None
-        ]
+        names = []
+        for name in self.models:
+            if decision_key(id, name) not in keys:
+                continue
+            record = self.record(id, name, pending)
+            if record is not None and record.decided is not None:
+                names.append(name)
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:
@@ -763,7 +841,8 @@ class State:
             content, type=StateSnapshot, dec_hook=_decode_part
         )
         state = cls(store, at=snapshot.seq if published else None)
-        state.seq, state.aside = snapshot.seq, snapshot.aside
+        state.seq = snapshot.seq
+        state.aside = snapshot.aside
         state.models = {served.name: served for served in snapshot.models}
         state.refusals = dict.fromkeys(snapshot.refusals)
         return state

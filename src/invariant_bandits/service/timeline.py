@@ -18,12 +18,15 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.settings import BUCKETS, Configuration
 
 MOST_SEGMENTS = 160
+"""Points of the chart of rewards; two of them are joined into one as soon as there are so many."""
 FIRST_LENGTH = 5
 """Decisions per segment at the beginning; neighbours are joined as there get to be more."""
 FEWEST = 30
 """Decisions on both sides of a holdout before the uplift is shown."""
 MOST_MARKS = 20
+"""Versions and alarms, the latest, that the chart of rewards can show side by side."""
 CONFIDENCE = 0.95
+"""Coverage of the interval of an uplift, as everywhere in the library."""
 
 Shown = dict[str, Any]
 
@@ -52,46 +55,56 @@ class Holdout:
         sums[1] += reward
 
     def uplift(self, rules: Configuration) -> Shown | None:
-        """Return what both sides earned per decision, and how much more the model did; None without a
-        holdout.
+        """Return what both sides of the holdout earned, and how much more the model did.
+
+        None without a holdout. All amounts are per decision.
 
         The error is that of a ratio, from how buckets of units differ, with Student's t: decisions of one
         unit need not be independent.
         """
         if not rules.holds_out:
             return None
-        sides = {
-            name: mean_over_clusters(*np.array(getattr(self, name)).T)
-            for name in ("model", "holdout")
-        }
-        shown: Shown = {
+        model = _mean(self.model)
+        held = _mean(self.holdout)
+        return {
             "share": rules.holdout,
             "to": rules.holdout_to,
             "key": rules.holdout_key,
-            **sides,
+            "model": model,
+            "holdout": held,
+            "uplift": _difference(model, held),
         }
-        shown["uplift"] = None
-        if all(
-            side["decisions"] >= FEWEST and side["error"] is not None
-            for side in sides.values()
-        ):
-            model, held = sides["model"], sides["holdout"]
-            value, freedom = (
-                model["mean"] - held["mean"],
-                min(model["buckets"], held["buckets"]) - 1,
-            )
-            half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.hypot(
-                model["error"], held["error"]
-            )
-            ends = {"low": value - half, "high": value + half, "confidence": CONFIDENCE}
-            shown["uplift"] = {"value": value, **ends}
-        return shown
+
+
+def _mean(buckets: list[list[float]]) -> Shown:
+    """Return the mean reward over buckets, with its error."""
+    counts, sums = np.array(buckets).T
+    return dict(mean_over_clusters(counts, sums))
+
+
+def _difference(model: Shown, held: Shown) -> Shown | None:
+    """Return the difference of two means with its interval; None if there is too little of one."""
+    for side in (model, held):
+        if side["decisions"] < FEWEST or side["error"] is None:
+            return None
+    value = model["mean"] - held["mean"]
+    # the smaller number of buckets, so that the interval is not too short
+    freedom = min(model["buckets"], held["buckets"]) - 1
+    quantile = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+    half = quantile * math.hypot(model["error"], held["error"])
+    return {
+        "value": value,
+        "low": value - half,
+        "high": value + half,
+        "confidence": CONFIDENCE,
+    }
 
 
 @dataclass
 class Timeline:
-    """Rewards of a model in at most 160 segments of equally many settled decisions, and what it believed at
-    the end of each.
+    """Rewards of a model over time, and what it believed.
+
+    They are kept in at most 160 segments of equally many settled decisions.
 
     Decisions that were held out are not the model's: they count for the holdout only.
 
@@ -157,10 +170,8 @@ class Timeline:
 
     def show(self) -> Shown:
         """Return everything, as plain values; a segment is (time of its end, n, Σr, Σr²)."""
-        ends, parts = (
-            [time for time, _ in self.points] + [self.latest],
-            [*self.segments, self.last],
-        )
+        ends = [time for time, _ in self.points] + [self.latest]
+        parts = [*self.segments, self.last]
         return {
             "settled": int(sum(sums[0] for sums in parts)),
             "segments": [

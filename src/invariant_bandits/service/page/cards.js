@@ -30,8 +30,8 @@ function tile(name, value, unit, note, kind = "") {
 }
 
 export function tiles(overview, rate) {
-  const { model, service } = overview, { counts, story } = model;
-  const points = moving(story.segments), now = points.at(-1), level = levelsOf(model)[0];
+  const { model, service } = overview, { counts, timeline } = model;
+  const points = moving(timeline.segments), now = points.at(-1), level = levelsOf(model)[0];
   const gain = now && now.n >= 10 && level ? compared(now, level) : null;
   const settled = counts.learned + counts.unlearned + counts.refused;
   const missing = counts.unlearned + counts.defaulted, limited = model.configuration.reward_wait !== null;
@@ -63,14 +63,14 @@ export function alarm(overview) {
 }
 
 export function reward(model) {
-  const host = $("reward"), { story } = model;
+  const host = $("reward"), { timeline } = model;
   if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
   const levels = levelsOf(model);
-  fill(host, [story.settled, levels, story.marks, host.clientWidth], () => {
-    if (!story.settled) return empty("No decision has been settled yet.", "Report rewards to POST /v1/rewards: the curve begins with the first one.");
-    const points = moving(story.segments), now = points.at(-1);
+  fill(host, [timeline.settled, levels, timeline.marks, host.clientWidth], () => {
+    if (!timeline.settled) return empty("No decision has been settled yet.", "Report rewards to POST /v1/rewards: the curve begins with the first one.");
+    const points = moving(timeline.segments), now = points.at(-1);
     return [
-      rewardChart(host, points, levels, story.marks),
+      rewardChart(host, points, levels, timeline.marks),
       el("ul", { class: "legend" },
         el("li", null, el("i", { class: "key own" }), `this model, ${interval(now.mean, 1.96 * now.error)} over its last ${whole(now.n)} settled decisions`),
         levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }),
@@ -176,14 +176,14 @@ const POLICY_WORDS = {
 };
 
 export function belief(model, now) {
-  const host = $("belief"), { about, story } = model;
+  const host = $("belief"), { about, timeline } = model;
   if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
-  fill(host, [about.beliefs, story.settled, story.marks, Math.round(now / 10), about.log_evidence, host.clientWidth, about.policy], () => {
+  fill(host, [about.beliefs, timeline.settled, timeline.marks, Math.round(now / 10), about.log_evidence, host.clientWidth, about.policy], () => {
     if (!about.beliefs) return empty(POLICY_WORDS[about.policy] || `The policy ${about.policy} weighs no hypotheses.`, "It raises no alarm.");
     const names = Object.keys(about.beliefs);
-    const points = [...story.points, { time: now, beliefs: about.beliefs }];
+    const points = [...timeline.points, { time: now, beliefs: about.beliefs }];
     return [
-      beliefChart(host, points, names, story.marks),
+      beliefChart(host, points, names, timeline.marks),
       el("ul", { class: "legend" }, names.map((name, place) => el("li", null, el("i", { class: `key h${place}` }), `${name}, ${percent(about.beliefs[name], 0)}`))),
       evidence(about),
     ];

@@ -1,5 +1,5 @@
 // Every call of the OpenAPI document, with a form to try it. Texts enter the page as text, never as markup.
-const TITLES = { v1: "Decisions, rewards and models", ofrep: "OpenFeature", personalizer: "Personalizer", service: "The service" };
+const TITLES = { v1: "Decisions, rewards and models", ofrep: "OpenFeature", service: "The service" };
 const element = (id) => document.getElementById(id);
 
 function make(tag, attributes = {}, ...children) {

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.commands import (
@@ -32,6 +32,8 @@ from invariant_bandits.service.responses import (
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import NotFoundError, State
 
+PREFIX = "/ofrep"
+"""What the paths of this protocol begin with."""
 CODES = {400: "PARSE_ERROR", 404: "FLAG_NOT_FOUND", 422: "INVALID_CONTEXT"}
 WITHOUT_KEY = (401, 403, 429)
 """Statuses of errors about the caller rather than the flag."""
@@ -54,14 +56,26 @@ class Failure(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 @operation(
-    "POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest, error=Failure
+    "POST",
+    "/v1/evaluate/flags/{key:path}",
+    "decide",
+    FlagRequest,
+    prefix=PREFIX,
+    error=Failure,
 )
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
     return await call.submit(_evaluate(_command(call.path["key"], _context(body))))
 
 
-@operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest, error=Failure)
+@operation(
+    "POST",
+    "/v1/evaluate/flags",
+    "decide",
+    FlagRequest,
+    prefix=PREFIX,
+    error=Failure,
+)
 async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
     """Evaluate all flags that have variants, for a client that keeps them: deferred until they are activated.
 
@@ -82,11 +96,18 @@ def _context(body: FlagRequest) -> dict[str, Any]:
     return context
 
 
-def _command(key: str, context: dict[str, Any], **options: Any) -> DecisionCommand:
+def _command(
+    key: str, context: dict[str, Any], *, id: str | None = None, deferred: bool = False
+) -> DecisionCommand:
     """Return the command to decide about the unit that the context names."""
     features = {name: value for name, value in context.items() if name != TARGETING}
     return DecisionCommand(
-        key, features, protocol="ofrep", unit=context.get(TARGETING), **options
+        model=key,
+        context=features,
+        id=id,
+        deferred=deferred,
+        protocol="ofrep",
+        unit=context.get(TARGETING),
     )
 
 
@@ -101,7 +122,7 @@ def _evaluate(
             f"key: the model {command.model!r} has no arms, so it is not a flag"
         )
     decided = command(state, batch)
-    variant = decided.labels[decided.place]
+    variant = decided.labels[decided.index]
     return {
         "key": decided.model,
         "value": typed(variant, list(arms)),
@@ -138,8 +159,9 @@ def _evaluate_all(
 
 
 def typed(label: str, labels: list[str]) -> str | bool | int | float:
-    """Return the value of a variant: truth or a number if all labels of the flag are such, else the
-    label itself.
+    """Return the value of a variant.
+
+    It is a truth value or a number if all labels of the flag are such, else the label itself.
 
     >>> typed("true", ["true", "false"]), typed("2", ["1", "2"])
     (True, 2)
@@ -155,13 +177,12 @@ def typed(label: str, labels: list[str]) -> str | bool | int | float:
     return label
 
 
-def error_response(refused: RefusedError, scope: Scope) -> Response:
+async def answer_error(request: Request, error: Exception) -> Response:
     """Return the response to a request that failed, with the key of its flag if it is about one."""
-    key = (
-        scope.get("path_params", {}).get("key", "")
-        if refused.status not in WITHOUT_KEY
-        else ""
-    )
+    refused = refusal(error)
+    key = ""
+    if refused.status not in WITHOUT_KEY:
+        key = request.path_params.get("key", "")
     status = 400 if refused.status in (409, 422) else refused.status
     return json_response(_failure(refused, key), status, refused.headers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +17,7 @@ from invariant_bandits.service.commands import (
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.learners import MOST_OFFERED
-from invariant_bandits.service.operations import Call, operation
+from invariant_bandits.service.operations import Call, ModelQuery, operation
 from invariant_bandits.service.responses import (
     RefusedError,
     check_count,
@@ -24,13 +25,13 @@ from invariant_bandits.service.responses import (
     check_values,
 )
 from invariant_bandits.service.settings import MODEL_NAME
-from invariant_bandits.service.state import Record, State, record_of
+from invariant_bandits.service.state import Record, StateView, record_of
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Name = Annotated[str, msgspec.Meta(pattern=MODEL_NAME)]
 Number = Annotated[float, msgspec.Meta(ge=-responses.LARGEST, le=responses.LARGEST)]
 Arm = str | dict[str, Any] | list[Number]
-"""A label, {"label": ..., "features": {...}}, or a row of features by name or by place."""
+"""A label, {"label": ..., "features": {...}}, or a row of features by name or in their order."""
 
 
 class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,24 +53,26 @@ class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
         check_values(self.context, "context")
         labels, actions = offer(self.arms)
         return DecisionCommand(
-            self.model or model,
-            self.context,
-            labels,
-            actions,
-            self.id,
-            self.defer,
+            model=self.model or model,
+            context=self.context,
+            labels=labels,
+            actions=actions,
+            id=self.id,
+            deferred=self.defer,
             unit=self.unit,
         )
 
     def answer(self, event: Decided) -> DecisionAnswer:
         """Return the answer about the decision; expected rewards only if they were asked for."""
-        about = (
-            event.version,
-            event.model,
-            _scores(event) if self.scores else None,
-            event.deferred,
+        return DecisionAnswer(
+            id=event.id,
+            action=event.action,
+            propensity=event.propensity,
+            version=event.version,
+            model=event.model,
+            scores=_scores(event) if self.scores else None,
+            deferred=event.deferred,
         )
-        return DecisionAnswer(event.id, event.action, event.propensity, *about)
 
 
 class DecisionBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +86,7 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
 
     id: str
     action: str | int
-    """The label of an arm, or the place of a row."""
+    """The label of an arm, or the index of a row."""
     propensity: float
     version: str
     model: str
@@ -106,13 +109,13 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
         """Return the command."""
         return RewardCommand(check_id(self.id), self.value, self.key, self.model)
 
-    def answer(self, status: str, state: State) -> RewardAnswer:
+    def answer(self, status: str, view: StateView) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
-        models = state.models if self.model is None else [self.model]
-        if status == "learned" and any(
-            state.was_refused(self.id, name) for name in models
-        ):
-            status = "refused"
+        models = view.models if self.model is None else [self.model]
+        if status == "learned":
+            for model in models:
+                if view.was_refused(self.id, model):
+                    status = "refused"
         return RewardAnswer(self.id, status)
 
 
@@ -134,24 +137,24 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     if arms is None:
         return [], None
     check_count(arms, MOST_OFFERED, "arms", "offered")
-    if all(
-        isinstance(arm, list) for arm in arms
-    ):  # numbers within their bounds, by their type
+    # the type of the field has checked that rows hold numbers within their bounds
+    if all(isinstance(arm, list) for arm in arms):
         return [], list(arms)
     check_values(arms, "arms")
     if all(isinstance(arm, str) for arm in arms):
         return [str(arm) for arm in arms], None
-    named = [arm for arm in arms if isinstance(arm, dict) and "label" in arm]
-    if len(named) == len(arms) and all(
-        set(arm) <= {"label", "features"} for arm in named
-    ):
-        labels, rows = (
-            [arm["label"] for arm in named],
-            [arm.get("features") for arm in named],
-        )
+    labels: list[Any] = []
+    rows: list[Any] = []
+    for arm in arms:
+        is_named = isinstance(arm, dict) and "label" in arm
+        if is_named and set(arm) <= {"label", "features"}:
+            labels.append(arm["label"])
+            rows.append(arm.get("features"))
+    if len(labels) == len(arms):
         if not all(isinstance(label, str) for label in labels):
             raise RefusedError(422, "arms: a label must be a string")
-        return labels, rows if any(row is not None for row in rows) else None
+        has_features = any(row is not None for row in rows)
+        return labels, rows if has_features else None
     if any(isinstance(arm, str) for arm in arms):
         raise RefusedError(422, "arms: must be all labels, or all rows of features")
     return [], list(arms)
@@ -192,17 +195,21 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
-        return body.answer(await call.submit(body.command()), call.engine.state)
+        status = await call.submit(body.command())
+        return body.answer(status, call.engine.view())
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
     statuses = await call.submit(
         all_or_none([request.command() for request in body.rewards])
     )
-    state, pairs = call.engine.state, zip(body.rewards, statuses, strict=True)
-    return {"rewards": [request.answer(status, state) for request, status in pairs]}
+    view = call.engine.view()
+    answers = []
+    for request, status in zip(body.rewards, statuses, strict=True):
+        answers.append(request.answer(status, view))
+    return {"rewards": answers}
 
 
-@operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=("model",))
+@operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=ModelQuery)
 async def activate(call: Call) -> dict[str, str]:
     """Say that a deferred decision was shown."""
     id = check_id(call.path["id"])
@@ -210,12 +217,13 @@ async def activate(call: Call) -> dict[str, str]:
     return {"id": id, "status": "activated" if is_first else "unchanged"}
 
 
-@operation("GET", "/v1/decisions/{id:path}", "read", query=("model",))
+@operation("GET", "/v1/decisions/{id:path}", "read", query=ModelQuery)
 async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
-    id, model = check_id(call.path["id"]), call.query.get("model")
+    id = check_id(call.path["id"])
+    model = call.query.get("model")
     if model is not None:
-        call.engine.state.model(model)
+        call.engine.view().model(model)
     decisions = await call.in_thread(_decisions, call.engine, id, model)
     if len(decisions) > 1:
         names = ", ".join(sorted(decision["model"] for decision in decisions))
@@ -230,29 +238,29 @@ async def look_up(call: Call) -> dict[str, Any]:
 
 def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
     """Return what the store knows of decisions under an id: that of a model, or those of all."""
-    keys = (
-        engine.store.keys_from(decision_key(id))
-        if model is None
-        else [decision_key(id, model)]
-    )
-    records = [_record(engine, key) for key in keys]
-    return [
-        _whole(engine, record, record.decided)
-        for record in records
-        if record and record.decided
-    ]
+    keys: Iterable[str] = [decision_key(id, model or "")]
+    if model is None:
+        keys = engine.store.keys_from(decision_key(id))
+    decisions = []
+    for key in keys:
+        record = _record(engine, key)
+        if record is not None and record.decided is not None:
+            decisions.append(_shown(engine, record, record.decided))
+    return decisions
 
 
 def _record(engine: Engine, key: str) -> Record | None:
     """Return what the store knows under a key."""
-    rows = (
-        row for row in engine.store.of_key(key) if row.seq not in engine.state.aside
-    )
-    return record_of(decode_event(row.event) for row in rows)
+    aside = engine.view().aside
+    events = []
+    for row in engine.store.of_key(key):
+        if row.seq not in aside:
+            events.append(decode_event(row.event))
+    return record_of(events)
 
 
 def _scores(event: Decided) -> dict[str, float] | None:
-    """Return the expected rewards by label or place."""
+    """Return the expected rewards by label or index."""
     names = event.labels or map(str, range(len(event.propensities)))
     return None if event.means is None else dict(zip(names, event.means, strict=True))
 
@@ -263,34 +271,35 @@ def _status(engine: Engine, record: Record) -> Status:
     if record.closed.value is None:
         return "unlearned"
     settled = record.closed
-    return (
-        "refused" if engine.state.was_refused(settled.id, settled.model) else "learned"
-    )
+    is_refused = engine.view().was_refused(settled.id, settled.model)
+    return "refused" if is_refused else "learned"
 
 
-def _whole(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
-    shown = (
-        "id",
-        "action",
-        "propensity",
-        "version",
-        "model",
-        "time",
-        "context",
-        "propensities",
-        "deferred",
-    )
+def _shown(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
+    """Return everything that is known of a decision."""
+    settled = None
+    if record.closed is not None:
+        settled = record.closed.show("value", "why", "time")
     return {
-        **event.show(*shown, "why", "group", "protocol"),
+        "id": event.id,
+        "action": event.action,
+        "propensity": event.propensity,
+        "version": event.version,
+        "model": event.model,
+        "time": event.time,
+        "context": event.context,
+        "propensities": event.propensities,
+        "deferred": event.deferred,
+        "why": event.why,
+        "group": event.group,
+        "protocol": event.protocol,
         "arms": event.labels or event.actions,
         "features": event.actions if event.labels else None,
         "scores": _scores(event),
         "status": _status(engine, record),
         "activated": record.activated,
         "rewards": [reward.show("value", "time", "fate") for reward in record.rewards],
-        "settled": None
-        if record.closed is None
-        else record.closed.show("value", "why", "time"),
+        "settled": settled,
     }
 
 
@@ -303,32 +312,43 @@ LARGEST_PAGE = 4 << 20
 """Bytes of the events of one page."""
 
 
-class DecisionQuery(msgspec.Struct):
-    """Which decisions are listed: before an event, with a text in the id, the chosen arm or the context."""
+class DecisionQuery(ModelQuery):
+    """Which decisions are listed."""
 
-    model: str | None = None
-    arm: str | None = None
-    status: Status | None = None
-    search: str | None = None
-    since: str | None = None
-    until: str | None = None
-    before: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    arm: Annotated[
+        str | None,
+        msgspec.Meta(description="Label of the chosen arm, or index of the chosen row"),
+    ] = None
+    status: Annotated[
+        Status | None, msgspec.Meta(description="What became of the decision")
+    ] = None
+    search: Annotated[
+        str | None,
+        msgspec.Meta(description="Text in the id, the chosen arm or the context"),
+    ] = None
+    since: Annotated[
+        str | None,
+        msgspec.Meta(description="From this time on: ISO 8601, or seconds since 1970"),
+    ] = None
+    until: Annotated[str | None, msgspec.Meta(description="Before this time")] = None
+    before: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="Number of an event: `next` of a page"),
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
 
     def takes(self, event: Decided, since: float, until: float) -> bool:
         """Return whether a decision is one of those, as far as it says itself."""
-        in_time, text = (
-            since <= event.time < until,
-            f"{event.id}\n{event.action}\n{event.context}",
-        )
-        is_meant = self.model in (None, event.model) and self.arm in (
-            None,
-            str(event.action),
-        )
-        return in_time and is_meant and (self.search or "") in text
+        if not since <= event.time < until:
+            return False
+        if self.model not in (None, event.model):
+            return False
+        if self.arm not in (None, str(event.action)):
+            return False
+        return (self.search or "") in f"{event.id}\n{event.action}\n{event.context}"
 
 
-@operation("GET", "/v1/decisions", "read", query=DecisionQuery.__struct_fields__)
+@operation("GET", "/v1/decisions", "read", query=DecisionQuery)
 async def list_decisions(call: Call) -> dict[str, Any]:
     """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
     query = responses.decode(call.query, DecisionQuery)
@@ -339,20 +359,22 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     store = engine.store
     since = -math.inf if query.since is None else _seconds(query.since, "since")
     until = math.inf if query.until is None else _seconds(query.until, "until")
-    first, end = store.start().seq, store.head().seq
+    first = store.start().seq
+    end = store.head().seq
     end = end if query.before is None else min(end, query.before)
-    first, end = (
-        replay.first_event_since(store, time, first, end) for time in (since, until)
-    )
+    from_time = replay.first_event_since(store, since, first, end)
+    end = replay.first_event_since(store, until, first, end)
+    first = from_time
     lowest = max(first, end - MOST_SCANNED)
     decisions: list[dict[str, Any]] = []
-    size, text = 0, (query.search or "").encode()
+    size = 0
+    text = (query.search or "").encode()
     for row, event in history.latest_decisions(store, lowest, end, text):
-        wanted = row.seq not in engine.state.aside and query.takes(event, since, until)
+        wanted = row.seq not in engine.view().aside and query.takes(event, since, until)
         record = _record(engine, str(row.key)) if wanted else None
         if record is None or query.status not in (None, _status(engine, record)):
             continue
-        decisions.append({"seq": row.seq, **_whole(engine, record, event)})
+        decisions.append({"seq": row.seq, **_shown(engine, record, event)})
         size += len(row.body)
         if len(decisions) >= query.limit or size > LARGEST_PAGE:
             return {"decisions": decisions, "next": row.seq}

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import Response
@@ -23,8 +23,9 @@ from invariant_bandits.service.learners import (
     Label,
     Learner,
     OpenLearner,
+    learner_from_bytes,
 )
-from invariant_bandits.service.operations import Call, Value, operation
+from invariant_bandits.service.operations import Call, ModelQuery, Value, operation
 from invariant_bandits.service.responses import (
     RefusedError,
     check_values,
@@ -55,12 +56,32 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     arms: list[Label] = []
 
 
-class VersionQuery(msgspec.Struct):
+class LogQuery(ModelQuery):
+    """Which model is made, and from which log."""
+
+    log: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="File name of a log that the model is fitted to; says its format"
+        ),
+    ] = None
+
+
+class ActivationQuery(msgspec.Struct):
+    """Whether a version may differ from the active one."""
+
+    allow_differences: Annotated[
+        bool, msgspec.Meta(description="Whether it may refuse what is asked now")
+    ] = False
+
+
+class VersionQuery(ActivationQuery):
     """What is kept with a new version, whether it decides at once, and whether it may differ."""
 
-    note: str = ""
-    activate: bool = False
-    allow_differences: bool = False
+    note: Annotated[str, msgspec.Meta(description="Kept with the version")] = ""
+    activate: Annotated[
+        bool, msgspec.Meta(description="Whether the new version decides from now on")
+    ] = False
 
 
 @operation("GET", "/v1/model", "read")
@@ -68,7 +89,8 @@ async def show(call: Call) -> dict[str, Any]:
     """Show what a model is, believes and has seen, with a hash over its whole state."""
 
     def about(state: State) -> dict[str, Any]:
-        served, aside = state.model(call.model), sorted(state.aside)[-MOST_LISTED:]
+        served = state.model(call.model)
+        aside = sorted(state.aside)[-MOST_LISTED:]
         return {
             "model": served.name,
             "state_hash": served.state_hash(),
@@ -101,7 +123,7 @@ async def list_models(call: Call) -> dict[str, Any]:
     ModelRequest,
     bytes,
     status=201,
-    query=("model", "log"),
+    query=LogQuery,
 )
 async def make(call: Call, body: ModelRequest | bytes) -> Any:
     """Make an empty model, one from a model file, or, in the background, one from a log (?log=clicks.csv)."""
@@ -110,7 +132,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
             dict.fromkeys(body.arms, True), seed=call.engine.store.seed
         )
         command = commands.add_version(
-            body.model, learner, "empty", by=call.caller, first=True
+            body.model, learner, "empty", by=call.caller.name, first=True
         )
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
@@ -118,13 +140,13 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
     call.model = decode(
         {"model": call.query.get("model", "default")}, ModelRequest
     ).model
-    if call.model in call.engine.state.models:
+    if call.model in call.engine.view().models:
         raise RefusedError(422, f"model: {call.model!r} exists already")
     if "log" in call.query:
         return await _fit_log(call, body)
     learner = await in_turn(_read, body, call.engine.store.seed)
     command = commands.add_version(
-        call.model, learner, "given", by=call.caller, first=True
+        call.model, learner, "given", by=call.caller.name, first=True
     )
     return {
         "model": call.model,
@@ -145,7 +167,7 @@ async def _fit_log(call: Call, body: bytes) -> Response:
     path = Path(tempfile.mkdtemp(prefix="invariant-bandits-")) / name
     try:
         await call.in_thread(path.write_bytes, body)
-        learning.begin(call.model, call.caller, path)
+        learning.begin(call.model, call.caller.name, path)
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise
@@ -164,19 +186,16 @@ async def in_turn(function: Callable[..., Value], *arguments: Any) -> Value:
     )
 
 
-async def try_version(
-    call: Call, learner: Learner, *, needs_requests: bool = False, name: str = ""
-) -> dict[str, Any]:
-    """Return what a version would have done with the latest requests; RefusedError with the differences if it
-    cannot answer them, unless that is allowed, or there are none and only requests matter; `name` is what the
-    protocol calls this error.
+async def try_version(call: Call, learner: Learner) -> dict[str, Any]:
+    """Return what a version would have done with the latest requests.
+
+    RefusedError names the differences if it cannot answer them, unless that is allowed.
     """
-    allowed = decode(call.query, VersionQuery).allow_differences
+    allowed = decode(call.query, ActivationQuery).allow_differences
     report = await in_turn(compare, call.engine, call.model, learner)
-    allowed = allowed or (needs_requests and not report["evaluation"]["replayed"])
     if report["differences"] and not allowed:
         words = f"body: the model differs from what is served: {'; '.join(report['differences'])}"
-        raise RefusedError(409, words, name=name, differences=report["differences"])
+        raise RefusedError(409, words, differences=report["differences"])
     return report
 
 
@@ -186,17 +205,17 @@ async def try_version(
     "admin",
     bytes,
     status=201,
-    query=VersionQuery.__struct_fields__,
+    query=VersionQuery,
 )
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version, tried on the latest requests; it decides once it is activated."""
     query = decode(call.query, VersionQuery)
-    call.engine.state.model(call.model)
+    call.engine.view().model(call.model)
     learner = await in_turn(_read, body, call.engine.store.seed)
     report = await try_version(call, learner)
     about = {
         "note": query.note[:200],
-        "by": call.caller,
+        "by": call.caller.name,
         "evaluation": report["evaluation"],
     }
     command = commands.add_version(
@@ -217,26 +236,27 @@ async def list_versions(call: Call) -> dict[str, Any]:
     "POST",
     "/v1/model/versions/{version}/activate",
     "admin",
-    query=("allow_differences",),
+    query=ActivationQuery,
 )
 async def activate(call: Call) -> dict[str, Any]:
     """Activate a version; one that never decided is tried first, and one from the background catches up."""
-    version, engine, report = call.path["version"], call.engine, dict[str, Any]()
-    served = engine.state.model(call.model)
+    version = call.path["version"]
+    report: dict[str, Any] = {}
+    served = call.engine.view().model(call.model)
     if version in served.versions and version not in served.activations:
-        report = await try_version(call, served.learners[version])
-        if (
-            newer := await in_turn(catch_up, engine, call.model, version, call.caller)
-        ) is not None:
-            call.audit(
-                f"activated version {newer} of {call.model}, which is {version} caught up"
-            )
-            return {
-                "model": call.model,
-                "version": newer,
-                "caught_up": version,
-                **report,
-            }
+        content = await call.look_at_model(
+            lambda served: served.learners[version].to_bytes()
+        )
+        kind = served.versions[version].learner
+        learner = await in_turn(learner_from_bytes, kind, content, version)
+        report = await try_version(call, learner)
+        by = call.caller.name
+        newer = await in_turn(catch_up, call.engine, call.model, version, by)
+        if newer is not None:
+            done = f"version {newer} of {call.model}, which is {version} caught up"
+            call.audit(f"activated {done}")
+            about = {"model": call.model, "version": newer, "caught_up": version}
+            return {**about, **report}
     command = commands.activate_version(
         call.model, version, why="by hand", by=call.caller
     )
@@ -247,7 +267,7 @@ async def activate(call: Call) -> dict[str, Any]:
 @operation("POST", "/v1/model/rollback", "admin")
 async def roll_back(call: Call) -> dict[str, str]:
     """Return to the version before."""
-    command = commands.roll_back(call.model, by=call.caller)
+    command = commands.roll_back(call.model, by=call.caller.name)
     version = await call.change(command, f"rolled {call.model} back to version {{}}")
     return {"model": call.model, "version": version}
 
@@ -256,8 +276,8 @@ async def roll_back(call: Call) -> dict[str, str]:
 async def learn(call: Call) -> dict[str, Any]:
     """Learn from the model's own history, in the background."""
     learning = _learning(call)
-    call.engine.state.model(call.model)
-    learning.begin(call.model, call.caller)
+    call.engine.view().model(call.model)
+    learning.begin(call.model, call.caller.name)
     call.audit(f"began to learn {call.model} from its history")
     return {"model": call.model, **learning.outcome(call.model)}
 
@@ -267,7 +287,7 @@ async def show_learning(call: Call) -> dict[str, Any]:
     """Show what became of learning from the model's own history, or from a log that was uploaded."""
     outcome = _learning(call).outcome(call.model)
     if outcome["status"] == "never":
-        call.engine.state.model(call.model)
+        call.engine.view().model(call.model)
     return {"model": call.model, **outcome}
 
 
@@ -307,7 +327,7 @@ async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
 async def retire_arm(call: Call) -> dict[str, Any]:
     """Retire an arm: it is never chosen again."""
     label = call.path["label"]
-    command = commands.change_arms(call.model, label, add=False, by=call.caller)
+    command = commands.change_arms(call.model, label, add=False, by=call.caller.name)
     await call.change(command, f"retired an arm of {call.model}")
     return {"label": label, "active": False}
 
@@ -324,5 +344,6 @@ async def show_rules(call: Call) -> Configuration:
 async def change_rules(call: Call, body: Configuration) -> Any:
     """Set the rules of a model; a rule that is not named gets its default."""
     return await call.change(
-        commands.configure(call.model, body, by=call.caller), f"configured {call.model}"
+        commands.configure(call.model, body, by=call.caller.name),
+        f"configured {call.model}",
     )

@@ -158,10 +158,13 @@ check_newest = partial(verify, newest=True)
 
 
 def _check_parts(store: SqlStore) -> tuple[int, int]:
-    """Return the numbers of the first event and after the last one; StoreError if a part beside the events is
-    damaged.
+    """Return the numbers of the first event and after the last one.
+
+    StoreError if a part beside the events is damaged.
     """
-    start, (end, digest), name = store.start(), store.head(), store.database.name
+    start = store.start()
+    (end, digest) = store.head()
+    name = store.database.name
     if start.seq and store.base() is None:
         raise StoreError(f"{name} is damaged: it does not say where its events begin")
     ((last,),) = store.read("SELECT max(seq) FROM events")
@@ -241,7 +244,8 @@ class Verification:
 
     def __init__(self, address: str, on_damage: Callable[[StoreError], None]) -> None:
         self.done = False
-        self._address, self._on_damage = address, on_damage
+        self._address = address
+        self._on_damage = on_damage
         self._process: subprocess.Popen[str] | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(
@@ -257,7 +261,8 @@ class Verification:
         self._thread.join()
 
     def _run(self) -> None:
-        program, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
+        program = [sys.executable, "-m", __name__]
+        pipe = subprocess.PIPE
         while not self._ending.is_set():
             self._process = subprocess.Popen(
                 program, stdin=pipe, stdout=pipe, text=True

@@ -116,11 +116,13 @@ class PostgresConnection(Connection):
         Whether all that is read is of one moment.
     """
 
-    begins, locks = "BEGIN", " FOR UPDATE"
+    begins = "BEGIN"
+    locks = " FOR UPDATE"
 
     def __init__(self, address: str, name: str, *, frozen: bool = False) -> None:
         psycopg = require("psycopg", "A store in PostgreSQL")
-        self.name, self._errors = name, psycopg.Error
+        self.name = name
+        self._errors = psycopg.Error
         try:
             self.raw = psycopg.connect(
                 **{**DEFAULTS, **_parts(address)}, autocommit=True
@@ -131,9 +133,8 @@ class PostgresConnection(Connection):
         _start_watching()
         if frozen:
             self.execute("SET idle_in_transaction_session_timeout = 0")
-            self.execute(
-                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            )  # others go on adding
+            # others go on adding
+            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement and return its rows, values in binary form."""
@@ -179,10 +180,8 @@ class PostgresDatabase(Database):
     """
 
     shared = True
-    shrink, scrub = (
-        ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots"),
-        (),
-    )
+    shrink = ("SET statement_timeout = 0", "VACUUM events", "VACUUM snapshots")
+    scrub = ()
     tables = (
         *(
             statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA")
@@ -238,8 +237,9 @@ class PostgresDatabase(Database):
         return bool(connection.execute(lock)[0][0])
 
     def _version(self, connection: PostgresConnection) -> int:
-        """Return the version of the tables: that of this release, or 0 for an empty schema; else
-        StoreError.
+        """Return the version of the tables, 0 for an empty schema.
+
+        StoreError if they are not those of this release.
         """
         ((schema,),) = connection.execute("SELECT current_schema()")
         if schema is None:

@@ -1,5 +1,6 @@
-"""The store: events in a chain with checksums, contents by their SHA-256, and snapshots, in SQL that SQLite
-and PostgreSQL both run.
+"""The store: events in a chain with checksums, contents by their SHA-256, snapshots.
+
+The SQL is what SQLite and PostgreSQL both run.
 
 One process learns; any number read. What differs between the two databases is a `Database`: how to connect,
 to lock the end of the chain, and to make the tables.
@@ -77,7 +78,7 @@ class Row(NamedTuple):
 
     @property
     def is_erased(self) -> bool:
-        """Whether the event was erased: a checksum of what is left stands in its place."""
+        """Whether the event was erased: a checksum of what is left replaces it."""
         return (
             len(self.body) == 2 * SIZE
             and self.key is None
@@ -86,8 +87,10 @@ class Row(NamedTuple):
 
 
 def erased_body(row: Row) -> bytes:
-    """Return what is left of a row whose event is erased: the digest, from which the chain goes on, and
-    before it a checksum of this digest with the row's numbers.
+    """Return what is left of a row whose event is erased.
+
+    It is the digest, from which the chain goes on, after a checksum of this digest with the row's
+    numbers.
     """
     return link(row.digest, row.seq, row.batch, None, b"erased") + row.digest
 
@@ -164,12 +167,8 @@ def check_chain(
             digest = link(before, seq, batch, key, body[:-SIZE])
             before = body[-SIZE:] if len(body) > SIZE else b"-"
             is_whole = digest == before or Row(*row).is_erased
-        except (
-            TypeError,
-            ValueError,
-            AttributeError,
-            struct.error,
-        ):  # damage can make a text of a number
+        except (TypeError, ValueError, AttributeError, struct.error):
+            # damage can make a text of a number
             is_whole = False
         if not is_whole:
             raise StoreError(
@@ -205,7 +204,7 @@ def check_seed(stored: str, name: str) -> int:
 # -- databases --
 
 LAYOUT = 5
-"""Version of the tables. Those of version 4 had seals over blocks of events."""
+"""Version of the tables; a store of another version is refused."""
 TABLES = tuple(Path(__file__).with_name("tables.sql").read_text().split(";\n")[:-1])
 """Statements that make the tables, with the names of types in a database."""
 ROW = "SELECT seq, batch, key, body FROM events"
@@ -245,8 +244,9 @@ class Connection(ABC):
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
     def begin(self, *, held: bool) -> Head:
-        """Begin a transaction in which no other process can move the end of the chain, or go on with the
-        one held; StoreError if another process took the turn.
+        """Begin a transaction in which no other process can move the end of the chain.
+
+        `held`: go on with the one that is open. StoreError if another process took the turn.
         """
         if not held:
             self.execute(self.begins)
@@ -321,13 +321,12 @@ class Database(ABC):
         check: Callable[[Path | str], object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        self.address, self.name = address, name
-        self.writing, self.learning, self.check, self.wait = (
-            writing,
-            writing and learning,
-            check,
-            wait,
-        )
+        self.address = address
+        self.name = name
+        self.writing = writing
+        self.learning = writing and learning
+        self.check = check
+        self.wait = wait
 
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
@@ -345,16 +344,19 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self, *, reading: bool = False, frozen: bool = False) -> Connection:
-        """Connect for what `open` was called for, or only for reading; frozen, all that is read is of one
-        moment.
+        """Connect for what `open` was called for, or only for reading.
+
+        With `frozen`, all that is read is of one moment.
         """
 
     def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
         """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
 
     def key_counts(self, between: bool) -> tuple[str, ...]:
-        """Return queries that must have the same answer, or else an index is damaged; `between` the numbers
-        of two events, or of all. None if the database checks its indexes by itself.
+        """Return queries that have the same answer unless an index is damaged.
+
+        With `between` they take the numbers of two events. There are none if the database checks its
+        indexes by itself.
         """
         return ()
 
@@ -362,8 +364,9 @@ class Database(ABC):
         """Let go of the lock."""
 
     def make_tables(self, connection: Connection) -> None:
-        """Make the tables where there are none, and choose the seed, in one transaction; if it fails, nothing
-        stays of it once the connection is closed.
+        """Make the tables and choose the seed, in one transaction.
+
+        If it fails, nothing stays of it once the connection is closed.
         """
         connection.execute("BEGIN")
         for statement in self.tables:
@@ -396,11 +399,9 @@ class SqlStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self.database, self.path, self.shared = (
-            database,
-            database.address,
-            database.shared,
-        )
+        self.database = database
+        self.path = database.address
+        self.shared = database.shared
         self._local = threading.local()
         self._readers: list[Connection] = []
         self._is_held = self._is_closed = False
@@ -451,7 +452,8 @@ class SqlStore:
 
     def _drop_reader(self) -> None:
         """Close the connection of this thread; the next look makes another one."""
-        reader, self._local.reader = getattr(self._local, "reader", None), None
+        reader = getattr(self._local, "reader", None)
+        self._local.reader = None
         if reader in self._readers:
             self._readers.remove(reader)
             reader.close()
@@ -545,8 +547,9 @@ class SqlStore:
         return {key for (key,) in keys}
 
     def is_referred_to(self, first: int, last: int, since: int) -> bool:
-        """Whether events from number `first` to before `last` belong to decisions with events from number
-        `since` on.
+        """Return whether decisions have events on both sides.
+
+        That is, one from number `first` to before `last`, and another from number `since` on.
         """
         later = "SELECT 1 FROM events WHERE key = old.key AND seq >= ?"
         query = f"SELECT 1 FROM events AS old WHERE seq >= ? AND seq < ? AND EXISTS ({later}) LIMIT 1"
@@ -577,8 +580,9 @@ class SqlStore:
         return self.snapshot("ORDER BY seq DESC LIMIT 1")
 
     def base(self) -> tuple[int, bytes] | None:
-        """Return the snapshot that a replay begins with, and how many events it holds; None: with the
-        first event.
+        """Return how many events the snapshot holds that a replay begins with, and the snapshot.
+
+        None if the replay begins with the first event.
         """
         return self.snapshot("WHERE seq IN (SELECT base FROM cut)")
 
@@ -625,8 +629,9 @@ class SqlStore:
         keys: Sequence[str] | None = None,
         cut: Cut | None = None,
     ) -> list[Row]:
-        """Add events as one batch, contents they refer to, and remove others; durable when this returns, or
-        UnavailableError.
+        """Add events as one batch and contents they refer to, and remove others.
+
+        All is durable when this returns; else UnavailableError.
 
         Parameters
         ----------
@@ -641,12 +646,9 @@ class SqlStore:
         """
         with self._transaction() as head:
             self._check_known(head)
-            if (
-                self.shared
-                and seen is not None
-                and head.seq > seen
-                and not self._is_held
-            ):
+            is_overtaken = seen is not None and head.seq > seen
+            if self.shared and is_overtaken and not self._is_held:
+                assert seen is not None
                 self._check_overtaken(seen, keys)
             for content in contents:
                 self._writer.execute(CONTENT, sha256(content).hexdigest(), content)
@@ -670,7 +672,8 @@ class SqlStore:
 
     def _remove(self, cut: Cut) -> None:
         """Remove events, and snapshots that hold their traces."""
-        execute, first = self._writer.execute, cut.first
+        execute = self._writer.execute
+        first = cut.first
         if cut.snapshot is not None:
             execute(
                 SNAPSHOT,
@@ -707,8 +710,9 @@ class SqlStore:
             raise OvertakenError(others)
 
     def save_snapshot(self, seq: int, body: bytes, *, gap: float = math.inf) -> None:
-        """Keep the state after the first `seq` events, the snapshot before it, and of older ones those that
-        are `gap` events apart, to which the start of a replay can move.
+        """Keep the state after the first `seq` events, and the snapshot before it.
+
+        Of older ones those stay that are `gap` events apart, to which the start of a replay can move.
         """
         with self._transaction():
             self._writer.execute(SNAPSHOT, seq, body, snapshot_digest(seq, body))
@@ -730,10 +734,10 @@ class SqlStore:
 
     def shrink(self, *, fully: bool = True) -> None:
         """Leave no trace of removed events on the disk, and fully, return their space to the file system."""
-        for statement in (
-            *(self.database.shrink if fully else ()),
-            *self.database.scrub,
-        ):
+        if fully:
+            for statement in self.database.shrink:
+                self._writer.execute(statement)
+        for statement in self.database.scrub:
             self._writer.execute(statement)
 
     # -- opening and closing --
@@ -748,10 +752,9 @@ class SqlStore:
     def close(self) -> None:
         """Close all connections and release the lock."""
         self._is_closed = True
-        for connection in (
-            *self._readers,
-            *([self._writer] if hasattr(self, "_writer") else ()),
-        ):
-            connection.close()
+        for reader in self._readers:
+            reader.close()
+        if hasattr(self, "_writer"):
+            self._writer.close()
         self._readers.clear()
         self.database.release()

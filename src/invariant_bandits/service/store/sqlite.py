@@ -20,7 +20,10 @@ from invariant_bandits.service.store.sql import (
     UnavailableError,
 )
 
-HEADER, FRAME_HEADER = 32, 24
+HEADER = 32
+"""Bytes at the beginning of a write-ahead log, see SQLite's file format."""
+FRAME_HEADER = 24
+"""Bytes before every page in it."""
 MAGIC = 0x377F0682
 """Followed by one that says that words are big-endian."""
 
@@ -43,32 +46,31 @@ def check_journal(path: Path) -> None:
         return
     if len(content) < HEADER:
         raise StoreError(f"{log} is damaged: its header is not whole")
+    # big-endian words: magic, version, page size, checkpoint, two salts, two checksums
     big = content[:HEADER].view(">u4").astype(np.uint32)
-    order, size, salts, stored = (
-        ">u4" if big[0] == MAGIC + 1 else "<u4",
-        int(big[2]),
-        big[4:6],
-        big[6:8],
-    )
-    alone = content[:24].view(order).astype(np.uint32) @ checksum_coefficients(6)[0]
-    is_power = size >= 512 and not size & (size - 1)
-    if int(big[0]) not in (MAGIC, MAGIC + 1) or (stored != alone).any() or not is_power:
+    order = ">u4" if big[0] == MAGIC + 1 else "<u4"
+    size = int(big[2])
+    salts = big[4:6]
+    stored = big[6:8]
+    header_words = content[:24].view(order).astype(np.uint32)
+    expected_sums = header_words @ checksum_coefficients(6)[0]
+    is_page_size = size >= 512 and not size & (size - 1)
+    is_log = int(big[0]) in (MAGIC, MAGIC + 1) and is_page_size
+    if not is_log or (stored != expected_sums).any():
         raise StoreError(f"{log} is damaged: its header does not match its checksum")
     of_words, carried = checksum_coefficients(2 + size // 4)
-    frames = content[
-        HEADER : len(content) - (len(content) - HEADER) % (FRAME_HEADER + size)
-    ]
-    frames = frames.reshape(-1, FRAME_HEADER + size)
+    frame = FRAME_HEADER + size
+    whole = (len(content) - HEADER) // frame  # the last frame may be torn
+    frames = content[HEADER : HEADER + whole * frame].reshape(-1, frame)
     heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
     covered = np.concatenate([frames[:, :8], frames[:, FRAME_HEADER:]], axis=1).view(
         order
     )
     sums = np.vstack([stored, heads[:, 4:6]])  # before each frame, and after the last
+    # every checksum goes on from the one before it
     expected = covered.astype(np.uint32) @ of_words + sums[:-1] @ carried
-    follows, ours = (
-        (expected == sums[1:]).all(axis=1),
-        (heads[:, 2:4] == salts).all(axis=1),
-    )
+    follows = (expected == sums[1:]).all(axis=1)
+    ours = (heads[:, 2:4] == salts).all(axis=1)
     if (follows & ours).all():
         return
     bad = int(np.argmin(follows & ours))
@@ -94,14 +96,16 @@ def _is_flipped(stored: Words, expected: Words, salts: Words, of_words: Words) -
 
 
 def checksum_coefficients(words: int) -> tuple[Words, Words]:
-    """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to the checksum
-    s0 += word + s1, s1 += word + s0 over pairs of words: Fibonacci numbers modulo 2^32.
+    """Return what each word (words, 2), and the checksum before them (2, 2), add to a checksum.
+
+    Over pairs of words the checksum is s0 += word + s1, s1 += word + s0: its coefficients are
+    Fibonacci numbers modulo 2^32.
     """
-    step = np.array(
-        [[1, 1], [1, 2]], dtype=np.uint32
-    )  # (s0, s1) before a pair of words -> after it
+    # (s0, s1) before a pair of words -> after it
+    step = np.array([[1, 1], [1, 2]], dtype=np.uint32)
     pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
-    after, rows = np.eye(2, dtype=np.uint32), []
+    after = np.eye(2, dtype=np.uint32)
+    rows = []
     for _ in range(words // 2):
         rows.append(pair @ after)
         after = step @ after
@@ -118,8 +122,9 @@ _locked_files: set[tuple[int, int]] = set()
 
 
 class FileLock:
-    """The lock of the one process that writes to a file; a file that does not exist is made, for its owner
-    only.
+    """The lock of the one process that writes to a file.
+
+    A file that does not exist is made, for its owner only.
 
     The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It
     is a lock of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the
@@ -191,12 +196,15 @@ NOT_ALLOWED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 class SqliteConnection(Connection):
     """A connection to a SQLite file, see `Connection`; it knows the file by its inode if it writes."""
 
-    begins, locks = "BEGIN IMMEDIATE", ""
+    begins = "BEGIN IMMEDIATE"
+    locks = ""
 
     def __init__(
         self, path: Path, *, writing: bool = False, frozen: bool = False
     ) -> None:
-        self.name, self._path, self._frozen = str(path), path, frozen
+        self.name = str(path)
+        self._path = path
+        self._frozen = frozen
         self._log = path.with_name(f"{path.name}-wal")
         self.inode: tuple[int, int] | None = None
         self._log_inode: tuple[int, int] | None = None
@@ -215,9 +223,8 @@ class SqliteConnection(Connection):
             self.execute("PRAGMA synchronous = FULL")
             self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
             self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_EVERY}")
-            self.execute(
-                "PRAGMA secure_delete = ON"
-            )  # what is erased leaves no bytes in free pages
+            # what is erased leaves no bytes in free pages
+            self.execute("PRAGMA secure_delete = ON")
         if frozen:
             self.execute("BEGIN")
 
@@ -229,8 +236,9 @@ class SqliteConnection(Connection):
             raise self._translated(error) from None
 
     def _translated(self, error: sqlite3.Error) -> Exception:
-        """Return what an error means: it may pass, unless it is damage; a frozen state does not change
-        any more.
+        """Return what an error means: it may pass, unless it is damage.
+
+        A frozen state does not change any more, so an error in it is damage.
         """
         if getattr(error, "sqlite_errorname", "").startswith(NOT_ALLOWED):
             needed = "the file and its folder must be writable, also to be read"
@@ -282,7 +290,8 @@ class SqliteDatabase(Database):
     """
 
     shared = False
-    shrink, scrub = ("VACUUM",), ("PRAGMA wal_checkpoint(TRUNCATE)",)
+    shrink = ("VACUUM",)
+    scrub = ("PRAGMA wal_checkpoint(TRUNCATE)",)
     structures = "PRAGMA integrity_check(1)"
     tables = (
         *(
@@ -316,8 +325,9 @@ class SqliteDatabase(Database):
         return super().open()
 
     def _check_names(self) -> None:
-        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its
-        name.
+        """Refuse a file that is not the one its write-ahead log belongs to.
+
+        SQLite finds the log by its name.
         """
         status = self.path.stat() if self.path.exists() else None
         if status is not None and status.st_nlink > 1:
