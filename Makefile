@@ -144,7 +144,7 @@ study-randomised: setup  ## regret of randomised decisions against what their lo
 study-constants: setup  ## every constant of AutoISD halved and doubled, and the price of caution (about 10 minutes)
 	$(BIN)/python -m studies constants --out docs/studies/constants.md
 
-study-wild: setup  ## logs as other systems write them: roles, leaks, drift, order of policies (about 40 minutes)
+study-wild: setup  ## logs as other systems write them: roles, leaks, drift, first models, order of policies (about 55 minutes)
 	$(BIN)/python -m studies wild --out docs/studies/wild.md
 
 study-related: setup  ## related methods of the literature, each in its own world and in the others' (about 8 minutes)
